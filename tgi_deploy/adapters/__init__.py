@@ -1,0 +1,3 @@
+"""The only importers of boto3, docker and tenacity."""
+
+from __future__ import annotations

@@ -1,0 +1,448 @@
+"""The planner's words. Units stand in names; money is `Decimal` US dollars; bytes are integers.
+
+`memory_bytes` of an accelerator is what can really be used: the smaller of what the cloud reports and what the driver
+prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 bytes a second, TFLOPS = 1e12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
+
+Market = Literal["on-demand", "spot", "owned"]
+Preference = Literal["quality", "cost", "speed", "value"]
+Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
+TypeStatus = Literal["offered", "gone", "announced", "owned"]
+
+ComputeCapability = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointQuantization:
+    """How a checkpoint is already quantized (`quantization_config` of its config.json)."""
+
+    method: str
+    bits: int
+    group_size: int | None = None
+    block_scaled: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist."""
+
+    hub_id: str
+    architecture: str
+    model_type: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    attention_heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    tied_embeddings: bool
+    max_position_embeddings: int
+    torch_dtype: str
+    sliding_window: int | None = None
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_intermediate_size: int = 0
+    shared_experts: int = 0
+    first_dense_layers: int = 0
+    kv_lora_rank: int | None = None
+    quantization: CheckpointQuantization | None = None
+    gated: bool = False
+    license: str | None = None
+    revision: str | None = None
+    local_path: str | None = None
+    stored_bytes: int | None = None
+    source: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizedRepository:
+    """A published, already quantized copy of a model."""
+
+    method: str
+    hub_id: str
+    bits: int
+    group_size: int | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """A named wish: the model, what to know about it, and defaults for some settings."""
+
+    name: str
+    model: ModelSpec
+    summary: str
+    notice: str | None = None
+    chat: bool = True
+    quantized: tuple[QuantizedRepository, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator:
+    """A chip. Figures are dense (no sparsity) and per chip."""
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: ComputeCapability | None
+    memory_bytes: int
+    bandwidth_gb_s: float
+    fp16_tflops: float | None
+    fp8_tflops: float | None
+    int8_tops: float | None
+    bf16: bool
+    interconnect: Interconnect
+    aliases: tuple[str, ...] = ()
+    confidence: str = "high"
+    source: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstanceType:
+    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`)."""
+
+    name: str
+    status: TypeStatus
+    accelerator: Accelerator
+    accelerator_count: int
+    memory_bytes_per_accelerator: int
+    vcpus: int
+    ram_bytes: int
+    cpu_arch: str
+    interconnect: Interconnect
+    partition: float = 1.0
+    capacity_block_only: bool = False
+    network_gbps: float | None = None
+    nvme_bytes: int = 0
+    ebs_baseline_mb_s: float | None = None
+    ebs_burst_mb_s: float | None = None
+    quota_on_demand: str | None = None
+    quota_spot: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """An instance type in a region and market. No price means unknown (or owned): never free."""
+
+    instance_type: InstanceType
+    region: str
+    market: Market
+    usd_per_hour: Decimal | None
+    price_source: str = ""
+    price_date: str = ""
+    estimated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExtraPrices:
+    """What a region bills beside the instance."""
+
+    gp3_usd_per_gib_month: Decimal
+    public_ipv4_usd_per_hour: Decimal
+    estimated: bool
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flag:
+    """One option of the engine's launcher, as its `--help` has it. `kind` is its value's type."""
+
+    name: str
+    env: str | None
+    kind: str
+    values: tuple[str, ...] = ()
+    default: Any = None
+    switch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchitectureRule:
+    """Whether a release runs on a compute capability. `minimum` ≤ capability ≤ `maximum`."""
+
+    minimum: ComputeCapability
+    maximum: ComputeCapability
+    verdict: Literal["ok", "refused", "override"]
+    code: str = ""
+    message: str = ""
+    loses: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizationRule:
+    """What a quantization method needs and costs in a release.
+
+    `bits` is what a linear layer's weight ends at, before group scales; `group_overhead_bits` is divided by the
+    group size. `lost_bits` orders methods by quality: fewer is better.
+    """
+
+    method: str
+    on_the_fly: bool
+    prequantized: bool
+    bits: float
+    group_overhead_bits: float
+    min_compute_capability: ComputeCapability
+    shardable: bool = True
+    takes_dtype: bool = False
+    forces_dtype: str | None = None
+    transformers_backend: bool = False
+    fused_moe: bool = False
+    cuda_graphs: bool = True
+    decode_efficiency: float = 1.0
+    prefill_efficiency: float = 1.0
+    native_fp8_compute: ComputeCapability | None = None
+    note: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelClass:
+    """How a release serves a `model_type`."""
+
+    model_type: str
+    backend: Literal["native", "transformers", "refused"]
+    flash: bool = True
+    default_dtype: str = "float16"
+    shardable: bool = True
+    replicated_kv: bool = False
+    prefill_chunking: bool = True
+    paged_only: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineRelease:
+    """One pinned version of the engine: image, flags and rules, all data of `profiles/engines/`."""
+
+    name: str
+    version: str
+    released: str
+    image: str
+    image_bytes: int
+    flags: Mapping[str, Flag]
+    architectures: tuple[ArchitectureRule, ...]
+    quantizations: Mapping[str, QuantizationRule]
+    model_classes: Mapping[str, ModelClass]
+    memory_share: float
+    workspace_bytes: int
+    chunked_prefill: bool
+    default_attention: str
+    block_tokens: Mapping[str, int]
+    flash_head_dims: tuple[int, ...]
+    cache_env: Mapping[str, str]
+    cpu_archs: tuple[str, ...]
+    notice: str | None = None
+    reported_version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirements:
+    """The wish, complete with defaults. `budget_usd_per_hour` covers everything billed by the hour."""
+
+    model: Profile
+    engine_version: str
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    context_tokens: int
+    budget_usd_per_hour: Decimal | None = None
+    prefer: Preference = "quality"
+    quantize: str = "auto"
+    num_shard: int | None = None
+    instance_type: str | None = None
+    hardware: str | None = None
+    regions: tuple[str, ...] = ()
+    markets: tuple[Market, ...] = ("on-demand",)
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    allow_turing: bool = False
+    flags: tuple[tuple[str, str], ...] = ()
+    port: int = 8080
+    public_ipv4: bool = True
+
+    @property
+    def required_kv_tokens(self) -> int:
+        """Tokens of KV cache the promise needs: one full context, or every request at its promised length."""
+        return max(self.context_tokens, self.concurrency * (self.input_tokens + self.output_tokens))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryBudget:
+    """Memory of one accelerator, by parts. The parts add up to `total_bytes` when it fits.
+
+    `reserved_bytes` is the share the engine leaves alone; `kv_cache_bytes` is everything that remains and may be
+    negative: then the weights alone do not fit.
+    """
+
+    total_bytes: int
+    reserved_bytes: int
+    weights_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
+    kv_cache_bytes: int
+    kv_bytes_per_token: int
+    kv_capacity_tokens: int
+    required_kv_tokens: int
+
+    @property
+    def fits(self) -> bool:
+        return self.kv_capacity_tokens >= self.required_kv_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Performance:
+    """Predicted speed at the wished concurrency. Medians, from an analytic model."""
+
+    ttft_ms: float
+    tpot_ms: float
+    output_tokens_per_s: float
+    usd_per_million_output_tokens: Decimal | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostLine:
+    item: str
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    lines: tuple[CostLine, ...]
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        return sum((line.usd_per_hour for line in self.lines), start=self.lines[0].usd_per_hour * 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """What the engine is told, by meaning. `planner/engine.py` turns it into flags of the exact release."""
+
+    model_id: str
+    revision: str | None
+    num_shard: int
+    quantize: str | None
+    dtype: str | None
+    max_input_tokens: int
+    max_total_tokens: int
+    max_batch_prefill_tokens: int
+    max_batch_total_tokens: int
+    max_concurrent_requests: int
+    cuda_graphs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineCommand:
+    """A finished command line of the engine: nothing is left for it to guess."""
+
+    name: str
+    version: str
+    image: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    settings: EngineSettings
+    gpus: int
+    shm_bytes: int
+    port: int
+    stop_timeout_s: int
+    secret_env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Storage:
+    """Where weights and images go. `weights_on_nvme`: instance store, gone with the machine."""
+
+    root_volume_gib: int
+    data_volume_gib: int
+    weights_on_nvme: bool
+    weights_bytes: int
+    image_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rejection:
+    """Why a configuration is not it. `numbers` are the values compared, keys with units.
+
+    `code` is the most fundamental failure, `codes` all of them in check order; `offers` counts the (region, market)
+    pairs refused alike, of which `region`, `market` and `usd_per_hour` name the cheapest.
+    """
+
+    instance_type: str
+    num_shard: int
+    quantize: str
+    code: str
+    message: str
+    numbers: Mapping[str, Any]
+    codes: tuple[str, ...]
+    region: str | None
+    market: Market
+    usd_per_hour: Decimal | None
+    offers: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """An offer with shards, quantization and engine settings that works."""
+
+    offer: Offer
+    num_shard: int
+    quantize: str
+    dtype: str
+    lost_bits: float
+    cost: Cost
+    memory: MemoryBudget
+    performance: Performance
+    engine: EngineCommand
+    storage: Storage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearMiss:
+    """A relaxation of the wish that would have worked: `option` is ready to paste."""
+
+    code: str
+    message: str
+    option: str
+    candidate: Candidate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What to run and why: the choice, ordered fallbacks, every refusal, and what was assumed."""
+
+    requirements: Requirements
+    chosen: Candidate
+    fallbacks: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+    considered: int
+    assumptions: tuple[str, ...]
+    notices: tuple[str, ...]
+    catalogue_date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoPlan:
+    """Nothing works: every refusal, and the smallest single changes that would."""
+
+    requirements: Requirements
+    rejections: tuple[Rejection, ...]
+    near_misses: tuple[NearMiss, ...]
+    considered: int
+    catalogue_date: str

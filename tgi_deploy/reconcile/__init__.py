@@ -1,0 +1,3 @@
+"""Acts: from what exists to what is wanted. Knows no cloud and no planner."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Finished values in, artefact text out."""
+
+from __future__ import annotations

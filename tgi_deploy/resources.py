@@ -1,0 +1,22 @@
+"""Where the packaged data lies. Nothing else builds a path to `templates/` or `profiles/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+
+
+def data_root() -> Path:
+    """The folder that holds `templates/` and `profiles/`: inside the wheel, or the repository's root."""
+    packaged = _PACKAGE / "_data"
+    return packaged if packaged.is_dir() else _PACKAGE.parent
+
+
+def profiles_dir() -> Path:
+    return data_root() / "profiles"
+
+
+def templates_dir() -> Path:
+    return data_root() / "templates"

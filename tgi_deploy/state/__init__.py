@@ -1,0 +1,3 @@
+"""The record of deployments on disk."""
+
+from __future__ import annotations

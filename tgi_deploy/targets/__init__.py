@@ -1,0 +1,3 @@
+"""Where a plan can run: each module turns a plan into resources."""
+
+from __future__ import annotations
