@@ -1,0 +1,50 @@
+"""What a shell offers after Tab: values from the catalogue. Silent when the catalogue can't be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import DeployError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import click
+
+    from tgi_deploy.catalog.catalog import Catalog
+
+    Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def words(*values: str) -> Completer:
+    def offer(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return offer
+
+
+def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
+    def offer(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- only completion reads it here
+
+        try:
+            values = read(Catalog.open(ctx.params.get("profiles_dir")))
+        except (DeployError, OSError):
+            return []
+        return [value for value in values if value.lower().startswith(incomplete.lower())]
+
+    return offer
+
+
+def hardware(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`2xRTX` completes to `2xRTX-4090`, …; a bare name gets a count of 1."""
+    count, times, start = incomplete.partition("x")
+    prefix, start = (f"{count}x", start) if times and count.isdigit() else ("1x", incomplete)
+    return [f"{prefix}{name}" for name in accelerators(ctx, _param, start)]
+
+
+models = _from_catalogue(lambda catalog: (*catalog.profile_names(), *catalog.hub_ids()))
+instance_types = _from_catalogue(lambda catalog: catalog.instance_types())
+accelerators = _from_catalogue(lambda catalog: catalog.accelerators())
+regions = _from_catalogue(lambda catalog: ("all", *catalog.regions()))
+engine_versions = _from_catalogue(lambda catalog: catalog.release_versions())

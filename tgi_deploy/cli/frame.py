@@ -1,0 +1,318 @@
+"""The frame around every command: arguments in, one `Result` out, errors as one line, never a traceback.
+
+A command is a function that returns a `Result`:
+
+    @command("status", examples=("tgi-deploy status llama3-13b",))
+    @name_argument
+    def status_command(name: str) -> Result:
+        '''Show what was recorded, what is there, and the difference.'''
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from tgi_deploy import __version__
+from tgi_deploy.cli.output import ErrorItem, Result, write_result
+from tgi_deploy.errors import DeployError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PROGRAM: Final = "tgi-deploy"
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+_CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@dataclass(kw_only=True, slots=True)
+class Invocation:
+    """One run of the program: filled in while arguments are parsed, so that any failure can be reported."""
+
+    as_json: bool
+    command: str = ""
+
+
+class SectionOption(click.Option):
+    """An option that stands under a heading in `--help`."""
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class FrameCommand(click.Command):
+    """A command with examples, options under headings, and its name kept for the envelope."""
+
+    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 -- click's own signature
+    ) -> click.Context:
+        _note_command(info_name, parent)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+        super().format_epilog(ctx, formatter)
+
+
+class FrameGroup(click.Group):
+    """A command with subcommands."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 -- click's own signature
+    ) -> click.Context:
+        _note_command(info_name, parent)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand asked for. Raises UnknownCommandError with the nearest names."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            raise UnknownCommandError(args[0], known, ctx)
+        return super().resolve_command(ctx, args)
+
+
+class UnknownCommandError(click.UsageError):
+    """A command that does not exist; `nearest` are the names it may have meant."""
+
+    def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
+        super().__init__(f"there is no command {name!r}", ctx)
+        self.nearest = nearest(name, known)
+
+
+def command(
+    name: str, *, examples: tuple[str, ...], hidden: bool = False
+) -> Callable[[Callable[..., Result]], FrameCommand]:
+    """Make a click command of a function that returns a `Result`; its docstring is the help."""
+
+    def build(function: Callable[..., Result]) -> FrameCommand:
+        params: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", ())))
+        return FrameCommand(
+            name,
+            callback=function,
+            params=[*params, _json_option()],
+            help=function.__doc__,
+            examples=examples,
+            hidden=hidden,
+            context_settings=dict(_CONTEXT),
+        )
+
+    return build
+
+
+def group(name: str, *, help_text: str, commands: Sequence[click.Command]) -> FrameGroup:
+    return FrameGroup(
+        name,
+        list(commands),
+        help=help_text,
+        params=[_json_option(hidden=True)],
+        context_settings=dict(_CONTEXT),
+    )
+
+
+def run(root: click.Group, argv: Sequence[str]) -> int:
+    """Run the program with `argv` (without its own name); write the result; return the exit code."""
+    invocation = Invocation(as_json=_asks_json(argv))
+    result = _outcome(root, list(argv), invocation)
+    if result is None:
+        return _finish_output(0)
+    try:
+        write_result(invocation.command, result, as_json=invocation.as_json)
+    except BrokenPipeError:
+        _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        sys.stderr.write(f"error[output_failed]: writing the result failed: {error.strerror}\n")
+        return result.exit_code or EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return result.exit_code
+
+
+def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
+    root: click.Group, argv: list[str], invocation: Invocation
+) -> Result | None:
+    """What came of it. None when click has already printed what was asked for (help, version)."""
+    try:
+        with root.make_context(PROGRAM, argv, obj=invocation) as ctx:
+            return cast("Result", root.invoke(ctx))
+    except click.exceptions.Exit:
+        return None
+    except click.ClickException as error:
+        return usage_failure(error, invocation.command)
+    except DeployError as error:
+        return failure(error)
+    except (KeyboardInterrupt, click.Abort, EOFError):
+        return _interrupted()
+    except BrokenPipeError:
+        _silence_stdout()
+        return None
+    except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
+        return _crash(error)
+
+
+def failure(error: DeployError) -> Result:
+    item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
+    return Result(data=error.data, exit_code=error.exit_code, errors=(item,))
+
+
+def usage_failure(error: click.ClickException, command_name: str) -> Result:
+    """A click complaint as a result: a stable code, one line, and where to read on."""
+    hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
+    close = _nearest_of(error)
+    if close:
+        hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
+    item = ErrorItem(code=_usage_code(error), message=_usage_message(error), hint=hint)
+    text = error.format_message() if isinstance(error, click.exceptions.NoArgsIsHelpError) else ""
+    return Result(text=text, exit_code=EXIT_USAGE, errors=(item,))
+
+
+def _usage_code(error: click.ClickException) -> str:
+    codes: tuple[tuple[type[click.ClickException], str], ...] = (
+        (UnknownCommandError, "unknown_command"),
+        (click.NoSuchOption, "unknown_option"),
+        (click.MissingParameter, "missing_argument"),
+        (click.BadParameter, "bad_option_value"),
+        (click.FileError, "bad_file"),
+        (click.exceptions.NoArgsIsHelpError, "missing_command"),
+    )
+    return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")
+
+
+def _usage_message(error: click.ClickException) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return "a command is missing"
+    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _nearest_of(error: click.ClickException) -> Sequence[str]:
+    if isinstance(error, UnknownCommandError):
+        return error.nearest
+    return error.possibilities or () if isinstance(error, click.NoSuchOption) else ()
+
+
+def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
+    from difflib import get_close_matches  # noqa: PLC0415 -- only a typo pays for it
+
+    return tuple(get_close_matches(name[:100], known, n=2))
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in examples))
+
+
+def state_home() -> Path:
+    """Where records, the sandbox and crash reports live: `$TGI_DEPLOY_HOME`, else the user's state folder."""
+    home = os.environ.get("TGI_DEPLOY_HOME")
+    return Path(home) if home else Path("~/.local/state/tgi-deploy").expanduser()
+
+
+def _interrupted() -> Result:
+    item = ErrorItem(
+        code="interrupted",
+        message="interrupted before the end",
+        hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
+    )
+    return Result(exit_code=EXIT_INTERRUPTED, errors=(item,))
+
+
+def _crash(error: Exception) -> Result:
+    path = _write_crash_file(error)
+    hint = f"please report this defect with the file {path}" if path else "please report this defect"
+    message = f"something unforeseen happened: {type(error).__name__}: {error}"
+    return Result(
+        data={"crash_file": str(path) if path else None},
+        exit_code=EXIT_FAILED,
+        errors=(ErrorItem(code="internal_error", message=message, hint=hint),),
+    )
+
+
+def _write_crash_file(error: Exception) -> Path | None:
+    """Keep the traceback where only the user can read it. None when there is nowhere to write."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"
+    text = f"tgi-deploy {__version__}, Python {sys.version}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return None
+    return path
+
+
+def _json_option(*, hidden: bool = False) -> click.Option:
+    return SectionOption(
+        ["--json"],
+        is_flag=True,
+        expose_value=False,
+        hidden=hidden,
+        help="Print one JSON object, on success and on failure alike.",
+        section="Output",
+    )
+
+
+def _asks_json(argv: Sequence[str]) -> bool:
+    """Whether `--json` stands anywhere: a command line that can't be parsed still gets its answer in JSON."""
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    return "--json" in options
+
+
+def _note_command(info_name: str | None, parent: click.Context | None) -> None:
+    """Keep the words that lead to this command (`catalog list`) for the envelope."""
+    if parent is None or not isinstance(parent.obj, Invocation):
+        return
+    words = parent.command_path.split()[1:]
+    parent.obj.command = " ".join([*words, info_name or ""]).strip()
+
+
+def _finish_output(exit_code: int) -> int:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
+    return exit_code
+
+
+def _silence_stdout() -> None:
+    """Send what is still buffered nowhere: the reader has gone, and the interpreter flushes once more."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,0 +1,155 @@
+"""The console script. Commands are named here and imported when they run, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from tgi_deploy import __version__
+from tgi_deploy.cli import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
+
+COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A command before it is imported: `tgi_deploy.cli.<module>` holds it as `<module>_command`."""
+
+    name: str
+    help: str
+
+
+SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
+    (
+        "Decide (no network, no account)",
+        (
+            Entry(
+                name="plan", help="Choose machine and engine settings for a model, and explain the choice."
+            ),
+            Entry(
+                name="render",
+                help="Print one artefact of the plan: docker, compose, user-data, launch-template.",
+            ),
+        ),
+    ),
+    (
+        "Act",
+        (
+            Entry(
+                name="up",
+                help="Plan, show the changes and the price, ask, act, wait until healthy, prove it.",
+            ),
+            Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
+        ),
+    ),
+    (
+        "Look",
+        (
+            Entry(name="status", help="Compare what was recorded with what is there."),
+            Entry(name="list", help="List deployments: recorded ones and those only the cloud knows."),
+            Entry(name="logs", help="Print the engine's log."),
+            Entry(name="open", help="Say how to reach a deployment: URL, curl line, tunnel."),
+        ),
+    ),
+    (
+        "Know",
+        (
+            Entry(
+                name="catalog", help="List and show accelerators, instance types, regions, engines, models."
+            ),
+            Entry(name="profile", help="List, show, validate and create profiles."),
+        ),
+    ),
+    (
+        "Set up",
+        (
+            Entry(name="sandbox", help="Start, stop or look at the local cloud that needs no account."),
+            Entry(name="completion", help="Print a script that completes commands and values in your shell."),
+        ),
+    ),
+)
+EXAMPLES: Final = (
+    "tgi-deploy plan llama3-13b --budget 5",
+    "tgi-deploy up llama3-13b --budget 5 --sandbox",
+    "tgi-deploy render llama3-8b --as docker --hardware 1xRTX-4090",
+    "tgi-deploy down --all",
+)
+
+
+class LazyGroup(frame.FrameGroup):
+    """The top of the command line: knows every name and help line, imports only the command that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's
+        return [entry.name for _, entries in SECTIONS for entry in entries]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"tgi_deploy.cli.{cmd_name}")
+        return cast("click.Command", getattr(module, f"{cmd_name}_command"))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+        for title, entries in SECTIONS:
+            with formatter.section(title):
+                formatter.write_dl([(f"{entry.name:<10}", entry.help) for entry in entries])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+        frame.write_examples(formatter, EXAMPLES)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
+
+        entries = [entry for _, entries in SECTIONS for entry in entries if entry.name.startswith(incomplete)]
+        found = [CompletionItem(entry.name, help=entry.help) for entry in entries]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
+
+
+ROOT: Final = LazyGroup(
+    frame.PROGRAM,
+    help="Choose, bring up, check and remove a Text Generation Inference deployment.",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=lambda ctx, _param, wanted: _print_version(ctx) if wanted else None,
+            help="Print the version.",
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, hidden=True),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the program and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_on_encoding(stream)
+    if COMPLETE_VARIABLE in os.environ:
+        ROOT.main(prog_name=frame.PROGRAM, complete_var=COMPLETE_VARIABLE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(frame.run(ROOT, sys.argv[1:] if argv is None else argv))
+
+
+def _print_version(ctx: click.Context) -> None:
+    click.echo(f"{frame.PROGRAM} {__version__}")
+    ctx.exit()
+
+
+def _never_fail_on_encoding(stream: object) -> None:
+    """A terminal that lacks a character shows an escape instead: a name must never end the program."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")

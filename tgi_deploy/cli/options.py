@@ -1,0 +1,149 @@
+"""Options that several commands share.
+
+Values stay text: `app/wish.py` owns their rules and their other sources.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from tgi_deploy.cli import complete
+from tgi_deploy.cli.frame import SectionOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.cli.output import Result
+
+    CommandFunction = Callable[..., Result]
+    Decorator = Callable[[CommandFunction], CommandFunction]
+
+_MONEY: Final = "Money and time"
+_LOAD: Final = "Load and quality"
+_HARDWARE: Final = "Hardware"
+_ENGINE: Final = "Engine"
+_PLACES: Final = "Places"
+
+
+def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- click's own signature
+    return click.option(*names, cls=SectionOption, section=section, **settings)
+
+
+class _Wish(NamedTuple):
+    """An option whose raw text becomes the field of `Wish` named like it."""
+
+    section: str
+    flag: str
+    metavar: str
+    help: str
+    complete: complete.Completer | None = None
+    repeats: bool = False
+
+    @property
+    def field(self) -> str:
+        name = self.flag.removeprefix("--").replace("-", "_")
+        return f"{name}s" if name == "region" else name
+
+    def option(self) -> Decorator:
+        return _option(
+            self.flag,
+            self.field,
+            metavar=self.metavar,
+            help=self.help,
+            section=self.section,
+            shell_complete=self.complete,
+            multiple=self.repeats,
+        )
+
+
+_PREFERENCES: Final = complete.words("quality", "cost", "speed", "value")
+_MARKETS: Final = complete.words("on-demand", "spot", "any")
+_WISHES: Final = (
+    _Wish(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
+    _Wish(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for the whole deployment."),
+    _Wish(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
+    _Wish(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
+    _Wish(_LOAD, "--input-tokens", "N", "Prompt length to plan for.  [default: 1024]"),
+    _Wish(_LOAD, "--output-tokens", "N", "Answer length to plan for.  [default: 256]"),
+    _Wish(_LOAD, "--concurrency", "N", "Requests at the same time.  [default: 8]"),
+    _Wish(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token."),
+    _Wish(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token."),
+    _Wish(_LOAD, "--prefer", "WHAT", "quality, cost, speed or value.  [default: quality]", _PREFERENCES),
+    _Wish(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
+    _Wish(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
+    _Wish(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
+    _Wish(_HARDWARE, "--hardware", "NxCARD", "A machine you own: 2xRTX-4090.", complete.hardware),
+    _Wish(
+        _HARDWARE,
+        "--region",
+        "REGION",
+        "A region, or 'all'; repeatable.",
+        complete.regions,
+        repeats=True,
+    ),
+    _Wish(_HARDWARE, "--market", "MARKET", "on-demand, spot or any.  [default: on-demand]", _MARKETS),
+    _Wish(_ENGINE, "--engine-version", "VERSION", "Exact engine version.", complete.engine_versions),
+    _Wish(_ENGINE, "--set", "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", repeats=True),
+    _Wish(_ENGINE, "--port", "PORT", "Port the endpoint listens on.  [default: 8080]"),
+)
+
+
+def wish_options(function: CommandFunction) -> CommandFunction:
+    """Add MODEL and every wish; the function gets them as one argument, `wish`."""
+
+    def with_wish(model: str, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        from tgi_deploy.app.wish import Wish  # noqa: PLC0415 -- help is printed without the planner
+
+        wished = {name: given.pop(name) for name in (*(wish.field for wish in _WISHES), "allow_turing")}
+        return function(wish=Wish(model=model, **wished), **given)
+
+    with_wish.__doc__ = function.__doc__
+    with_wish.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    decorated: CommandFunction = _ALLOW_TURING(with_wish)
+    for wish in reversed(_WISHES):
+        decorated = wish.option()(decorated)
+    return click.argument("model", shell_complete=complete.models)(decorated)
+
+
+_ALLOW_TURING: Final = _option(
+    "--allow-turing", is_flag=True, section=_ENGINE, help="Accept Turing cards where the engine version can."
+)
+profiles_dir_option: Final = _option(
+    "--profiles-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    envvar="TGI_DEPLOY_PROFILES_DIR",
+    section=_PLACES,
+    help="Your own profiles; the packaged ones stay behind them.",
+)
+templates_dir_option: Final = _option(
+    "--templates-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    envvar="TGI_DEPLOY_TEMPLATES_DIR",
+    section=_PLACES,
+    help="Your own templates; the packaged ones stay behind them.",
+)
+sandbox_option: Final = _option(
+    "--sandbox",
+    is_flag=True,
+    envvar="TGI_DEPLOY_SANDBOX",
+    section=_PLACES,
+    help="Use the local cloud; it is started when needed.",
+)
+target_option: Final = _option(
+    "--target",
+    type=click.Choice(["ec2"]),
+    default="ec2",
+    show_default=True,
+    section=_PLACES,
+    help="Where the deployment runs.",
+)
+name_option: Final = _option(
+    "--name", metavar="NAME", section=_PLACES, help="Name of the deployment.  [default: the profile's name]"
+)
+name_argument: Final = click.argument("name")
+yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Do not ask.")

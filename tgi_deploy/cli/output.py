@@ -1,0 +1,150 @@
+"""What a command returns, and the two ways it is written: text for people, one JSON object for programs.
+
+stdout carries the result only; warnings and errors of text mode go to stderr, one line each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import IO, Any, Final
+
+import click
+
+SCHEMA: Final = 1
+MAX_WORD: Final = 120
+MAX_LINE: Final = 600
+_MONEY_DIGITS: Final = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """Something worth knowing that changes no outcome."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorItem:
+    """One failure: `code` is stable and for programs, `hint` says what to do now."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A command's outcome. `text` is printed as it is, without a newline added to what ends in one."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    warnings: tuple[Notice, ...] = ()
+    exit_code: int = 0
+    errors: tuple[ErrorItem, ...] = ()
+
+
+def envelope(command: str, result: Result) -> dict[str, Any]:
+    """The one object `--json` prints: the same keys on success and failure."""
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "status": "error" if result.exit_code else "ok",
+        "exit_code": result.exit_code,
+        "data": plain(result.data),
+        "warnings": [{"code": item.code, "message": one_line(item.message)} for item in result.warnings],
+        "errors": [
+            {"code": item.code, "message": one_line(item.message), "hint": one_line(item.hint or "") or None}
+            for item in result.errors
+        ],
+    }
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 -- takes and gives whatever JSON can hold
+    """`value` as JSON can hold it: money as a number of at most 6 decimals, what is not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, AbstractSet):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if isinstance(value, Decimal | float):
+        return _number(value)
+    return value if value is None or isinstance(value, bool | int) else _encodable(str(value))
+
+
+def _number(value: Decimal | float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    return round(float(value), _MONEY_DIGITS) if isinstance(value, Decimal) else value
+
+
+def _encodable(text: str) -> str:
+    """`text` without the lone surrogates that undecodable arguments and file names carry."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(text: str, *, limit: int = MAX_LINE) -> str:
+    """`text` on one line: control characters as escapes, long words and long lines cut in the middle."""
+    words = (_cut(_visible(word), MAX_WORD) for word in text.split())
+    return _cut(" ".join(words), limit)
+
+
+def _visible(word: str) -> str:
+    if word.isprintable():
+        return word
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in _encodable(word))
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]}…{text[head + 1 - limit :]}"
+
+
+def use_colour(stream: IO[str]) -> bool:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def write_result(command: str, result: Result, *, as_json: bool) -> None:
+    """Write `result` to stdout and stderr. Raises OSError when stdout can't be written."""
+    if as_json:
+        text = json.dumps(envelope(command, result), indent=2, allow_nan=False)
+        _write(sys.stdout, text)
+        return
+    _write(sys.stdout, result.text)
+    for line in _message_lines(result):
+        _write(sys.stderr, line)
+
+
+def _message_lines(result: Result) -> list[str]:
+    lines = [
+        f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
+        for item in result.warnings
+    ]
+    for error in result.errors:
+        lines.append(f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(error.message)}")
+        if error.hint:
+            lines.append(f"{click.style('hint', bold=True)}: {one_line(error.hint)}")
+    return lines
+
+
+def _write(stream: IO[str] | None, text: str) -> None:
+    if stream is None or not text:
+        return
+    if not use_colour(stream):
+        text = click.unstyle(text)
+    stream.write(text if text.endswith("\n") else f"{text}\n")
+    stream.flush()
