@@ -1,0 +1,195 @@
+"""Plans as plain data: what `--json` prints and records keep. Keys are a contract (tests pin them)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.planner.time_to_ready import estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.types import (
+        Candidate,
+        Cost,
+        MemoryBudget,
+        NearMiss,
+        NoPlan,
+        Performance,
+        Plan,
+        Rejection,
+        Requirements,
+    )
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """`data.plan` of the JSON contract. Money stays `Decimal`; the printer turns it into a number."""
+    chosen = plan.chosen
+    return {
+        "model": _model(plan.requirements, chosen),
+        "requirements": requirements_document(plan.requirements),
+        "chosen": choice_document(chosen),
+        "cost": cost_document(chosen.cost),
+        "memory": memory_document(chosen.memory),
+        "performance": performance_document(chosen.performance),
+        "storage": {
+            "root_volume_gib": chosen.storage.root_volume_gib,
+            "weights_on_nvme": chosen.storage.weights_on_nvme,
+            "weights_bytes": chosen.storage.weights_bytes,
+            "image_bytes": chosen.storage.image_bytes,
+        },
+        "time_to_ready": [
+            {"phase": phase.phase, "expected_s": round(phase.expected_s), "deadline_s": round(phase.deadline_s)}
+            for phase in estimate(chosen)
+        ],
+        "engine": engine_document(chosen),
+        "fallbacks": [choice_document(candidate) for candidate in plan.fallbacks],
+        "rejections": [rejection_document(rejection) for rejection in plan.rejections],
+        "considered": plan.considered,
+        "assumptions": list(plan.assumptions),
+        "notices": list(plan.notices),
+        "catalogue_date": plan.catalogue_date,
+    }
+
+
+def no_plan_document(made: NoPlan) -> dict[str, Any]:
+    """`data` of the JSON contract where nothing fits."""
+    return {
+        "requirements": requirements_document(made.requirements),
+        "near_misses": [_near_miss(miss) for miss in made.near_misses],
+        "rejections": [rejection_document(rejection) for rejection in made.rejections],
+        "considered": made.considered,
+        "catalogue_date": made.catalogue_date,
+    }
+
+
+def _model(wish: Requirements, chosen: Candidate) -> dict[str, Any]:
+    model = wish.model.model
+    return {
+        "id": model.hub_id,
+        "profile": wish.model.name,
+        "served_id": chosen.engine.settings.model_id,
+        "params": model.parameters,
+        "weights_bytes": chosen.storage.weights_bytes,
+        "model_type": model.model_type,
+        "dtype": model.torch_dtype,
+        "max_position_embeddings": model.max_position_embeddings,
+        "gated": model.gated,
+        "license": model.license,
+        "notice": wish.model.notice,
+    }
+
+
+def requirements_document(wish: Requirements) -> dict[str, Any]:
+    return {
+        "model": wish.model.name,
+        "engine_version": wish.engine_version,
+        "input_tokens": wish.input_tokens,
+        "output_tokens": wish.output_tokens,
+        "concurrency": wish.concurrency,
+        "context_tokens": wish.context_tokens,
+        "budget_usd_per_hour": wish.budget_usd_per_hour,
+        "prefer": wish.prefer,
+        "quantize": wish.quantize,
+        "num_shard": wish.num_shard,
+        "instance_type": wish.instance_type,
+        "hardware": wish.hardware,
+        "regions": list(wish.regions),
+        "markets": list(wish.markets),
+        "ttft_ms": wish.ttft_ms,
+        "tpot_ms": wish.tpot_ms,
+        "allow_turing": wish.allow_turing,
+        "flags": dict(wish.flags),
+        "port": wish.port,
+    }
+
+
+def choice_document(candidate: Candidate) -> dict[str, Any]:
+    """`chosen` and each of `fallbacks`: `usd_per_hour` is the machine's own price."""
+    offer = candidate.offer
+    return {
+        "instance_type": offer.instance_type.name,
+        "region": offer.region,
+        "market": offer.market,
+        "accelerator": offer.instance_type.accelerator.name,
+        "accelerator_count": offer.instance_type.accelerator_count,
+        "num_shard": candidate.num_shard,
+        "quantize": candidate.quantize,
+        "dtype": candidate.dtype,
+        "usd_per_hour": offer.usd_per_hour,
+        "total_usd_per_hour": candidate.cost.usd_per_hour,
+    }
+
+
+def cost_document(cost: Cost) -> dict[str, Any]:
+    return {
+        "usd_per_hour": cost.usd_per_hour,
+        "lines": [{"item": line.item, "usd_per_hour": line.usd_per_hour} for line in cost.lines],
+    }
+
+
+def memory_document(memory: MemoryBudget) -> dict[str, Any]:
+    return {
+        "per_accelerator": {
+            "total_bytes": memory.total_bytes,
+            "weights_bytes": memory.weights_bytes,
+            "kv_cache_bytes": memory.kv_cache_bytes,
+            "activation_bytes": memory.activation_bytes,
+            "overhead_bytes": memory.overhead_bytes,
+            "reserved_bytes": memory.reserved_bytes,
+        },
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "kv_capacity_tokens": memory.kv_capacity_tokens,
+        "required_kv_tokens": memory.required_kv_tokens,
+    }
+
+
+def performance_document(performance: Performance) -> dict[str, Any]:
+    return {
+        "ttft_ms": round(performance.ttft_ms, 1),
+        "tpot_ms": round(performance.tpot_ms, 2),
+        "output_tokens_per_s": round(performance.output_tokens_per_s, 1),
+        "usd_per_million_output_tokens": performance.usd_per_million_output_tokens,
+    }
+
+
+def engine_document(candidate: Candidate) -> dict[str, Any]:
+    engine = candidate.engine
+    return {
+        "name": engine.name,
+        "version": engine.version,
+        "image": engine.image,
+        "args": list(engine.args),
+        "env": dict(engine.env),
+        "gpus": engine.gpus,
+        "shm_bytes": engine.shm_bytes,
+        "port": engine.port,
+        "max_input_tokens": engine.settings.max_input_tokens,
+        "max_total_tokens": engine.settings.max_total_tokens,
+    }
+
+
+def rejection_document(rejection: Rejection) -> dict[str, Any]:
+    numbers: Mapping[str, Any] = rejection.numbers
+    return {
+        **numbers,
+        "instance_type": rejection.instance_type,
+        "num_shard": rejection.num_shard,
+        "quantize": rejection.quantize,
+        "code": rejection.code,
+        "message": rejection.message,
+        "codes": list(rejection.codes),
+        "region": rejection.region,
+        "market": rejection.market,
+        "usd_per_hour": rejection.usd_per_hour,
+        "offers": rejection.offers,
+    }
+
+
+def _near_miss(miss: NearMiss) -> dict[str, Any]:
+    return {
+        "code": miss.code,
+        "message": miss.message,
+        "option": miss.option,
+        "chosen": choice_document(miss.candidate),
+    }

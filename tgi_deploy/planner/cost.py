@@ -1,0 +1,49 @@
+"""What a deployment bills by the hour, line by line, and the disks it needs."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.memory import GIB
+from tgi_deploy.planner.types import Cost, CostLine, Storage
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import ExtraPrices, Offer
+
+HOURS_PER_MONTH: Final = Decimal(730)
+_CENT_OF_A_CENT: Final = Decimal("0.0001")
+
+# Operating system, driver and tool box of the GPU machine image, and room for logs.
+_SYSTEM_GIB: Final = 60
+_HEADROOM_GIB: Final = 20
+
+
+def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int) -> Storage:
+    """The weights on instance NVMe where it holds them with a tenth to spare, else on the root volume."""
+    on_nvme = offer.instance_type.nvme_bytes >= weights_bytes * 11 // 10
+    beside = 0 if on_nvme else weights_bytes * 11 // 10
+    root_gib = _SYSTEM_GIB + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
+    return Storage(
+        root_volume_gib=root_gib,
+        data_volume_gib=0,
+        weights_on_nvme=on_nvme,
+        weights_bytes=weights_bytes,
+        image_bytes=image_bytes,
+    )
+
+
+def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, public_ipv4: bool) -> Cost:
+    """Everything billed by the hour. An owned machine costs nothing here; an unknown price is the caller's check."""
+    lines = [CostLine(item="instance", usd_per_hour=offer.usd_per_hour or Decimal(0))]
+    if extras is not None:
+        volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
+        lines.append(
+            CostLine(
+                item=f"root volume, {storage.root_volume_gib} GiB gp3",
+                usd_per_hour=volume.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP),
+            )
+        )
+        if public_ipv4:
+            lines.append(CostLine(item="public IPv4 address", usd_per_hour=extras.public_ipv4_usd_per_hour))
+    return Cost(lines=tuple(lines))
