@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# Sourced by scripts/quickstart and scripts/test: a virtual environment that is made once and kept current.
+
+# The newest Python of 3.11 or later on this machine.
+find_python() {
+  local name
+  for name in python3.13 python3.12 python3.11 python3 python; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$name"
+      return
+    fi
+  done
+  printf 'error: no Python 3.11 or newer found; install one and run this again\n' >&2
+  return 1
+}
+
+# make_environment FOLDER EXTRA...: the project, editable, with these extras; again only when pyproject.toml changed.
+make_environment() {
+  local folder=$1 extras
+  shift
+  extras=$(IFS=,; printf '%s' "$*")
+  local stamp=$folder/.made-for want
+  want="$extras $(cksum <pyproject.toml)"
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
+    return
+  fi
+  printf 'making the environment in %s (about a minute, once) …\n' "$folder"
+  [ -x "$folder/bin/python" ] || "$(find_python)" -m venv "$folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+  printf '%s' "$want" >"$stamp"
+}
