@@ -1,0 +1,118 @@
+"""From what is wanted, remembered and seen to the steps between. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.reconcile.model import ChangeSet, Found, Resource, ResourceRecord, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: Sequence[Found]) -> ChangeSet:
+    """What to do, in order: deletions first, dependents before what they depend on; then keeps and creations.
+
+    A resource whose spec or place changed is replaced, and so is everything that refers to it. Of several seen
+    with the same key the first that fits is kept, the others are deleted.
+    """
+    ordered = in_order(wanted)
+    records = {record.key: record for record in recorded}
+    kept = _kept(ordered, records, seen)
+    deletions = _deletions(ordered, records, seen, kept)
+    return ChangeSet(steps=(*deletions, *(_forward(item, records, seen, kept) for item in ordered)))
+
+
+def in_order(resources: Sequence[Resource]) -> tuple[Resource, ...]:
+    """Each resource behind everything it needs; otherwise in the order given."""
+    pending, done = list(resources), list[Resource]()
+    while pending:
+        ready = next((item for item in pending if not _missing(item, pending)), None)
+        if ready is None:
+            raise ValueError(f"resources need each other: {', '.join(item.key for item in pending)}")
+        pending.remove(ready)
+        done.append(ready)
+    return tuple(done)
+
+
+def _missing(item: Resource, pending: Sequence[Resource]) -> bool:
+    return any(other.key in item.needs for other in pending)
+
+
+def _kept(
+    ordered: Sequence[Resource], records: Mapping[str, ResourceRecord], seen: Sequence[Found]
+) -> dict[str, Found]:
+    kept: dict[str, Found] = {}
+    for item in ordered:
+        replaced = any(need not in kept for need in item.needs)
+        match = next((found for found in seen if _fits(item, found, records.get(item.key))), None)
+        if match is not None and not replaced:
+            kept[item.key] = match
+    return kept
+
+
+def _fits(item: Resource, found: Found, record: ResourceRecord | None) -> bool:
+    if (found.key, found.kind, found.place, found.alive) != (item.key, item.kind, item.place, True):
+        return False
+    spec = found.spec
+    if spec is None and record is not None and record.attributes.get("id") == found.id:
+        spec = record.spec
+    return spec == item.spec
+
+
+def _deletions(
+    ordered: Sequence[Resource],
+    records: Mapping[str, ResourceRecord],
+    seen: Sequence[Found],
+    kept: Mapping[str, Found],
+) -> tuple[Step, ...]:
+    wanted = {item.key for item in ordered}
+    rank = {key: index for index, key in enumerate(dict.fromkeys([*records, *(item.key for item in ordered)]))}
+    doomed = [found for found in seen if kept.get(found.key) is not found]
+    doomed.sort(key=lambda found: (rank.get(found.key, len(rank)), found.id))
+    return tuple(
+        Step(
+            action="delete",
+            key=found.key,
+            kind=found.kind,
+            place=found.place,
+            reason=_why_deleted(found, wanted),
+            attributes=found.attributes,
+        )
+        for found in reversed(doomed)
+    )
+
+
+def _why_deleted(found: Found, wanted: set[str]) -> str:
+    if not found.alive:
+        return f"is {found.state or 'ending'}"
+    return "is replaced" if found.key in wanted else "is not wanted"
+
+
+def _forward(
+    item: Resource,
+    records: Mapping[str, ResourceRecord],
+    seen: Sequence[Found],
+    kept: Mapping[str, Found],
+) -> Step:
+    found, record = kept.get(item.key), records.get(item.key)
+    if found is None:
+        there_was = any(other.key == item.key for other in seen)
+        reason = "replaces what is there" if there_was else _why_created(record)
+        return Step(action="create", key=item.key, kind=item.kind, place=item.place, reason=reason, resource=item)
+    known = record is not None and record.phase == "created" and record.attributes.get("id") == found.id
+    return Step(
+        action="keep" if known else "adopt",
+        key=item.key,
+        kind=item.kind,
+        place=item.place,
+        reason="is as wanted" if known else "exists and is not in the record",
+        resource=item,
+        attributes=found.attributes,
+    )
+
+
+def _why_created(record: ResourceRecord | None) -> str:
+    if record is None:
+        return "does not exist"
+    return "was begun and is not there" if record.phase == "intent" else "was there and is gone"

@@ -1,0 +1,81 @@
+"""Failures of the acting half, named by what the caller should do about them."""
+
+from __future__ import annotations
+
+from tgi_deploy.errors import DeployError
+
+
+class NoCapacityError(DeployError):
+    """Nothing free in this pool now: go to the next zone, then to the next candidate."""
+
+    def __init__(self, message: str, *, pool: str = "", cause: str = "") -> None:
+        super().__init__("no_capacity", message, hint="try again in some minutes, or allow more regions or markets")
+        self.pool = pool
+        self.cause = cause
+
+
+class QuotaError(DeployError):
+    """The account may not have more of this family here: other zones can't help."""
+
+    def __init__(self, message: str, *, cause: str = "", hint: str | None = None) -> None:
+        super().__init__("quota_exceeded", message, hint=hint)
+        self.cause = cause
+
+
+class ThrottledError(DeployError):
+    """Too fast, or a passing failure of the service: wait, then send the same request again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("throttled", message, hint="run the same command again in a minute: it goes on from there")
+
+
+class LostReplyError(DeployError):
+    """The request may or may not have taken effect: look before asking again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("lost_reply", message, hint="run the same command again: it finds out what exists")
+
+
+class NotYetError(DeployError):
+    """Something just made is not visible everywhere yet: a short wait helps."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("not_visible_yet", message, hint="run the same command again: it goes on from there")
+
+
+class InUseError(DeployError):
+    """Something else still holds it: wait until that is gone."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("in_use", message)
+
+
+class GoneError(DeployError):
+    """It does not exist (any more)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("gone", message)
+
+
+class StaleTokenError(DeployError):
+    """The request token belongs to an earlier request: take a new one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("stale_token", message, hint="run the same command again")
+
+
+class PermissionDeniedError(DeployError):
+    """The caller lacks the permission for `action`."""
+
+    def __init__(self, message: str, *, action: str) -> None:
+        super().__init__(
+            "permission_denied", message, hint=f"allow the action '{action}' for these credentials, then try again"
+        )
+        self.action = action
+
+
+class BadRequestError(DeployError):
+    """The service refuses the request itself: trying again can't help."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__("request_refused", message, hint=hint)

@@ -1,0 +1,243 @@
+"""Does what a change set says, one step at a time, so that it can be killed anywhere and run again.
+
+Before each creating call the intent is on disk, right after it the result. A step that may have happened already is
+looked up by its tags first; a repeated request carries the same token. Deletions wait until the thing is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.reconcile.errors import InUseError, LostReplyError, StaleTokenError
+from tgi_deploy.reconcile.model import (
+    TAG_EXPIRES,
+    TAG_ID,
+    TAG_KEY,
+    TAG_NAME,
+    TAG_SPEC,
+    TAG_VERSION,
+    ChangeSet,
+    Deployment,
+    Event,
+    Found,
+    Level,
+    Ref,
+    Resource,
+    ResourceRecord,
+    Step,
+    digest,
+)
+from tgi_deploy.reconcile.retry import Patience, looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.reconcile.ports import Clock, Handler, Reporter, Store
+
+_TRIES: Final = 4
+_DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Executor:
+    """Runs steps. `handler` gives the handler of a (place, kind); `version` is this tool's, for the tags."""
+
+    handler: Callable[[str, str], Handler]
+    store: Store
+    clock: Clock
+    reporter: Reporter
+    version: str
+    deletion: Patience = _DELETION
+
+    def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:
+        """Run every step; the deployment as it is recorded afterwards. Raises what the handlers raise."""
+        for step in changes.steps:
+            deployment = self._run(deployment, step)
+        return deployment
+
+    def save(self, deployment: Deployment) -> Deployment:
+        stamped = replace(deployment, updated=self.clock.now())
+        return self.store.save(stamped, expected_serial=deployment.serial)
+
+    def event(
+        self, deployment: Deployment, code: str, text: str, *, step: str | None = None, level: Level = "info"
+    ) -> None:
+        self.store.append_event(
+            Event(at=self.clock.now(), deployment=deployment.name, code=code, text=text, step=step, level=level)
+        )
+
+    def _run(self, deployment: Deployment, step: Step) -> Deployment:
+        if step.action == "delete":
+            return self._delete(deployment, step)
+        resource = step.resource
+        if resource is None:
+            raise ValueError(f"step {step.action} {step.key} has no resource")
+        if step.action == "create":
+            return self._create(deployment, step, resource)
+        if step.action == "adopt":
+            deployment = self._created(self._intend(deployment, resource), resource, step.attributes, outcome="adopted")
+        if resource.loose:
+            self._complete(deployment, resource, step.attributes)
+        return deployment
+
+    def _create(self, deployment: Deployment, step: Step, resource: Resource) -> Deployment:
+        self.reporter.step(step, "begun")
+        deployment = self._intend(deployment, resource)
+        deployment, found = self._settle(deployment, resource)
+        if resource.loose:
+            self._complete(deployment, resource, found.attributes)
+        self.reporter.step(replace(step, attributes=found.attributes), "done")
+        return deployment
+
+    def _settle(self, deployment: Deployment, resource: Resource) -> tuple[Deployment, Found]:
+        """Find it or create it, until one of the two is certain."""
+        error: LostReplyError | StaleTokenError | None = None
+        for attempt in range(_TRIES):
+            if attempt:
+                self.clock.sleep(attempt)
+            try:
+                found, outcome = self._find_or_create(deployment, resource)
+            except LostReplyError as lost:
+                error = lost
+            except StaleTokenError as stale:
+                error, deployment = stale, self._intend(deployment, resource, fresh=True)
+            else:
+                return self._created(deployment, resource, found.attributes, outcome=outcome), found
+        raise error or AssertionError("no attempt was made")
+
+    def _find_or_create(self, deployment: Deployment, resource: Resource) -> tuple[Found, str]:
+        handler = self.handler(resource.place, resource.kind)
+        tags = self._tags(deployment, resource)
+        mine = {name: tags[name] for name in (TAG_ID, TAG_KEY, TAG_SPEC)}
+        present = next((found for found in handler.find(mine) if found.alive), None)
+        if present is not None:
+            return present, "adopted"
+        properties = resolve(resource.properties, deployment)
+        return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
+
+    def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
+        """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""
+        known = deployment.record(resource.key)
+        if known and not fresh and (known.phase, known.spec) == ("intent", resource.spec):
+            return deployment
+        attempt = deployment.attempt + 1
+        record = ResourceRecord(
+            key=resource.key,
+            kind=resource.kind,
+            place=resource.place,
+            phase="intent",
+            spec=resource.spec,
+            attempt=attempt,
+            notes=resource.notes,
+        )
+        return self.save(replace(deployment, attempt=attempt).with_record(record))
+
+    def _created(
+        self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str], *, outcome: str
+    ) -> Deployment:
+        intent = deployment.record(resource.key)
+        if intent is None:
+            raise ValueError(f"{resource.key} was made without an intent")
+        record = replace(intent, phase="created", attributes=dict(attributes))
+        deployment = self.save(deployment.with_record(record))
+        self.event(deployment, outcome, f"{resource.kind} {attributes.get('id', '')} {outcome}", step=resource.key)
+        return deployment
+
+    def _complete(self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str]) -> None:
+        handler = self.handler(resource.place, resource.kind)
+        handler.complete(attributes, resolve(resource.properties, deployment))
+
+    def _delete(self, deployment: Deployment, step: Step) -> Deployment:
+        self.reporter.step(step, "begun")
+        deployment = self._mark_deleting(deployment, step)
+        self._delete_until_gone(step)
+        deployment = self._forget(deployment, step)
+        self.event(deployment, "deleted", f"{step.kind} {step.attributes.get('id', '')} is gone", step=step.key)
+        self.reporter.step(step, "done")
+        return deployment
+
+    def _delete_until_gone(self, step: Step) -> None:
+        handler = self.handler(step.place, step.kind)
+        reason, ask = "it still exists", True
+        for _ in looks(self.clock, self.deletion):
+            try:
+                if ask:
+                    handler.delete(step.attributes)
+            except InUseError as error:
+                reason = error.message
+                continue
+            seen = handler.read(step.attributes)
+            if seen is None:
+                return
+            reason, ask = f"it is {seen.state or 'still there'}", seen.alive
+        raise left_behind([step], reason)
+
+    def _mark_deleting(self, deployment: Deployment, step: Step) -> Deployment:
+        record = _own_record(deployment, step)
+        if record is None or record.phase == "deleting":
+            return deployment
+        marked = replace(record, phase="deleting", attributes=dict(step.attributes))
+        return self.save(deployment.with_record(marked))
+
+    def _forget(self, deployment: Deployment, step: Step) -> Deployment:
+        if _own_record(deployment, step) is None:
+            return deployment
+        return self.save(deployment.without_record(step.key))
+
+    def _tags(self, deployment: Deployment, resource: Resource) -> dict[str, str]:
+        tags = {
+            "Name": f"tgi-deploy-{deployment.name}",
+            TAG_NAME: deployment.name,
+            TAG_ID: deployment.id,
+            TAG_KEY: resource.key,
+            TAG_VERSION: self.version,
+            TAG_SPEC: resource.spec,
+        }
+        if deployment.expires is not None:
+            tags[TAG_EXPIRES] = deployment.expires.isoformat(timespec="seconds")
+        return tags
+
+
+def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any JSON-like value, references replaced
+    """`value` with every reference replaced by the attribute recorded for it. Raises ValueError if it is unknown."""
+    if isinstance(value, Ref):
+        record = deployment.record(value.key)
+        if record is None or value.attribute not in record.attributes:
+            raise ValueError(f"{value.key}.{value.attribute} is not known yet")
+        return record.attributes[value.attribute]
+    if isinstance(value, Mapping):
+        return {name: resolve(item, deployment) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve(item, deployment) for item in value]
+    return value
+
+
+def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
+    """The error for things that should be gone and aren't, with every id."""
+    items = [{"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place} for item in what]
+    names = ", ".join(f"{item['kind']} {item['id']} in {item['region']}" for item in items)
+    return LeftBehindError(
+        "left_behind",
+        f"removing {names} did not finish: {reason}",
+        hint="run the same 'down' again; until then it may cost money",
+        data={"left_behind": items},
+    )
+
+
+def _token(deployment: Deployment, resource: Resource) -> str:
+    """The request token: another attempt, place, key or spec (zone, type, market are in it) is another request."""
+    record = deployment.record(resource.key)
+    attempt = record.attempt if record else 0
+    parts = [deployment.id, attempt, resource.place, resource.key, resource.spec]
+    return f"tgi-deploy-{deployment.id}-{digest(parts)}"[:64]
+
+
+def _own_record(deployment: Deployment, step: Step) -> ResourceRecord | None:
+    """The record of exactly the thing this step is about: a duplicate of it has none."""
+    record = deployment.record(step.key)
+    if record is None or record.attributes.get("id", step.attributes.get("id")) != step.attributes.get("id"):
+        return None
+    return record

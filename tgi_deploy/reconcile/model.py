@@ -1,0 +1,228 @@
+"""The words of the acting half: what is wanted, what exists, what to do, what is remembered.
+
+A `place` is an opaque name of where a resource lives (a region); the engine of change only compares it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from decimal import Decimal
+
+Action = Literal["create", "adopt", "keep", "delete"]
+RecordPhase = Literal["intent", "created", "deleting"]
+DeploymentPhase = Literal["creating", "running", "ready", "failed", "deleting"]
+Level = Literal["info", "warning", "error"]
+
+SCHEMA: Final = 1
+TAG_PREFIX: Final = "tgi-deploy:"
+TAG_NAME: Final = f"{TAG_PREFIX}deployment"
+TAG_ID: Final = f"{TAG_PREFIX}id"
+TAG_KEY: Final = f"{TAG_PREFIX}key"
+TAG_VERSION: Final = f"{TAG_PREFIX}version"
+TAG_EXPIRES: Final = f"{TAG_PREFIX}expires"
+TAG_SPEC: Final = f"{TAG_PREFIX}spec"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ref:
+    """An attribute of another resource, known only once that one exists."""
+
+    key: str
+    attribute: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resource:
+    """One wanted thing.
+
+    `loose` names properties that may change in place: they don't count in `spec`. `notes` are kept in its record
+    from the intent on.
+    """
+
+    key: str
+    kind: str
+    place: str
+    properties: Mapping[str, Any]
+    loose: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Keys of the resources this one refers to, each once."""
+        return tuple(dict.fromkeys(ref.key for ref in _refs(self.properties)))
+
+    @property
+    def spec(self) -> str:
+        """A hash of what this resource is: another spec means another resource."""
+        fixed = {name: value for name, value in self.properties.items() if name not in self.loose}
+        return digest({"kind": self.kind, "place": self.place, "properties": fixed})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A resource as the world shows it. `attributes["id"]` identifies it; not `alive` means on its way out."""
+
+    key: str
+    kind: str
+    place: str
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    state: str = ""
+    alive: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.attributes["id"]
+
+    @property
+    def spec(self) -> str | None:
+        return self.tags.get(TAG_SPEC)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One thing to do. Creating steps carry the wanted resource, the others what is known of the existing one."""
+
+    action: Action
+    key: str
+    kind: str
+    place: str
+    reason: str
+    resource: Resource | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeSet:
+    """The steps from what exists to what is wanted, in the order they must run."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def changes(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.action != "keep")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResourceRecord:
+    """What is remembered of a resource. An `intent` may or may not exist: it has to be looked up."""
+
+    key: str
+    kind: str
+    place: str
+    phase: RecordPhase
+    spec: str
+    attempt: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deployment:
+    """A named thing in the world, as the record on disk keeps it.
+
+    `plan` is the plan's document; `wish` a hash of what was asked for; `serial` rises with every save;
+    `attempt` rises with every new creating request, so that no request token is used for two.
+    """
+
+    name: str
+    id: str
+    target: str
+    region: str
+    phase: DeploymentPhase
+    created: datetime
+    updated: datetime
+    wish: str = ""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    resources: tuple[ResourceRecord, ...] = ()
+    endpoint: str | None = None
+    usd_per_hour: Decimal | None = None
+    ttl_s: int | None = None
+    expires: datetime | None = None
+    attempt: int = 0
+    serial: int = 0
+    schema: int = SCHEMA
+
+    def record(self, key: str) -> ResourceRecord | None:
+        return next((item for item in self.resources if item.key == key), None)
+
+    def with_record(self, record: ResourceRecord) -> Deployment:
+        """This deployment with `record` in the place of the one of the same key, or behind the others."""
+        if self.record(record.key) is None:
+            return replace(self, resources=(*self.resources, record))
+        kept = tuple(record if item.key == record.key else item for item in self.resources)
+        return replace(self, resources=kept)
+
+    def without_record(self, key: str) -> Deployment:
+        return replace(self, resources=tuple(item for item in self.resources if item.key != key))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Everywhere this deployment has, or may have, something."""
+        return tuple(dict.fromkeys((self.region, *(item.place for item in self.resources))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One line of a deployment's history."""
+
+    at: datetime
+    deployment: str
+    code: str
+    text: str
+    level: Level = "info"
+    step: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Where in a region a machine can go. `subnet` and `network` are the cloud's ids."""
+
+    zone: str
+    zone_id: str
+    subnet: str
+    network: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineImage:
+    """A disk image to boot. `minimum_gib` is the size of its snapshot: a root volume can't be smaller."""
+
+    id: str
+    root_device: str
+    minimum_gib: int
+    source: str
+
+
+def digest(value: object) -> str:
+    """A short stable hash of a JSON-like value (references included)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Ref):
+        return {"$ref": [value.key, value.attribute]}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def _refs(value: object) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _refs(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _refs(item)

@@ -1,0 +1,95 @@
+"""What the engine of change needs from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from tgi_deploy.reconcile.health import MachineState
+    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineImage, Placement, Step
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The time of day, with its zone (UTC)."""
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Handler(Protocol):
+    """All that can be done with one kind of resource in one place.
+
+    Methods raise the classes of `reconcile.errors`; a missing resource is no error to `read` and `delete`.
+    """
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Everything of this kind with all these tags, in a stable order; what is gone is left out."""
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        """Create it, tagged in the same request. `token` makes a repeated request the same request."""
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Bring an existing one to what is wanted, as far as that changes in place. Safe to repeat."""
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None: ...
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """Begin to delete; `read` says when it is gone. Raises InUseError while something holds it."""
+
+
+class Cloud(Protocol):
+    """One region of a cloud."""
+
+    @property
+    def region(self) -> str: ...
+
+    def handler(self, kind: str) -> Handler: ...
+
+    def find(self, tags: Mapping[str, str], *, owner_known: bool = True) -> tuple[Found, ...]:
+        """Everything of every kind with these tags; without `owner_known`, everything this tool has made."""
+
+    def image(self, *, architecture: str, wanted: str | None) -> MachineImage: ...
+
+    def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]: ...
+
+    def machine(self, instance_id: str) -> MachineState: ...
+
+    def console(self, instance_id: str) -> str: ...
+
+    def check_death(self, state: MachineState, *, pool: str) -> None:
+        """Raise the error that a machine's death stands for, as if the launch had been refused for it."""
+
+
+class Store(Protocol):
+    """The record of deployments."""
+
+    def load(self, name: str) -> Deployment | None: ...
+
+    def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
+        """Write it with the next serial. Raises ConflictError when somebody else has written meanwhile."""
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def lock(self, name: str, *, command: str) -> AbstractContextManager[None]: ...
+
+    def append_event(self, event: Event) -> None: ...
+
+    def save_artifact(self, name: str, file_name: str, text: str) -> None: ...
+
+
+class Reporter(Protocol):
+    """Hears what happens while it happens."""
+
+    def step(self, step: Step, outcome: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def warn(self, code: str, text: str) -> None: ...

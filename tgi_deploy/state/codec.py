@@ -1,0 +1,112 @@
+"""A deployment as JSON text and back. Older schemas are upgraded here; newer ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_args
+
+from tgi_deploy.reconcile.model import (
+    SCHEMA,
+    Deployment,
+    DeploymentPhase,
+    Event,
+    RecordPhase,
+    ResourceRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class NewerSchemaError(ValueError):
+    """Written by a newer version of this tool."""
+
+
+def encode(deployment: Deployment) -> str:
+    return json.dumps(asdict(deployment), indent=2, sort_keys=True, default=_plain) + "\n"
+
+
+def encode_event(event: Event) -> str:
+    return json.dumps(asdict(event), sort_keys=True, default=_plain) + "\n"
+
+
+def decode(text: str) -> Deployment:
+    """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 -- the text is at fault, not its type
+    _check_schema(document.get("schema"))
+    try:
+        return _deployment(document)
+    except KeyError as error:
+        raise ValueError(f"the key {error} is missing") from error
+    except (TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"a value has the wrong type: {error}") from error
+
+
+def _check_schema(schema: object) -> None:
+    if not isinstance(schema, int):
+        raise ValueError("the key 'schema' is missing or no number")  # noqa: TRY004 -- a document's value, not a caller's
+    if schema > SCHEMA:
+        raise NewerSchemaError(f"it has schema {schema}, this version reads up to {SCHEMA}")
+    if schema < 1:
+        raise ValueError(f"it has schema {schema}, which never existed")
+
+
+def _deployment(document: Mapping[str, Any]) -> Deployment:
+    money, expires = document["usd_per_hour"], document["expires"]
+    return Deployment(
+        name=_text(document, "name"),
+        id=_text(document, "id"),
+        target=_text(document, "target"),
+        region=_text(document, "region"),
+        phase=_one_of(document["phase"], get_args(DeploymentPhase)),
+        created=datetime.fromisoformat(document["created"]),
+        updated=datetime.fromisoformat(document["updated"]),
+        wish=_text(document, "wish"),
+        plan=dict(document["plan"]),
+        resources=tuple(_record(item) for item in document["resources"]),
+        endpoint=document["endpoint"],
+        usd_per_hour=None if money is None else Decimal(money),
+        ttl_s=document["ttl_s"],
+        expires=None if expires is None else datetime.fromisoformat(expires),
+        attempt=int(document["attempt"]),
+        serial=int(document["serial"]),
+    )
+
+
+def _record(document: Mapping[str, Any]) -> ResourceRecord:
+    return ResourceRecord(
+        key=_text(document, "key"),
+        kind=_text(document, "kind"),
+        place=_text(document, "place"),
+        phase=_one_of(document["phase"], get_args(RecordPhase)),
+        spec=_text(document, "spec"),
+        attempt=int(document["attempt"]),
+        attributes={str(name): str(value) for name, value in document["attributes"].items()},
+        notes={str(name): str(value) for name, value in document["notes"].items()},
+    )
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document[key]
+    if not isinstance(value, str):
+        raise TypeError(f"'{key}' should be text")
+    return value
+
+
+def _one_of(value: Any, allowed: tuple[Any, ...]) -> Any:  # noqa: ANN401 -- one word of a Literal type
+    if value not in allowed:
+        raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
+    return value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in a record")

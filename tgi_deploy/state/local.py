@@ -1,0 +1,158 @@
+"""Records of deployments as files: one folder a deployment.
+
+deployments/NAME/deployment.json   the record: temporary file, fsync, rename
+deployments/NAME/events.jsonl      its history, one event a line
+deployments/NAME/lock              held while a command changes it
+deployments/NAME/artifacts/        what was rendered for it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.state import codec, lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.reconcile.model import Deployment, Event
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """The store in folder `home`. Files are readable by their owner only."""
+
+    home: Path
+
+    def load(self, name: str) -> Deployment | None:
+        """The record, or None. Raises InputError for one that can't be read; the file is left as it is."""
+        path = self._folder(name) / "deployment.json"
+        with _disk(f"reading {path}"):
+            if not path.exists():
+                return None
+            text = path.read_bytes()
+        try:
+            return codec.decode(text.decode("utf-8"))
+        except codec.NewerSchemaError as error:
+            raise InputError(
+                "record_from_newer_version",
+                f"the record {path} was written by a newer tgi-deploy: {error}",
+                hint="update tgi-deploy, then try again",
+            ) from error
+        except ValueError as error:
+            raise InputError(
+                "corrupt_record",
+                f"the record {path} can't be read: {error}",
+                hint=f"mend that file, or move it away and run 'tgi-deploy down {name}': it then works from tags",
+            ) from error
+
+    def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
+        known = self.load(deployment.name)
+        serial = known.serial if known else 0
+        if serial != expected_serial:
+            raise ConflictError(
+                "stale_record",
+                f"the record of '{deployment.name}' has changed meanwhile (serial {serial}, not {expected_serial})",
+                hint="run the command again: it starts from the new record",
+            )
+        saved = replace(deployment, serial=serial + 1)
+        path = self._folder(deployment.name) / "deployment.json"
+        with _disk(f"writing {path}"):
+            _write_atomically(path, codec.encode(saved))
+        return saved
+
+    def names(self) -> tuple[str, ...]:
+        folder = self.home / "deployments"
+        with _disk(f"listing {folder}"):
+            return tuple(sorted(path.parent.name for path in folder.glob("*/deployment.json")))
+
+    def remove(self, name: str) -> None:
+        """Forget it, history and all. The record goes first: what is interrupted half-way is a forgotten one."""
+        folder = self._folder(name)
+        with _disk(f"removing {folder}"):
+            (folder / "deployment.json").unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def lock(self, name: str, *, command: str) -> Iterator[None]:
+        folder = self._folder(name)
+        with _disk(f"locking {folder}"):
+            held = lock.acquire(folder / "lock", what=name, command=command)
+        try:
+            yield
+        finally:
+            lock.release(held, folder / "lock", keep=(folder / "deployment.json").exists())
+
+    def append_event(self, event: Event) -> None:
+        path = self._folder(event.deployment) / "events.jsonl"
+        with _disk(f"writing {path}"), _append(path) as handle:
+            os.write(handle, codec.encode_event(event).encode())
+
+    def save_artifact(self, name: str, file_name: str, text: str) -> None:
+        path = self._folder(name) / "artifacts" / Path(file_name).name
+        with _disk(f"writing {path}"):
+            _write_atomically(path, text)
+
+    def _folder(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                "bad_name",
+                f"{name[:60]!r} is no name of a deployment",
+                hint="names have 3 to 40 of a-z, 0-9 and '-', a letter first: 'tgi-deploy list' shows yours",
+            )
+        return self.home / "deployments" / name
+
+
+@contextmanager
+def _disk(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DeployError(
+            "state_unusable",
+            f"{doing} failed: {error.strerror or error}",
+            hint="check that folder's owner and space, or set TGI_DEPLOY_HOME to another one",
+        ) from error
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _append(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,103 @@
+"""One writer a deployment on this machine: an advisory lock on a file that says who holds it.
+
+The kernel releases it when the holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import ConflictError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def acquire(path: Path, *, what: str, command: str) -> int:
+    """Take the lock at `path`; the handle to give to `release`.
+
+    Raises ConflictError("locked") saying who has it; never waits.
+    """
+    handle = _acquire(path, what)
+    _sign(handle, command)
+    return handle
+
+
+def release(handle: int, path: Path, *, keep: bool) -> None:
+    """Let go. Without `keep` the file goes too, and its folder if that leaves it empty."""
+    if not keep and _is_current(handle, path):
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.parent.rmdir()
+    os.close(handle)
+
+
+def _acquire(path: Path, what: str) -> int:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = _open(path)
+        if handle is None:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = _holder(path)
+            os.close(handle)
+            raise _locked(what, holder) from error
+        if _is_current(handle, path):
+            return handle
+        os.close(handle)  # the holder before us removed the file: lock the one that is there now
+
+
+def _open(path: Path) -> int | None:
+    """None when the folder went away in between."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+
+
+def _is_current(handle: int, path: Path) -> bool:
+    try:
+        return os.fstat(handle).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _sign(handle: int, command: str) -> None:
+    signature = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+    }
+    os.ftruncate(handle, 0)
+    os.write(handle, json.dumps(signature).encode())
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _locked(what: str, holder: dict[str, Any]) -> ConflictError:
+    who = (
+        f"'{holder.get('command')}' (process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')})"
+        if holder
+        else "another process"
+    )
+    return ConflictError(
+        "locked",
+        f"deployment '{what}' is being changed by {who}",
+        hint="wait until that command has ended, then try again",
+        data={"holder": holder},
+    )
