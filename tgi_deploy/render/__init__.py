@@ -1,3 +1,3 @@
-"""Finished values in, artefact text out."""
+"""Finished values in, artefact text out. Templates loop and choose; they compute nothing."""
 
 from __future__ import annotations

@@ -1,0 +1,202 @@
+"""Hand-made candidates: what a plan would hold, without a catalogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from tgi_deploy.planner.types import (
+    Accelerator,
+    Candidate,
+    Cost,
+    CostLine,
+    EngineCommand,
+    EngineSettings,
+    InstanceType,
+    MemoryBudget,
+    ModelSpec,
+    Offer,
+    Performance,
+    Profile,
+    Storage,
+)
+from tgi_deploy.render.deployable import Deployable
+
+GIB = 1024**3
+VERSION = "3.3.7"
+IMAGE = f"ghcr.io/huggingface/text-generation-inference:{VERSION}"
+HUB_ID = "example-org/example-13b"
+
+
+def accelerator(**changes: Any) -> Accelerator:
+    values: dict[str, Any] = {
+        "name": "L40S",
+        "vendor": "NVIDIA",
+        "architecture": "Ada Lovelace",
+        "compute_capability": (8, 9),
+        "memory_bytes": 46068 * 1024**2,
+        "bandwidth_gb_s": 864.0,
+        "fp16_tflops": 362.0,
+        "fp8_tflops": 733.0,
+        "int8_tops": 733.0,
+        "bf16": True,
+        "interconnect": "pcie",
+    }
+    return Accelerator(**(values | changes))
+
+
+def instance_type(**changes: Any) -> InstanceType:
+    chip = changes.pop("accelerator", accelerator())
+    values: dict[str, Any] = {
+        "name": "g6e.xlarge",
+        "status": "offered",
+        "accelerator": chip,
+        "accelerator_count": 1,
+        "memory_bytes_per_accelerator": chip.memory_bytes,
+        "vcpus": 4,
+        "ram_bytes": 32 * GIB,
+        "cpu_arch": "x86_64",
+        "interconnect": "none",
+        "nvme_bytes": 250_000_000_000,
+    }
+    return InstanceType(**(values | changes))
+
+
+def offer(**changes: Any) -> Offer:
+    values: dict[str, Any] = {
+        "instance_type": instance_type(),
+        "region": "us-east-1",
+        "market": "on-demand",
+        "usd_per_hour": Decimal("1.861"),
+    }
+    return Offer(**(values | changes))
+
+
+def model(**changes: Any) -> ModelSpec:
+    values: dict[str, Any] = {
+        "hub_id": HUB_ID,
+        "architecture": "LlamaForCausalLM",
+        "model_type": "llama",
+        "parameters": 13_000_000_000,
+        "layers": 40,
+        "hidden_size": 5120,
+        "intermediate_size": 13824,
+        "attention_heads": 40,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 128256,
+        "tied_embeddings": False,
+        "max_position_embeddings": 8192,
+        "torch_dtype": "bfloat16",
+    }
+    return ModelSpec(**(values | changes))
+
+
+def profile(**changes: Any) -> Profile:
+    """A profile; changes that are no fields of it go to its model."""
+    own = {key: changes.pop(key) for key in ("name", "summary", "notice", "chat", "quantized") if key in changes}
+    return Profile(**({"name": "example-13b", "summary": "An example.", "model": model(**changes)} | own))
+
+
+def engine(**changes: Any) -> EngineCommand:
+    """An engine command. `num_shard`, `quantize` and `args` (extra ones) shape its arguments."""
+    num_shard = changes.pop("num_shard", 1)
+    settings = EngineSettings(
+        model_id=changes.pop("model_id", HUB_ID),
+        revision=changes.pop("revision", None),
+        num_shard=num_shard,
+        quantize=changes.pop("quantize", None),
+        dtype=changes.pop("dtype", None),
+        max_input_tokens=8191,
+        max_total_tokens=8192,
+        max_batch_prefill_tokens=4096,
+        max_batch_total_tokens=16384,
+        max_concurrent_requests=128,
+        cuda_graphs=(1, 2, 4, 8, 16, 32),
+    )
+    values: dict[str, Any] = {
+        "name": "tgi",
+        "version": VERSION,
+        "image": IMAGE,
+        "env": {"HF_HOME": "/data"},
+        "settings": settings,
+        "gpus": num_shard,
+        "shm_bytes": GIB if num_shard > 1 else 0,
+        "port": 8080,
+        "stop_timeout_s": 120,
+    }
+    args = (*_arguments(settings), *changes.pop("args", ()))
+    return EngineCommand(**(values | {"args": args} | changes))
+
+
+def _arguments(settings: EngineSettings) -> tuple[str, ...]:
+    pairs = (
+        ("--model-id", settings.model_id),
+        ("--revision", settings.revision),
+        ("--num-shard", settings.num_shard),
+        ("--quantize", settings.quantize),
+        ("--dtype", settings.dtype),
+        ("--max-input-tokens", settings.max_input_tokens),
+        ("--max-total-tokens", settings.max_total_tokens),
+        ("--max-batch-prefill-tokens", settings.max_batch_prefill_tokens),
+        ("--max-batch-total-tokens", settings.max_batch_total_tokens),
+        ("--max-concurrent-requests", settings.max_concurrent_requests),
+        ("--cuda-graphs", ",".join(map(str, settings.cuda_graphs))),
+        ("--usage-stats", "off"),
+    )
+    return tuple(str(word) for name, value in pairs if value is not None for word in (name, value))
+
+
+def candidate(**changes: Any) -> Candidate:
+    """A candidate whose `engine` says how many shards it has."""
+    command: EngineCommand = changes.pop("engine", engine())
+    values: dict[str, Any] = {
+        "offer": offer(),
+        "num_shard": command.settings.num_shard,
+        "quantize": command.settings.quantize or "none",
+        "dtype": command.settings.dtype or "bfloat16",
+        "lost_bits": 0.0,
+        "cost": Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("1.861")),)),
+        "memory": memory_budget(),
+        "performance": Performance(ttft_ms=120.0, tpot_ms=32.0, output_tokens_per_s=240.0),
+        "engine": command,
+        "storage": storage(),
+    }
+    return Candidate(**(values | changes))
+
+
+def memory_budget() -> MemoryBudget:
+    return MemoryBudget(
+        total_bytes=46068 * 1024**2,
+        reserved_bytes=2 * GIB,
+        weights_bytes=26 * 10**9,
+        activation_bytes=GIB,
+        overhead_bytes=GIB,
+        kv_cache_bytes=12 * GIB,
+        kv_bytes_per_token=163840,
+        kv_capacity_tokens=78643,
+        required_kv_tokens=10240,
+    )
+
+
+def storage(**changes: Any) -> Storage:
+    values: dict[str, Any] = {
+        "root_volume_gib": 95,
+        "data_volume_gib": 0,
+        "weights_on_nvme": True,
+        "weights_bytes": 26 * 10**9,
+        "image_bytes": 15 * 10**9,
+    }
+    return Storage(**(values | changes))
+
+
+def deployable(**changes: Any) -> Deployable:
+    values: dict[str, Any] = {"name": "example", "candidate": candidate(), "model": profile()}
+    return Deployable(**(values | changes))
+
+
+def on_hardware(count: int, card: str) -> Offer:
+    """The offer that stands for a machine one owns."""
+    owned = instance_type(name=f"{count}x{card}", status="owned", accelerator_count=count, nvme_bytes=0)
+    return replace(offer(), instance_type=owned, region="local", market="owned", usd_per_hour=None)

@@ -1,0 +1,99 @@
+"""A candidate with what only a deployment has: a name, an end, references to secrets. Checked before it is rendered."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import Candidate, Profile
+
+HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
+_IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
+_INSTANCE_PROFILE: Final = re.compile(r"(arn:[a-z-]+:iam::[0-9]*:instance-profile/)?[A-Za-z0-9_+=,.@/-]{1,512}")
+_SHOWN_CHARACTERS: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deployable:
+    """What is rendered.
+
+    `hub_token_parameter` names a parameter (SSM SecureString) that the machine reads at boot. `image_id` is an AMI;
+    without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the engine may
+    take until it answers: nothing counts as sick before.
+    """
+
+    name: str
+    candidate: Candidate
+    model: Profile
+    ttl_s: int | None = None
+    hub_token_parameter: str | None = None
+    region: str | None = None
+    instance_profile: str | None = None
+    image_id: str | None = None
+    public_ipv4: bool = True
+    ready_deadline_s: int = 3600
+
+
+def check_name(name: str) -> None:
+    """Raise InputError `bad_name` unless every artefact and cloud resource can carry the name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            "bad_name",
+            f"{_shown(name)} can't name a deployment",
+            hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
+        )
+
+
+def check(deployable: Deployable) -> None:
+    """Everything that goes into an artefact follows its grammar. Raises InputError."""
+    check_name(deployable.name)
+    _check_grammar(_PARAMETER, deployable.hub_token_parameter, "bad_parameter_name", "an SSM parameter")
+    _check_grammar(_IMAGE_ID, deployable.image_id, "bad_image_id", "a machine image (ami-…)")
+    _check_grammar(_INSTANCE_PROFILE, deployable.instance_profile, "bad_instance_profile", "an instance profile")
+    if deployable.ttl_s is not None and deployable.ttl_s <= 0:
+        raise InputError("bad_ttl", f"a deployment can't end after {deployable.ttl_s} s", hint="give a --ttl above 0")
+    local_path = deployable.model.model.local_path
+    if local_path is not None:
+        _check_printable(local_path, "bad_model_path", f"the model's path {_shown(local_path)}")
+    _check_engine(deployable)
+
+
+def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:
+    if value is not None and not grammar.fullmatch(value):
+        raise InputError(code, f"{_shown(value)} can't name {what}", hint="correct the name, or leave it out")
+
+
+def _check_engine(deployable: Deployable) -> None:
+    """Values are quoted wherever they go, but no quoting carries a line break through an env file or a unit."""
+    engine = deployable.candidate.engine
+    for argument in (engine.image, *engine.args):
+        _check_printable(argument, "bad_engine_argument", f"the engine argument {_shown(argument)}")
+    for name, value in engine.env.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise InputError(
+                "bad_env_name",
+                f"{_shown(name)} can't name an environment variable",
+                hint="use letters, digits and underscores, first not a digit",
+            )
+        _check_printable(value, "bad_env_value", f"the value of {name}")
+
+
+def _check_printable(value: str, code: str, what: str) -> None:
+    if not value.isprintable():
+        raise InputError(
+            code,
+            f"{what} contains a line break or another control character",
+            hint="the engine can't be given such a value; remove the character",
+        )
+
+
+def _shown(value: str) -> str:
+    return ascii(value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,129 @@
+"""User data: the cloud-config that makes a bare GPU machine run the engine, and end itself in time.
+
+systemd restarts a crashed engine but not a misconfigured one: `run-engine` ends with the launcher's own exit code 2,
+or with 64 when the log of a start that never became ready names a failure of configuration. Its markers, one a line,
+are what the waiting side reads from the console: `[tgi-deploy] phase=…` and `[tgi-deploy] verdict=configuration`.
+The deployment's name is the only value that goes into a unit file, and its grammar has nothing systemd would expand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.render import environment
+from tgi_deploy.render.container import CONTAINER_PORT, container_for, secret_names
+from tgi_deploy.render.deployable import HUB_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tgi_deploy.render.deployable import Deployable
+
+MAX_BYTES: Final = 16 * 1024  # before base64; EC2 User Guide, "Run commands at launch"
+BASE_DIR: Final = "/opt/tgi-deploy"
+UNIT_DIR: Final = "/etc/systemd/system"
+ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
+EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
+NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
+_STOP_MARGIN_S: Final = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    path: str
+    template: str
+    permissions: str = "0644"
+
+
+_ENGINE_FILES: Final = (
+    _File(path=f"{BASE_DIR}/engine.env", template="engine.env", permissions="0600"),
+    _File(path=f"{BASE_DIR}/run-engine", template="run-engine", permissions="0755"),
+    _File(path=f"{UNIT_DIR}/{ENGINE_SERVICE}", template="engine.service"),
+)
+_EXPIRE_FILES: Final = (
+    _File(path=f"{BASE_DIR}/expire", template="expire", permissions="0755"),
+    _File(path=f"{UNIT_DIR}/tgi-deploy-expire.service", template="expire.service"),
+    _File(path=f"{UNIT_DIR}/{EXPIRE_TIMER}", template="expire.timer"),
+)
+
+
+def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> str:
+    """The cloud-config. Raises DeployError `user_data_too_large`, InputError where the machine could not run it."""
+    _check_reachable(deployable)
+    values = _values(deployable)
+    files = _ENGINE_FILES if deployable.ttl_s is None else (*_ENGINE_FILES, *_EXPIRE_FILES)
+    written = [
+        {
+            "path": file.path,
+            "permissions": file.permissions,
+            "content": environment.render_text(f"user-data/{file.template}.j2", values, templates_dir=templates_dir),
+        }
+        for file in files
+    ]
+    commands = list(_commands(deployable))
+    text = environment.render_text(
+        "user-data/cloud-config.yaml.j2", {"files": written, "commands": commands}, templates_dir=templates_dir
+    )
+    _check_size(text)
+    return text
+
+
+def _commands(deployable: Deployable) -> Iterator[list[str]]:
+    """The machine's end is set before the engine is started."""
+    yield ["systemctl", "daemon-reload"]
+    if deployable.ttl_s is not None:
+        yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
+    yield ["systemctl", "enable", "--now", ENGINE_SERVICE]
+
+
+def _values(deployable: Deployable) -> dict[str, Any]:
+    engine = container_for(deployable)
+    return {
+        "name": deployable.name,
+        "engine": engine,
+        "container_port": CONTAINER_PORT,
+        "base_dir": BASE_DIR,
+        "nvme_mount": NVME_MOUNT if deployable.candidate.storage.weights_on_nvme else None,
+        "stop_deadline_s": engine.stop_timeout_s + _STOP_MARGIN_S,
+        "ttl_s": deployable.ttl_s,
+        "hub_token": deployable.hub_token_parameter,
+        "region": deployable.region or deployable.candidate.offer.region,
+    }
+
+
+def _check_reachable(deployable: Deployable) -> None:
+    """A rented machine has only what the user data can bring there."""
+    model = deployable.model.model
+    if model.local_path is not None:
+        raise InputError(
+            "local_model",
+            f"the model {model.local_path} exists on this machine only; a rented one can't load it",
+            hint="push it to the hub and name it there, or `render --as docker` for this machine",
+        )
+    names = set(secret_names(deployable))
+    if HUB_TOKEN in names and deployable.hub_token_parameter is None:
+        raise InputError(
+            "hub_token_missing",
+            f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
+            hint="store the token as an SSM SecureString and name that parameter (hub_token_parameter)",
+        )
+    if names - {HUB_TOKEN}:
+        raise InputError(
+            "secret_not_deliverable",
+            f"{', '.join(sorted(names - {HUB_TOKEN}))} can't be brought to a rented machine",
+            hint="only the hub token can be read there, from an SSM parameter",
+        )
+
+
+def _check_size(text: str) -> None:
+    size_bytes = len(text.encode())
+    if size_bytes > MAX_BYTES:
+        raise DeployError(
+            "user_data_too_large",
+            f"the user data is {size_bytes} bytes; EC2 takes {MAX_BYTES} at most",
+            hint="shorten the engine's flags or environment, or your own templates",
+            data={"size_bytes": size_bytes, "max_bytes": MAX_BYTES},
+        )
