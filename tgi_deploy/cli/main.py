@@ -34,9 +34,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     (
         "Decide (no network, no account)",
         (
-            Entry(
-                name="plan", help="Choose machine and engine settings for a model, and explain the choice."
-            ),
+            Entry(name="plan", help="Choose machine and engine settings for a model, and explain the choice."),
             Entry(
                 name="render",
                 help="Print one artefact of the plan: docker, compose, user-data, launch-template.",
@@ -65,9 +63,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     (
         "Know",
         (
-            Entry(
-                name="catalog", help="List and show accelerators, instance types, regions, engines, models."
-            ),
+            Entry(name="catalog", help="List and show accelerators, instance types, regions, engines, models."),
             Entry(name="profile", help="List, show, validate and create profiles."),
         ),
     ),

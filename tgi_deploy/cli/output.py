@@ -25,10 +25,11 @@ _MONEY_DIGITS: Final = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something worth knowing that changes no outcome."""
+    """Something worth knowing that changes no outcome. `in_text`: the result's own text says it already."""
 
     code: str
     message: str
+    in_text: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +134,7 @@ def _message_lines(result: Result) -> list[str]:
     lines = [
         f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
         for item in result.warnings
+        if not item.in_text
     ]
     for error in result.errors:
         lines.append(f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(error.message)}")

@@ -1,0 +1,32 @@
+"""`completion`: print the script that makes a shell complete commands, options and catalogue names."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import click
+
+from tgi_deploy.cli.frame import PROGRAM, command
+from tgi_deploy.cli.output import Result
+
+_COMPLETE_VARIABLE = "_TGI_DEPLOY_COMPLETE"
+
+
+@command(
+    "completion",
+    examples=(
+        'eval "$(tgi-deploy completion bash)"',
+        "tgi-deploy completion zsh > ~/.zfunc/_tgi-deploy",
+        "tgi-deploy completion fish > ~/.config/fish/completions/tgi-deploy.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> Result:
+    """Print a script that completes commands, options, models, instance types and regions in SHELL."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 -- only this command pays for it
+
+    root = click.get_current_context().find_root().command
+    kind = cast("type[click.shell_completion.ShellComplete]", get_completion_class(shell))
+    completer = kind(root, {}, PROGRAM, _COMPLETE_VARIABLE)
+    script = completer.source_template % completer.source_vars()
+    return Result(data={"completion": {"shell": shell, "script": script}}, text=script)

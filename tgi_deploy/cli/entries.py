@@ -1,0 +1,20 @@
+"""Catalogue entries as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+
+def entry_document(entry: Any) -> dict[str, Any]:  # noqa: ANN401 -- any dataclass of the catalogue
+    """A catalogue entry with its fields' names as keys, entries inside it likewise."""
+    return {item.name: _plain(getattr(entry, item.name)) for item in fields(entry)}
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        return entry_document(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

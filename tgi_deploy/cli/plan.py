@@ -1,0 +1,91 @@
+"""`plan`: choose and explain. No network, no account."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import profiles_dir_option, wish_options
+from tgi_deploy.cli.output import ErrorItem, Notice, Result
+from tgi_deploy.planner.types import NoPlan, Plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.app.wish import Wish
+
+
+@command(
+    "plan",
+    examples=(
+        "tgi-deploy plan llama3-13b --budget 5",
+        "tgi-deploy plan llama3-70b --region all --market any --prefer cost",
+        "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
+        "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
+    ),
+)
+@wish_options
+@profiles_dir_option
+@click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
+def plan_command(*, wish: Wish, profiles_dir: Path | None, explain: bool) -> Result:
+    """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
+
+    MODEL is a profile's name, a hub id (org/name), or a directory with a config.json. Needs no network and
+    no account.
+    """
+    outcome = decide(wish, profiles_dir)
+    if isinstance(outcome, NoPlan):
+        return no_plan_result("plan", wish, outcome, explain=explain)
+    return _plan_result(outcome, explain=explain)
+
+
+def decide(wish: Wish, profiles_dir: Path | None) -> Plan | NoPlan:
+    """The plan for `wish` with the catalogue and environment of this process."""
+    from tgi_deploy.app.plan import plan  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- likewise
+
+    return plan(wish, Catalog.open(profiles_dir), os.environ)
+
+
+def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: bool = False) -> Result:
+    """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
+    from tgi_deploy.app.documents import no_plan_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
+
+    commands = [with_option(command_name, wish, miss.option) for miss in outcome.near_misses]
+    error = ErrorItem(
+        code="no_feasible_plan",
+        message=_why_not(outcome),
+        hint=f"nearest: {outcome.near_misses[0].message}: {commands[0]}" if commands else _NOTHING_NEAR,
+    )
+    return Result(
+        data=no_plan_document(outcome),
+        text=no_plan_text(outcome, commands, explain=explain),
+        exit_code=3,
+        errors=(error,),
+    )
+
+
+_NOTHING_NEAR = "no single change helps: relax two wishes at once, or look at every refusal with --explain"
+
+
+def _why_not(outcome: NoPlan) -> str:
+    codes = sorted({item.code for item in outcome.rejections})
+    reasons = f" ({', '.join(codes)})" if codes else ""
+    model = outcome.requirements.model.name
+    return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
+
+
+def _plan_result(plan: Plan, *, explain: bool) -> Result:
+    from tgi_deploy.app.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.cli.views.plan import plan_text  # noqa: PLC0415 -- likewise
+
+    return Result(
+        data={"plan": plan_document(plan)},
+        text=plan_text(plan, explain=explain),
+        warnings=tuple(Notice(code="notice", message=text, in_text=True) for text in plan.notices),
+    )

@@ -1,0 +1,82 @@
+"""`render`: one artefact of the plan, alone on stdout or in a file."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from tgi_deploy.cli.files import write_file
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
+from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.render.artifacts import Artifact, Kind
+
+KINDS: Final = ("docker", "compose", "user-data", "launch-template")
+
+
+@command(
+    "render",
+    examples=(
+        "tgi-deploy render llama3-8b --as docker --hardware 1xRTX-4090",
+        "tgi-deploy render llama3-13b --budget 5 --as compose > compose.yaml",
+        "tgi-deploy render llama3-13b --budget 5 --as user-data --ttl 2h --out user-data.yaml",
+    ),
+)
+@wish_options
+@click.option("--as", "kind", type=click.Choice(KINDS), required=True, help="What to render.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
+@name_option
+@profiles_dir_option
+@templates_dir_option
+def render_command(
+    *, wish: Wish, kind: str, out: Path | None, name: str | None, profiles_dir: Path | None, templates_dir: Path | None
+) -> Result:
+    """Plan MODEL and print one artefact of the plan: finished text, nothing else on stdout."""
+    plan = decide(wish, profiles_dir)
+    if isinstance(plan, NoPlan):
+        return no_plan_result(f"render --as {kind}", wish, plan)
+    artifact = _artifact(plan, wish, kind, name=name, templates_dir=templates_dir)
+    if out is not None:
+        write_file(out, artifact.text, what="the artefact")
+    return Result(
+        data={"artifact": {**asdict(artifact), "out": out}},
+        text="" if out else artifact.text,
+        warnings=tuple(Notice(code="notice", message=text) for text in plan.notices),
+    )
+
+
+def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_dir: Path | None) -> Artifact:
+    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.planner.time_to_ready import estimate  # noqa: PLC0415 -- likewise
+    from tgi_deploy.render.artifacts import Deployable, render  # noqa: PLC0415 -- likewise
+
+    chosen = plan.chosen
+    deployable = Deployable(
+        name=name or default_name(plan.requirements.model.name),
+        candidate=chosen,
+        model=plan.requirements.model,
+        ttl_s=lifetime_s(wish, os.environ, chosen.cost.usd_per_hour),
+        region=chosen.offer.region,
+        public_ipv4=plan.requirements.public_ipv4,
+        ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(chosen))),
+    )
+    return render(cast("Kind", kind), deployable, templates_dir=templates_dir)
+
+
+def default_name(model: str) -> str:
+    """A deployment name made of a model's: lower case, digits and dashes, 3 to 40 characters."""
+    slug = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    slug = slug if slug[:1].isalpha() else f"m-{slug}"
+    return slug[:40].strip("-").ljust(3, "x")

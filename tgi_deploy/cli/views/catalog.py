@@ -1,0 +1,51 @@
+"""Tables of the catalogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.views.text import gib, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "accelerators": (
+        ("name", "NAME"), ("vendor", "VENDOR"), ("architecture", "ARCHITECTURE"), ("compute_capability", "CC"),
+        ("memory_bytes", "MEMORY"), ("bandwidth_gb_s", "GB/S"), ("fp16_tflops", "FP16 TFLOPS"),
+    ),
+    "instances": (
+        ("name", "NAME"), ("status", "STATUS"), ("accelerator", "ACCELERATOR"), ("accelerator_count", "COUNT"),
+        ("memory_bytes_per_accelerator", "MEMORY EACH"), ("vcpus", "VCPUS"), ("interconnect", "INTERCONNECT"),
+    ),
+    "regions": (("name", "NAME"),),
+    "engines": (("version", "VERSION"), ("released", "RELEASED"), ("image", "IMAGE"), ("default", "DEFAULT")),
+    "models": (("name", "NAME"), ("hub_id", "HUB ID"), ("summary", "SUMMARY")),
+}  # fmt: skip
+
+
+def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
+    columns = _COLUMNS[kind]
+    rows = [[_cell(key, item[key]) for key, _ in columns] for item in items]
+    numeric = frozenset(index for index, (key, _) in enumerate(columns) if any(_is_number(item[key]) for item in items))
+    return table([title for _, title in columns], rows, right=numeric)
+
+
+def item_text(item: Mapping[str, Any]) -> str:
+    width = max(len(key) for key in item)
+    return "".join(f"{key:<{width}}  {_cell(key, value)}\n" for key, value in item.items())
+
+
+def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalogue entry holds
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if _is_number(value) and "_bytes" in key:
+        return gib(value)
+    return one_line(str(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

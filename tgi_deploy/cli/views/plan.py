@@ -1,0 +1,217 @@
+"""A plan, or the reasons why there is none, as text of at most 100 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.planner.types import (
+        Candidate,
+        EngineCommand,
+        MemoryBudget,
+        NearMiss,
+        NoPlan,
+        Plan,
+        Rejection,
+        Requirements,
+    )
+
+_BAR_WIDTH: Final = 60
+_LABEL: Final = 34
+_TOP_FALLBACKS: Final = 3
+
+
+def plan_text(plan: Plan, *, explain: bool) -> str:
+    chosen = plan.chosen
+    blocks = [
+        _choice(plan),
+        _cost(chosen, plan.requirements),
+        _memory(chosen),
+        _engine(chosen.engine),
+        _performance(chosen, plan.requirements),
+        _fallbacks(plan.fallbacks),
+        _refusals(plan.rejections, explain=explain),
+        _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def no_plan_text(outcome: NoPlan, commands: Sequence[str], *, explain: bool) -> str:
+    """`commands` are the near misses of `outcome`, in their order, ready to paste."""
+    model = one_line(outcome.requirements.model.name)
+    blocks = [
+        wrapped(f"No machine serves {model} as wished.", first=""),
+        _near_misses(outcome.near_misses, commands),
+        _refusals(outcome.rejections, explain=explain),
+        wrapped(f"Prices and shapes are of {outcome.catalogue_date}.", first=""),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def summary(candidate: Candidate) -> str:
+    """One candidate in a line: machine, cards, precision and price."""
+    offer = candidate.offer
+    kind = offer.instance_type
+    cards = f"{candidate.num_shard} of {kind.accelerator_count} x {kind.accelerator.name}"
+    where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
+    price = "" if offer.usd_per_hour is None else f", {usd(candidate.cost.usd_per_hour)}/h"
+    return f"{kind.name}{where}: {cards}, {precision(candidate)}{price}"
+
+
+def precision(candidate: Candidate) -> str:
+    return candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
+
+
+def _choice(plan: Plan) -> str:
+    model = plan.requirements.model
+    kind = plan.chosen.offer.instance_type
+    shards = plural(plan.chosen.num_shard, "shard")
+    size = f"{model.model.parameters / 1e9:.1f}B parameters"
+    sentence = (
+        f"{one_line(model.name)} ({one_line(model.model.hub_id)}, {size})"
+        f" runs on {summary(plan.chosen)}, in {shards} on {kind.accelerator.name}."
+    )
+    return click.style(wrapped(sentence, first="", rest=""), bold=True)
+
+
+def _cost(candidate: Candidate, requirements: Requirements) -> str:
+    if candidate.offer.usd_per_hour is None:
+        return ""
+    budget = requirements.budget_usd_per_hour
+    rows = [f"  {line.item:<{_LABEL}}{usd(line.usd_per_hour):>12}" for line in candidate.cost.lines]
+    rows.append(f"  {'sum':<{_LABEL}}{usd(candidate.cost.usd_per_hour):>12}")
+    if budget is not None:
+        rows[-1] += f"  of a budget of {usd(budget)}"
+    return "\n".join([heading("Cost an hour"), *rows])
+
+
+def _memory(candidate: Candidate) -> str:
+    memory = candidate.memory
+    rows = [f"  {label:<{_LABEL}}{gib(size):>12}" for label, _, size in _memory_parts(memory)]
+    capacity = f"{count(memory.kv_capacity_tokens)} tokens, {count(memory.required_kv_tokens)} needed"
+    rows[1] += f"  {capacity}"
+    return "\n".join([heading("Memory per accelerator", gib(memory.total_bytes)), f"  [{_bar(memory)}]", *rows])
+
+
+def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:
+    return (
+        ("weights", "w", memory.weights_bytes),
+        ("KV cache", "k", max(0, memory.kv_cache_bytes)),
+        ("activations", "a", memory.activation_bytes),
+        ("overhead", "o", memory.overhead_bytes),
+        ("left alone by the engine", ".", memory.reserved_bytes),
+    )
+
+
+def _bar(memory: MemoryBudget) -> str:
+    """The parts of the memory to scale; rounding never makes the bar longer or shorter."""
+    bar, end = "", 0
+    for _, letter, size in _memory_parts(memory):
+        end += size
+        bar += letter * (round(_BAR_WIDTH * end / memory.total_bytes) - len(bar))
+    return bar[:_BAR_WIDTH].ljust(_BAR_WIDTH, ".")
+
+
+def _engine(engine: EngineCommand) -> str:
+    lines = [heading("Engine", f"{engine.name} {engine.version}  {engine.image}")]
+    lines += _flag_lines(engine.args)
+    lines += [f"  {name}={value}" for name, value in engine.env.items()]
+    return "\n".join(lines)
+
+
+def _flag_lines(args: Sequence[str]) -> Iterator[str]:
+    """Flags with their values, several a line, never a flag apart from its value."""
+    line = " "
+    for pair in _pairs(args):
+        if len(line) + 1 + len(pair) > WIDTH and line.strip():
+            yield line
+            line = " "
+        line += f" {pair}"
+    yield line
+
+
+def _pairs(args: Sequence[str]) -> list[str]:
+    pairs: list[str] = []
+    for arg in args:
+        quoted = shlex.quote(arg)
+        if arg.startswith("--") or not pairs:
+            pairs.append(quoted)
+        else:
+            pairs[-1] += f" {quoted}"
+    return pairs
+
+
+def _performance(candidate: Candidate, requirements: Requirements) -> str:
+    speed = candidate.performance
+    load = (
+        f"at {plural(requirements.concurrency, 'request')} of {count(requirements.input_tokens)} tokens in and"
+        f" {count(requirements.output_tokens)} out"
+    )
+    lines = [
+        heading("Predicted speed", load),
+        f"  {'time to first token':<{_LABEL}}{count(speed.ttft_ms):>12} ms",
+        f"  {'time per output token':<{_LABEL}}{speed.tpot_ms:>12.1f} ms",
+        f"  {'output':<{_LABEL}}{count(speed.output_tokens_per_s):>12} tokens/s",
+    ]
+    if speed.usd_per_million_output_tokens is not None:
+        price = usd(speed.usd_per_million_output_tokens.quantize(candidate.cost.usd_per_hour.from_float(0.01)))
+        lines.append(f"  {'a million output tokens':<{_LABEL}}{price:>12}")
+    return "\n".join(lines)
+
+
+def _fallbacks(fallbacks: Sequence[Candidate]) -> str:
+    if not fallbacks:
+        return ""
+    more = len(fallbacks) - _TOP_FALLBACKS
+    lines = [f"  {number}. {summary(item)}" for number, item in enumerate(fallbacks[:_TOP_FALLBACKS], start=1)]
+    note = f"and {more} more" if more > 0 else ""
+    return "\n".join([heading("When there is no capacity", note), *lines])
+
+
+def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
+    if not rejections:
+        return ""
+    if explain:
+        lines = [_refusal(item) for item in rejections]
+        return "\n".join([heading("Refused", plural(len(rejections), "configuration")), *lines])
+    counts = Counter(item.code for item in rejections)
+    lines = [_refusal(_nearest(rejections, code), number=counts[code]) for code in counts]
+    return "\n".join([heading("Refused", "by reason, the nearest of each; all with --explain"), *lines])
+
+
+def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
+    """The refusal of this code that has least against it: fewest reasons, then cheapest."""
+    alike = [item for item in rejections if item.code == code]
+    return min(alike, key=lambda item: (len(item.codes), item.usd_per_hour is None, item.usd_per_hour or 0))
+
+
+def _refusal(item: Rejection, *, number: int | None = None) -> str:
+    shards = f" x{item.num_shard}" if item.num_shard > 1 else ""
+    quantize = "" if item.quantize == "none" else f" {item.quantize}"
+    label = item.code if number is None else f"{item.code} ({number:,})"
+    text = f"{label}: {item.instance_type}{shards}{quantize}: {one_line(item.message)}"
+    return wrapped(text, first="  ", rest="      ")
+
+
+def _near_misses(misses: Sequence[NearMiss], commands: Sequence[str]) -> str:
+    if not misses:
+        return ""
+    lines = [heading("Nearest misses")]
+    for miss, line in zip(misses, commands, strict=True):
+        lines += [wrapped(one_line(miss.message)), f"    {line}"]
+    return "\n".join(lines)
+
+
+def _remarks(notices: Sequence[str], assumptions: Sequence[str], date: str) -> str:
+    texts = [*(f"! {one_line(text)}" for text in notices), *(f"- {one_line(text)}" for text in assumptions)]
+    lines = [wrapped(text, rest="    ") for text in texts]
+    return "\n".join([heading("Notes", f"prices and shapes of {date}"), *lines])
