@@ -1,0 +1,158 @@
+"""The catalogue: the only reader of `profiles/`. Everything is read on first use, and each file once."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import resources
+from tgi_deploy.catalog import engines, names, prices
+from tgi_deploy.catalog.fields import Where, text
+from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
+from tgi_deploy.catalog.models import Models
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.planner.supply import Supply
+from tgi_deploy.planner.types import ExtraPrices, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
+
+ENGINE: Final = "tgi"
+LOCAL_REGION: Final = "local"
+
+
+class Catalog:
+    """Facts about models, hardware, prices and engine releases, as the planner's own types."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._hardware = Hardware(store)
+        self._models = Models(store)
+        self._releases: dict[str, EngineRelease] = {}
+
+    @classmethod
+    def open(cls, user_dir: Path | None = None) -> Catalog:
+        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it."""
+        packaged = resources.profiles_dir()
+        return cls(Store((packaged,) if user_dir is None else (user_dir, packaged)))
+
+    @property
+    def date(self) -> str:
+        """The day the figures were collected. Each price carries its own."""
+        return self._header(INSTANCE_TYPES_FILE, "collected_at")
+
+    def profile_names(self) -> tuple[str, ...]:
+        return self._models.profile_names()
+
+    def hub_ids(self) -> tuple[str, ...]:
+        return self._models.hub_ids()
+
+    def resolve(self, model: str) -> Profile:
+        """What MODEL means: a profile name, a hub id with a known shape, or a directory with a config.json.
+
+        Raises:
+            InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`.
+        """
+        return self._models.resolve(model)
+
+    def accelerators(self) -> Mapping[str, Accelerator]:
+        return self._hardware.accelerators
+
+    def accelerator(self, name: str) -> Accelerator:
+        """By any usual spelling; `unknown_accelerator` or `ambiguous_accelerator` otherwise."""
+        return self._hardware.accelerator(name)
+
+    def instance_types(self) -> Mapping[str, InstanceType]:
+        return self._hardware.instance_types
+
+    def instance_type(self, name: str) -> InstanceType:
+        """By exact name; `unknown_instance_type` otherwise."""
+        return self._hardware.instance_type(name)
+
+    def regions(self) -> tuple[str, ...]:
+        """Regions with prices."""
+        return self._store.names(prices.PRICES_FOLDER, ".json")
+
+    @cached_property
+    def default_release(self) -> str:
+        return self._header(f"engines/{ENGINE}/engine.json", "default")
+
+    def release_versions(self) -> tuple[str, ...]:
+        """Oldest first."""
+        versions = self._store.names(f"engines/{ENGINE}/releases", ".json")
+        return tuple(sorted(versions, key=_version_key))
+
+    def release(self, version: str) -> EngineRelease:
+        """One release; `unknown_engine_version` when there are no facts about it."""
+        if version not in self._releases:
+            known = self.release_versions()
+            if version not in known:
+                raise names.unknown(
+                    "unknown_engine_version", f"{ENGINE.upper()} release", version, known,
+                    otherwise=f"Known are {known[0]} to {known[-1]}." if known else "None is known.",
+                )  # fmt: skip
+            self._releases[version] = engines.load(self._store, ENGINE, version)
+        return self._releases[version]
+
+    def supply(self, *, release: str, regions: tuple[str, ...], markets: tuple[Market, ...]) -> Supply:
+        """All offers of some regions (none given: all regions) and markets.
+
+        Raises:
+            InputError: `unknown_region` or `unknown_engine_version`.
+        """
+        wanted = regions or self.regions()
+        for region in wanted:
+            self._check_region(region)
+        offers = tuple(
+            offer
+            for region in dict.fromkeys(wanted)
+            for offer in prices.offers(self._store, region, markets, self.instance_types())
+        )
+        extra_prices = prices.extras(self._store, wanted)
+        return Supply(offers=offers, release=self.release(release), extra_prices=extra_prices, date=self.date)
+
+    def owned_supply(self, *, release: str, hardware: str) -> Supply:
+        """One offer without a price: a machine of one's own, like `2xRTX-4090`.
+
+        Raises:
+            InputError: `bad_hardware`, `unknown_accelerator`, `ambiguous_accelerator`, `unknown_engine_version`.
+        """
+        machine = self._hardware.owned(hardware)
+        offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
+        return Supply(
+            offers=(offer,),
+            release=self.release(release),
+            extra_prices={LOCAL_REGION: _NOTHING_BILLED},
+            date=self.date,
+        )
+
+    def _check_region(self, region: str) -> None:
+        known = self.regions()
+        if region not in known:
+            raise names.unknown(
+                "unknown_region", "region with known prices", region, known,
+                otherwise=f"Known are {', '.join(known)}.",
+            )  # fmt: skip
+
+    def _header(self, name: str, key: str) -> str:
+        try:
+            return text(self._store.json(name).get(key))
+        except ValueError as problem:
+            raise Where(name).child(key).error(str(problem)) from None
+
+
+_NOTHING_BILLED: Final = ExtraPrices(
+    gp3_usd_per_gib_month=Decimal(0),
+    public_ipv4_usd_per_hour=Decimal(0),
+    estimated=False,
+    source="your own machine",
+    date="",
+)
+
+
+def _version_key(version: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))

@@ -1,0 +1,191 @@
+"""A hub `config.json` → `ModelSpec`. Field names as transformers writes them, one line a dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.count import count_parameters
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
+_HEADS: Final = ("num_attention_heads", "n_head", "n_heads")
+_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+_FEED_FORWARD: Final = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+_POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "moe_top_k")
+
+# transformers' own defaults, for configs that leave the key out.
+_TIED_BY_DEFAULT: Final = frozenset(
+    {"bloom", "cohere", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt"}
+    | {"opt", "starcoder2", "t5"}
+)
+_FOUR_TIMES_HIDDEN: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
+_DEFAULT_POSITIONS: Final = 2048
+_METHOD_NAMES: Final = {"fbgemm_fp8": "fp8", "bitsandbytes": "bitsandbytes"}
+_METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
+_LARGEST: Final = 10**9
+
+
+def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> ModelSpec:
+    """The shape a config describes; `known` fields (source, local path, stored size) win over what it says.
+
+    Raises:
+        InputError: `bad_model_config`, naming the field that is missing or makes no sense.
+    """
+    flat = _flat(config)
+    fields = {**_dimensions(flat), **_experts(flat), **_labels(flat), **known}
+    fields["quantization"] = _quantization(flat)
+    if "parameters" not in fields:
+        fields["parameters"] = count_parameters(fields, flat)
+    return ModelSpec(hub_id=hub_id, **fields)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Text dimensions of a multimodal config, and the nested parts of DBRX and MPT, on one level."""
+    nested: dict[str, Any] = {}
+    for key in ("attn_config", "ffn_config", "text_config"):
+        part = config.get(key)
+        if isinstance(part, dict):
+            nested.update((name, value) for name, value in part.items() if value is not None)
+    outer = {key: value for key, value in config.items() if value is not None}
+    flat = {**outer, **nested}
+    flat["model_type"] = config.get("model_type") or nested.get("model_type")
+    if "kv_n_heads" in flat:
+        flat.setdefault("num_key_value_heads", flat["kv_n_heads"])
+    return flat
+
+
+def _dimensions(flat: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = _required(flat, _HIDDEN)
+    heads = _required(flat, _HEADS)
+    return {
+        "layers": _required(flat, _LAYERS),
+        "hidden_size": hidden,
+        "intermediate_size": _feed_forward(flat, hidden),
+        "attention_heads": heads,
+        "kv_heads": _kv_heads(flat, heads),
+        "head_dim": _head_dim(flat, hidden, heads),
+        "vocab_size": _required(flat, ("vocab_size",)),
+        "max_position_embeddings": _optional(flat, _POSITIONS) or _DEFAULT_POSITIONS,
+        "sliding_window": _sliding_window(flat),
+    }
+
+
+def _feed_forward(flat: Mapping[str, Any], hidden: int) -> int:
+    found = _optional(flat, _FEED_FORWARD)
+    if found is not None:
+        return found
+    if _model_type(flat) in _FOUR_TIMES_HIDDEN:
+        return 4 * hidden
+    return _required(flat, _FEED_FORWARD)
+
+
+def _kv_heads(flat: Mapping[str, Any], heads: int) -> int:
+    if flat.get("multi_query") is True and flat.get("new_decoder_architecture") is not True:
+        return 1
+    return _optional(flat, _KV_HEADS) or heads
+
+
+def _head_dim(flat: Mapping[str, Any], hidden: int, heads: int) -> int:
+    if "qk_nope_head_dim" in flat:
+        return _required(flat, ("qk_nope_head_dim",)) + _required(flat, ("qk_rope_head_dim",))
+    found = _optional(flat, ("head_dim",))
+    if found is None and hidden % heads:
+        raise _bad(_HIDDEN[0], f"{hidden} does not divide by {heads} attention heads, and there is no head_dim")
+    return found or hidden // heads
+
+
+def _sliding_window(flat: Mapping[str, Any]) -> int | None:
+    return None if flat.get("use_sliding_window") is False else _optional(flat, ("sliding_window",))
+
+
+def _experts(flat: Mapping[str, Any]) -> dict[str, Any]:
+    experts = _optional(flat, _EXPERTS) or 0
+    if experts <= 1:
+        return {"kv_lora_rank": _optional(flat, ("kv_lora_rank",))}
+    return {
+        "experts": experts,
+        "experts_per_token": _required(flat, _EXPERTS_PER_TOKEN),
+        "expert_intermediate_size": _optional(flat, ("moe_intermediate_size",)) or _required(flat, _FEED_FORWARD),
+        "shared_experts": _optional(flat, ("n_shared_experts",)) or 0,
+        "first_dense_layers": _optional(flat, ("first_k_dense_replace",)) or 0,
+        "kv_lora_rank": _optional(flat, ("kv_lora_rank",)),
+    }
+
+
+def _labels(flat: Mapping[str, Any]) -> dict[str, Any]:
+    model_type = _model_type(flat)
+    architectures = flat.get("architectures")
+    listed = architectures if isinstance(architectures, list) else []
+    dtype = flat.get("torch_dtype", flat.get("dtype"))
+    return {
+        "model_type": model_type,
+        "architecture": str(next(iter(listed), model_type)),
+        "tied_embeddings": bool(flat.get("tie_word_embeddings", model_type in _TIED_BY_DEFAULT)),
+        "torch_dtype": dtype.removeprefix("torch.") if isinstance(dtype, str) else "float32",
+    }
+
+
+def _model_type(flat: Mapping[str, Any]) -> str:
+    value = flat.get("model_type")
+    if not isinstance(value, str) or not value:
+        raise _bad("model_type", "is missing")
+    return value
+
+
+def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
+    raw = flat.get("quantization_config", flat.get("compression_config"))
+    if not isinstance(raw, dict):
+        return None
+    method = str(raw.get("quant_method", raw.get("quantization_method", "unknown")))
+    method = _METHOD_NAMES.get(method, method)
+    weights = _compressed_weights(raw)
+    bits = raw.get("bits", weights.get("num_bits", _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)))
+    group = raw.get("group_size", weights.get("group_size"))
+    return CheckpointQuantization(
+        method=method,
+        bits=bits if isinstance(bits, int) else round(float(bits)),
+        group_size=group if isinstance(group, int) else None,
+        block_scaled="weight_block_size" in raw,
+    )
+
+
+def _compressed_weights(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The weights' scheme of a compressed-tensors config: that of its first group."""
+    groups = raw.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    return weights if isinstance(weights, dict) else {}
+
+
+def _optional(flat: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    name = next((name for name in names if flat.get(name) is not None), None)
+    if name is None:
+        return None
+    value = flat[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise _bad(name, f"should be a whole number, not {ascii(value)[:40]}")
+    return value
+
+
+def _required(flat: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    value = _optional(flat, names)
+    if value is None:
+        raise _bad(names[0], "is missing")
+    if value == 0:
+        raise _bad(names[0], "should not be zero")
+    return value
+
+
+def _bad(field: str, problem: str) -> InputError:
+    return InputError(
+        "bad_model_config",
+        f"Reading the model's config.json: {field} {problem}.",
+        hint="Use the config.json that came with the weights, unchanged.",
+    )

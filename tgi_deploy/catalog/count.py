@@ -1,0 +1,71 @@
+"""Counting a model's parameters from its dimensions, where no count is published.
+
+Within 1 % of the counts of the models in `models/shapes.json` that this can describe; norms are counted, rotary
+buffers and vision towers are not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# These have an up and a down projection; everything else has a gate too.
+_NO_GATE: Final = frozenset(
+    {"bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt", "phi", "starcoder2"}
+)
+_LEARNED_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
+
+
+def count_parameters(shape: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> int:
+    """Distinct parameters of a shape (`ModelSpec` field names); `config` may add what a shape lacks (`q_lora_rank`)."""
+    raw = config or {}
+    table = shape["vocab_size"] * shape["hidden_size"]
+    total = table if shape["tied_embeddings"] else 2 * table
+    if shape["model_type"] in _LEARNED_POSITIONS:
+        total += shape["max_position_embeddings"] * shape["hidden_size"]
+    dense_layers, expert_layers = _layer_kinds(shape)
+    total += shape["layers"] * (_attention(shape, raw) + 2 * shape["hidden_size"])
+    total += dense_layers * _feed_forward(shape, shape["intermediate_size"])
+    total += expert_layers * _experts(shape)
+    return int(total + shape["hidden_size"])
+
+
+def _layer_kinds(shape: Mapping[str, Any]) -> tuple[int, int]:
+    if not shape.get("experts"):
+        return shape["layers"], 0
+    dense = shape.get("first_dense_layers") or 0
+    return dense, shape["layers"] - dense
+
+
+def _attention(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
+    if shape.get("kv_lora_rank"):
+        return _latent_attention(shape, raw)
+    width = shape["attention_heads"] * shape["head_dim"]
+    kv_width = shape["kv_heads"] * shape["head_dim"]
+    return int(2 * shape["hidden_size"] * (width + kv_width))
+
+
+def _latent_attention(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
+    """DeepSeek's: queries and keys/values go through a narrow latent."""
+    hidden, heads, rank = shape["hidden_size"], shape["attention_heads"], shape["kv_lora_rank"]
+    rope = raw.get("qk_rope_head_dim", 64)
+    plain = shape["head_dim"] - rope
+    value = raw.get("v_head_dim", plain)
+    narrow = raw.get("q_lora_rank")
+    queries = heads * shape["head_dim"]
+    query = narrow * (hidden + queries) if narrow else hidden * queries
+    return int(query + hidden * (rank + rope) + rank * heads * (plain + value) + heads * value * hidden)
+
+
+def _feed_forward(shape: Mapping[str, Any], width: int) -> int:
+    matrices = 2 if shape["model_type"] in _NO_GATE else 3
+    return int(matrices * shape["hidden_size"] * width)
+
+
+def _experts(shape: Mapping[str, Any]) -> int:
+    hidden: int = shape["hidden_size"]
+    routed: int = shape["experts"]
+    experts = routed + int(shape.get("shared_experts") or 0)
+    return experts * _feed_forward(shape, shape["expert_intermediate_size"]) + routed * hidden

@@ -1,0 +1,162 @@
+"""Checked reading of tables: raw TOML or JSON in, keyword arguments out, errors with file and key path.
+
+A *check* takes a raw value and gives it back in its final type, or raises `ValueError` with the end of a sentence
+("should be an integer").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from tgi_deploy.errors import InputError
+
+Check = Callable[[object], Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One key of a table: how it is checked and where it goes (`target` defaults to the key; "" drops it)."""
+
+    check: Check
+    required: bool = True
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a file, for messages."""
+
+    file: str
+    path: str = ""
+
+    def child(self, key: object) -> Where:
+        return Where(self.file, f"{self.path}/{key}" if self.path else str(key))
+
+    def error(self, problem: str) -> InputError:
+        place = f"{self.file}: {self.path}" if self.path else self.file
+        return InputError("bad_profile", f"{place}: {problem}", hint=f"Mend {self.file} and try again.")
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("should be a text")
+    return value
+
+
+def integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("should be an integer")  # noqa: TRY004 -- every check raises the same type
+    return value
+
+
+def count(value: object) -> int:
+    found = integer(value)
+    if found < 0:
+        raise ValueError("should not be negative")
+    return found
+
+
+def positive(value: object) -> int:
+    found = integer(value)
+    if found <= 0:
+        raise ValueError("should be a positive integer")
+    return found
+
+
+def number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError("should be a number, zero or more")
+    return float(value)
+
+
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("should be true or false")  # noqa: TRY004 -- every check raises the same type
+    return value
+
+
+def anything(value: object) -> object:
+    return value
+
+
+def usd(value: object) -> Decimal:
+    """A price: a positive decimal number, written as a text so that no digit is lost."""
+    try:
+        amount = Decimal(text(value))
+    except InvalidOperation:
+        raise ValueError('should be a price like "1.861"') from None
+    if not amount.is_finite() or amount <= 0:
+        raise ValueError("should be a price above zero")
+    return amount
+
+
+def capability(value: object) -> tuple[int, int]:
+    """A compute capability like "8.9"."""
+    major, dot, minor = text(value).partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise ValueError('should be a compute capability like "8.9"')
+    return int(major), int(minor)
+
+
+def one_of(*choices: str) -> Check:
+    def check(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"should be one of {', '.join(choices)}")
+        return str(value)
+
+    return check
+
+
+def list_of(check: Check) -> Check:
+    def check_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ValueError("should be a list")  # noqa: TRY004 -- every check raises the same type
+        return tuple(check(item) for item in value)
+
+    return check_all
+
+
+def table_of(check: Check) -> Check:
+    def check_all(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("should be a table")  # noqa: TRY004 -- every check raises the same type
+        return {key: check(item) for key, item in value.items()}
+
+    return check_all
+
+
+REQUIRED_TEXT: Final = Field(check=text)
+OPTIONAL_TEXT: Final = Field(check=text, required=False)
+IGNORED: Final = Field(check=anything, required=False, target="")
+
+
+def table(raw: object, where: Where) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise where.error("should be a table")
+    return raw
+
+
+def read(raw: object, fields: Mapping[str, Field], where: Where) -> dict[str, Any]:
+    """Check every key of a table; unknown and missing keys are errors too.
+
+    Raises:
+        InputError: `bad_profile`, naming file and key path.
+    """
+    found: dict[str, Any] = {}
+    for key, value in table(raw, where).items():
+        field = fields.get(key)
+        if field is None:
+            raise where.child(key).error("is not a known key")
+        if field.target == "":
+            continue
+        try:
+            found[field.target or key] = field.check(value)
+        except ValueError as problem:
+            raise where.child(key).error(str(problem)) from None
+    for key, field in fields.items():
+        if field.required and (field.target or key) not in found:
+            raise where.child(key).error("is missing")
+    return found

@@ -1,0 +1,196 @@
+"""Accelerators and instance types, from `accelerators.json` and `aws/instance_types.json`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.catalog import names
+from tgi_deploy.catalog.fields import (
+    IGNORED,
+    OPTIONAL_TEXT,
+    REQUIRED_TEXT,
+    Field,
+    Where,
+    boolean,
+    capability,
+    count,
+    list_of,
+    number,
+    one_of,
+    positive,
+    read,
+    table,
+    text,
+)
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import Accelerator, InstanceType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.store import Store
+
+ACCELERATORS_FILE: Final = "accelerators.json"
+INSTANCE_TYPES_FILE: Final = "aws/instance_types.json"
+_GIB: Final = 2**30
+_MIB: Final = 2**20
+_ARM_HOSTS: Final = ("GH200",)
+
+_INTERCONNECT: Final = Field(check=one_of("none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"))
+_ACCELERATOR: Final = {
+    "vendor": REQUIRED_TEXT,
+    "architecture": REQUIRED_TEXT,
+    "compute_capability": Field(check=capability, required=False),
+    "memory_bytes": Field(check=positive),
+    "memory_basis": IGNORED,
+    "bandwidth_gb_s": Field(check=number),
+    "fp16_tflops": Field(check=number, required=False),
+    "fp8_tflops": Field(check=number, required=False),
+    "int8_tops": Field(check=number, required=False),
+    "bf16": Field(check=boolean),
+    "interconnect": _INTERCONNECT,
+    "aliases": Field(check=list_of(text), required=False),
+    "confidence": OPTIONAL_TEXT,
+    "source": REQUIRED_TEXT,
+    "surveyed": IGNORED,
+    "note": OPTIONAL_TEXT,
+}
+_INSTANCE_TYPE: Final = {
+    "status": Field(check=one_of("offered", "gone", "announced")),
+    "accelerator": REQUIRED_TEXT,
+    "count": Field(check=positive, target="accelerator_count"),
+    "memory_mib": Field(check=positive),
+    "ec2_memory_mib": IGNORED,
+    "partition": Field(check=number, required=False),
+    "vcpus": Field(check=positive),
+    "ram_gib": Field(check=number),
+    "cpu_arch": Field(check=one_of("x86_64", "arm64")),
+    "interconnect": _INTERCONNECT,
+    "network_gbps": Field(check=number, required=False),
+    "nvme_gb": Field(check=count, required=False),
+    "ebs_baseline_mb_s": Field(check=number, required=False),
+    "ebs_burst_mb_s": Field(check=number, required=False),
+    "capacity_block_only": Field(check=boolean, required=False),
+    "usage_classes": IGNORED,
+    "quota_on_demand": OPTIONAL_TEXT,
+    "quota_spot": OPTIONAL_TEXT,
+    "regions": IGNORED,
+    "us_east_1_zone_ids": IGNORED,
+    "note": OPTIONAL_TEXT,
+}
+
+
+class Hardware:
+    """Everything with a chip in it, read on first use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def accelerators(self) -> Mapping[str, Accelerator]:
+        content = self._store.json(ACCELERATORS_FILE)
+        where = Where(ACCELERATORS_FILE)
+        sources = table(content.get("sources", {}), where.child("sources"))
+        entries = table(content.get("accelerators"), where.child("accelerators"))
+        return {
+            name: _accelerator(name, raw, sources, where.child("accelerators").child(name))
+            for name, raw in entries.items()
+        }
+
+    @cached_property
+    def instance_types(self) -> Mapping[str, InstanceType]:
+        where = Where(INSTANCE_TYPES_FILE).child("instance_types")
+        entries = table(self._store.json(INSTANCE_TYPES_FILE).get("instance_types"), where)
+        return {name: self._instance_type(name, raw, where.child(name)) for name, raw in entries.items()}
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        """Folded spellings of every accelerator. A name of one card is never an alias of another: tested."""
+        spellings: dict[str, str] = {}
+        for name, accelerator in self.accelerators.items():
+            for spelling in (name, *accelerator.aliases):
+                spellings.setdefault(names.folded_card(spelling), name)
+        return spellings
+
+    def accelerator(self, name: str) -> Accelerator:
+        """By any usual spelling.
+
+        Raises:
+            InputError: `ambiguous_accelerator` or `unknown_accelerator`.
+        """
+        if name in self.accelerators:
+            return self.accelerators[name]
+        folded = names.folded_card(name)
+        if folded in self._names:
+            return self.accelerators[self._names[folded]]
+        self._refuse_ambiguous(name, folded)
+        raise names.unknown(
+            "unknown_accelerator", "accelerator", name, self.accelerators, otherwise="`catalog` lists them all."
+        )
+
+    def instance_type(self, name: str) -> InstanceType:
+        """By exact name.
+
+        Raises:
+            InputError: `unknown_instance_type`.
+        """
+        if name not in self.instance_types:
+            raise names.unknown(
+                "unknown_instance_type", "accelerated instance type", name, self.instance_types,
+                otherwise="`catalog` lists them all.",
+            )  # fmt: skip
+        return self.instance_types[name]
+
+    def owned(self, text_: str) -> InstanceType:
+        """A machine of one's own from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
+
+        Raises:
+            InputError: `bad_hardware`, `unknown_accelerator` or `ambiguous_accelerator`.
+        """
+        number_, card = names.hardware(text_)
+        chip = self.accelerator(card)
+        return InstanceType(
+            name=f"{number_}x{chip.name}",
+            status="owned",
+            accelerator=chip,
+            accelerator_count=number_,
+            memory_bytes_per_accelerator=chip.memory_bytes,
+            vcpus=0,
+            ram_bytes=0,
+            cpu_arch="arm64" if chip.name.startswith(_ARM_HOSTS) else "x86_64",
+            interconnect=chip.interconnect if number_ > 1 else "none",
+        )
+
+    def _refuse_ambiguous(self, name: str, folded: str) -> None:
+        ambiguous: Mapping[str, list[str]] = self._store.json(ACCELERATORS_FILE).get("ambiguous", {})
+        for short, choices in ambiguous.items():
+            if names.folded_card(short) == folded:
+                raise InputError(
+                    "ambiguous_accelerator",
+                    f"{names.quoted(name)} may be {', '.join(choices)}.",
+                    hint=f"Say which, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
+                )
+
+    def _instance_type(self, name: str, raw: object, where: Where) -> InstanceType:
+        found = read(raw, _INSTANCE_TYPE, where)
+        accelerator = self.accelerators.get(found.pop("accelerator"))
+        if accelerator is None:
+            raise where.child("accelerator").error("is not an accelerator of accelerators.json")
+        return InstanceType(
+            name=name,
+            accelerator=accelerator,
+            memory_bytes_per_accelerator=found.pop("memory_mib") * _MIB,
+            ram_bytes=int(found.pop("ram_gib") * _GIB),
+            nvme_bytes=found.pop("nvme_gb", 0) * 10**9,
+            **found,
+        )
+
+
+def _accelerator(name: str, raw: object, sources: Mapping[str, str], where: Where) -> Accelerator:
+    found = read(raw, _ACCELERATOR, where)
+    found.setdefault("compute_capability", None)
+    for rate in ("fp16_tflops", "fp8_tflops", "int8_tops"):
+        found.setdefault(rate, None)
+    found["source"] = sources.get(found["source"], found["source"])
+    return Accelerator(name=name, **found)

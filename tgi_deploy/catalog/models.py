@@ -1,0 +1,219 @@
+"""Models: short profiles (`models/*.toml`), known shapes (`models/shapes.json`), and directories with a config.json."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog import names
+from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.catalog.fields import (
+    IGNORED,
+    OPTIONAL_TEXT,
+    REQUIRED_TEXT,
+    Field,
+    Where,
+    anything,
+    boolean,
+    count,
+    positive,
+    read,
+    table,
+)
+from tgi_deploy.catalog.store import parse_json, read_text
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec, Profile, QuantizedRepository
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.store import Store
+
+SHAPES_FILE: Final = "models/shapes.json"
+_LONGEST_NAME: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)?")
+_PATH_STARTS: Final = ("/", "./", "../")
+
+_SHAPE: Final = {
+    "architecture": REQUIRED_TEXT,
+    "model_type": REQUIRED_TEXT,
+    "parameters": Field(check=positive),
+    "layers": Field(check=positive),
+    "hidden_size": Field(check=positive),
+    "intermediate_size": Field(check=count),
+    "attention_heads": Field(check=positive),
+    "kv_heads": Field(check=positive),
+    "head_dim": Field(check=positive),
+    "vocab_size": Field(check=positive),
+    "tied_embeddings": Field(check=boolean),
+    "max_position_embeddings": Field(check=positive),
+    "torch_dtype": REQUIRED_TEXT,
+    "sliding_window": Field(check=positive, required=False),
+    "experts": Field(check=count, required=False),
+    "experts_per_token": Field(check=count, required=False),
+    "expert_intermediate_size": Field(check=count, required=False),
+    "shared_experts": Field(check=count, required=False),
+    "first_dense_layers": Field(check=count, required=False),
+    "kv_lora_rank": Field(check=positive, required=False),
+    "quantization": Field(check=anything, required=False),
+    "gated": Field(check=boolean, required=False),
+    "license": OPTIONAL_TEXT,
+    "revision": OPTIONAL_TEXT,
+    "stored_bytes": Field(check=positive, required=False),
+    "source": OPTIONAL_TEXT,
+    "note": OPTIONAL_TEXT,
+}
+_CHECKPOINT_QUANTIZATION: Final = {
+    "method": REQUIRED_TEXT,
+    "bits": Field(check=positive),
+    "group_size": Field(check=positive, required=False),
+    "block_scaled": Field(check=boolean, required=False),
+}
+_PROFILE: Final = {
+    "hub_id": REQUIRED_TEXT,
+    "summary": REQUIRED_TEXT,
+    "notice": OPTIONAL_TEXT,
+    "chat": Field(check=boolean, required=False),
+    "defaults": Field(check=anything, required=False),
+    "quantized": Field(check=anything, required=False),
+    "shape": IGNORED,
+}
+_QUANTIZED: Final = {
+    "method": REQUIRED_TEXT,
+    "hub_id": REQUIRED_TEXT,
+    "bits": Field(check=positive),
+    "group_size": Field(check=positive, required=False),
+    "source": REQUIRED_TEXT,
+}
+_SETTINGS: Final = {
+    name: Field(check=anything, required=False)
+    for name in (
+        "budget", "concurrency", "context", "engine_version", "input_tokens", "market", "num_shard",
+        "output_tokens", "prefer", "quantize", "region", "set", "tpot_ms", "ttft_ms",
+    )
+}  # fmt: skip
+
+
+class Models:
+    """What MODEL on the command line can mean."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def profile_names(self) -> tuple[str, ...]:
+        return self._store.names("models", ".toml")
+
+    def hub_ids(self) -> tuple[str, ...]:
+        return tuple(self._shapes)
+
+    def resolve(self, model: str) -> Profile:
+        """A profile by its short name, by its hub id, a known shape, or a directory, in this order.
+
+        Raises:
+            InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`.
+        """
+        if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_NAME:
+            return _from_directory(model)
+        self._check_name(model)
+        if "/" not in model and self._store.find(f"models/{model}.toml"):
+            return self._profile(model)
+        if model in self._shapes:
+            return self._of_hub_id(model)
+        if Path(model).is_dir():
+            return _from_directory(model)
+        raise names.unknown(
+            "unknown_model", "model", model, (*self.profile_names(), *self.hub_ids()),
+            otherwise="A directory with the model's config.json works too, for example ./my-model.",
+        )  # fmt: skip
+
+    @cached_property
+    def _shapes(self) -> Mapping[str, Any]:
+        return table(self._store.json(SHAPES_FILE).get("shapes"), Where(SHAPES_FILE).child("shapes"))
+
+    def _check_name(self, model: str) -> None:
+        if len(model) > _LONGEST_NAME or not _NAME.fullmatch(model):
+            raise InputError(
+                "bad_model_name",
+                f"{names.quoted(model)} cannot be a model's name.",
+                hint="Give a profile name, a hub id like org/name, or a directory like ./my-model.",
+            )
+
+    def _profile(self, name: str) -> Profile:
+        file = f"models/{name}.toml"
+        raw, where = self._store.toml(file), Where(file)
+        found = read(raw, _PROFILE, where)
+        hub_id = found.pop("hub_id")
+        if "shape" in raw:
+            shape, place = raw["shape"], where.child("shape")
+        elif hub_id in self._shapes:
+            shape, place = self._shapes[hub_id], Where(SHAPES_FILE).child("shapes").child(hub_id)
+        else:
+            raise where.child("hub_id").error(f"{names.quoted(hub_id)} is not in {SHAPES_FILE}: add a [shape]")
+        return Profile(
+            name=name,
+            model=_shape(hub_id, shape, place),
+            quantized=_quantized(found.pop("quantized", []), where.child("quantized")),
+            defaults=read(found.pop("defaults", {}), _SETTINGS, where.child("defaults")),
+            **found,
+        )
+
+    def _of_hub_id(self, hub_id: str) -> Profile:
+        """The profile that names this hub id, if there is one: it knows more than the bare shape."""
+        line = f'hub_id = "{hub_id}"'
+        for name in self.profile_names():
+            content = self._store.text(f"models/{name}.toml")
+            if line in content.partition("[[")[0]:
+                return self._profile(name)
+        spec = _shape(hub_id, self._shapes[hub_id], Where(SHAPES_FILE).child("shapes").child(hub_id))
+        return Profile(
+            name=hub_id, model=spec, summary=f"{spec.architecture}, {spec.parameters / 1e9:.1f} B parameters"
+        )
+
+
+def _shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
+    found = read(raw, _SHAPE, where)
+    if "quantization" in found:
+        found["quantization"] = CheckpointQuantization(
+            **read(found["quantization"], _CHECKPOINT_QUANTIZATION, where.child("quantization"))
+        )
+    return ModelSpec(hub_id=hub_id, **found)
+
+
+def _quantized(raw: object, where: Where) -> tuple[QuantizedRepository, ...]:
+    if not isinstance(raw, list):
+        raise where.error("should be a list of tables: [[quantized]]")
+    return tuple(
+        QuantizedRepository(**{"group_size": None, **read(entry, _QUANTIZED, where.child(index))})
+        for index, entry in enumerate(raw)
+    )
+
+
+def _from_directory(path: str) -> Profile:
+    """A model whose config.json lies in a directory; its weights, if they lie there too, give the size.
+
+    Raises:
+        InputError: `unreadable_path` or `bad_model_config`.
+    """
+    folder = Path(path)
+    config = folder / "config.json"
+    try:
+        content = parse_json(read_text(config), str(config))
+    except InputError as problem:
+        if problem.code != "bad_profile":
+            raise
+        raise InputError("bad_model_config", problem.message, hint=problem.hint) from None
+    name = folder.resolve().name
+    spec = model_spec(
+        content,
+        name,
+        local_path=str(folder.resolve()),
+        stored_bytes=_weights_bytes(folder),
+        source=str(config),
+    )
+    return Profile(name=name, model=spec, summary=f"the model in {folder}")
+
+
+def _weights_bytes(folder: Path) -> int | None:
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None

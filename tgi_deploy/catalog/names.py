@@ -1,0 +1,67 @@
+"""Names as people type them: forgiving where only one thing can be meant, suggestions elsewhere, never a guess."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SHOWN_CHARACTERS: Final = 60
+_VENDOR_WORDS: Final = re.compile(r"nvidia|geforce|tesla|amd|instinct|intel|habana")
+# Sizes cards come in: the "10G" of an A10G is none of them.
+_SIZE: Final = re.compile(r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])")
+_HARDWARE: Final = re.compile(r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)", re.IGNORECASE)
+_MOST_CARDS: Final = 64
+
+
+def quoted(text: str) -> str:
+    """Any text, shortened and printable, in quotes: safe to show on a terminal."""
+    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return ascii(shown).replace("\\u2026", "…")
+
+
+def suggestion(text: str, known: Iterable[str]) -> str | None:
+    """A "did you mean" sentence, or nothing when no known name is near."""
+    import difflib  # noqa: PLC0415 -- only needed when something is wrong
+
+    by_folded: dict[str, str] = {}
+    for name in known:
+        by_folded.setdefault(name.casefold(), name)
+        by_folded.setdefault(name.rpartition("/")[2].casefold(), name)
+    near = difflib.get_close_matches(text[:200].casefold(), by_folded, n=6, cutoff=0.6)
+    found = list(dict.fromkeys(by_folded[name] for name in near))[:3]
+    return f"Did you mean {' or '.join(found)}?" if found else None
+
+
+def unknown(code: str, kind: str, text: str, known: Iterable[str], *, otherwise: str) -> InputError:
+    """The error for a name nobody knows: near names first, then what to do otherwise."""
+    near = suggestion(text, known)
+    return InputError(code, f"There is no {kind} {quoted(text)}.", hint=f"{near} {otherwise}" if near else otherwise)
+
+
+def folded_card(text: str) -> str:
+    """`NVIDIA GeForce RTX 4090`, `rtx_4090` and `RTX-4090` alike; `80GB`, `80 g` and `80` alike."""
+    letters = re.sub(r"[^a-z0-9]+", " ", text.casefold())
+    letters = _VENDOR_WORDS.sub(" ", letters)
+    return _SIZE.sub(r"\1", letters).replace(" ", "")
+
+
+def hardware(text: str) -> tuple[int, str]:
+    """`2xRTX-4090` → (2, "RTX-4090"); a card alone is one of it.
+
+    Raises:
+        InputError: `bad_hardware`.
+    """
+    match = _HARDWARE.fullmatch(text.strip().replace("\u00d7", "x")) if len(text) <= _SHOWN_CHARACTERS else None
+    number = int(match[1] or 1) if match else 0
+    if match is None or not 1 <= number <= _MOST_CARDS or not match[2].isprintable():
+        raise InputError(
+            "bad_hardware",
+            f"{quoted(text)} does not say how many of which accelerator.",
+            hint=f"Write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, a card of the catalogue.",
+        )
+    return number, match[2]

@@ -1,0 +1,102 @@
+"""Offers and extra prices of regions, from `aws/prices/<region>.json` and `aws/extras.json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.fields import (
+    IGNORED,
+    REQUIRED_TEXT,
+    Field,
+    Where,
+    anything,
+    boolean,
+    read,
+    table,
+    usd,
+)
+from tgi_deploy.planner.types import ExtraPrices, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.catalog.store import Store
+    from tgi_deploy.planner.types import InstanceType, Market
+
+PRICES_FOLDER: Final = "aws/prices"
+EXTRAS_FILE: Final = "aws/extras.json"
+
+_ROW: Final = {
+    "offered": Field(check=boolean),
+    "on_demand": Field(check=anything, required=False),
+    "spot": Field(check=anything, required=False),
+}
+_PRICED: Final = {
+    "source": Field(check=REQUIRED_TEXT.check, target="price_source"),
+    "date": Field(check=REQUIRED_TEXT.check, target="price_date"),
+    "estimated": Field(check=boolean, required=False),
+}
+_ON_DEMAND: Final = {"usd_per_hour": Field(check=usd), **_PRICED}
+# A spot price moves: the plan counts with the highest zone seen.
+_SPOT: Final = {
+    "high_usd_per_hour": Field(check=usd, target="usd_per_hour"),
+    "low_usd_per_hour": IGNORED,
+    "interruptions": IGNORED,
+    **_PRICED,
+}
+_EXTRAS: Final = {
+    "gp3_usd_per_gib_month": Field(check=usd),
+    "public_ipv4_usd_per_hour": Field(check=usd),
+    "estimated": Field(check=boolean),
+    "source": REQUIRED_TEXT,
+    "date": REQUIRED_TEXT,
+}
+_MARKETS: Final[Mapping[Market, tuple[str, Mapping[str, Field]]]] = {
+    "on-demand": ("on_demand", _ON_DEMAND),
+    "spot": ("spot", _SPOT),
+}
+
+
+def offers(
+    store: Store, region: str, markets: tuple[Market, ...], instance_types: Mapping[str, InstanceType]
+) -> Iterator[Offer]:
+    """Everything one can really rent in a region: offered types alone. An unknown price is None."""
+    name = f"{PRICES_FOLDER}/{region}.json"
+    content = store.json(name)
+    where = Where(name).child("prices")
+    sources = table(content.get("sources", {}), Where(name).child("sources"))
+    for type_name, raw in table(content.get("prices"), where).items():
+        row = read(raw, _ROW, where.child(type_name))
+        hardware = instance_types.get(type_name)
+        if hardware is None:
+            raise where.child(type_name).error("is not an instance type of aws/instance_types.json")
+        if not row["offered"] or hardware.status != "offered":
+            continue
+        for market in markets:
+            if market in _MARKETS:
+                priced = _priced(row, market, where.child(type_name), sources)
+                yield Offer(instance_type=hardware, region=region, market=market, **priced)
+
+
+def _priced(row: Mapping[str, Any], market: Market, where: Where, sources: Mapping[str, str]) -> dict[str, Any]:
+    key, fields = _MARKETS[market]
+    if key not in row:
+        return {"usd_per_hour": None}
+    priced = read(row[key], fields, where.child(key))
+    priced["price_source"] = sources.get(priced["price_source"], priced["price_source"])
+    return priced
+
+
+def extras(store: Store, regions: tuple[str, ...]) -> dict[str, ExtraPrices]:
+    content = store.json(EXTRAS_FILE)
+    where = Where(EXTRAS_FILE).child("regions")
+    entries = table(content.get("regions"), where)
+    sources = table(content.get("sources", {}), Where(EXTRAS_FILE).child("sources"))
+    found = {}
+    for region in regions:
+        if region not in entries:
+            raise where.child(region).error("is missing")
+        values = read(entries[region], _EXTRAS, where.child(region))
+        values["source"] = sources.get(values["source"], values["source"])
+        found[region] = ExtraPrices(**values)
+    return found

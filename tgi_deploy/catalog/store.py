@@ -1,0 +1,104 @@
+"""Finding and parsing the files of `profiles/`: the user's folder first, the packaged one behind. Each file once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.fields import Where
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOO_BIG_BYTES: Final = 16 * 2**20
+
+
+class Store:
+    """The layered folders, with a cache of parsed JSON files. Names are relative, with `/`."""
+
+    def __init__(self, roots: tuple[Path, ...]) -> None:
+        self._roots = roots
+        self._parsed: dict[str, Any] = {}
+
+    def find(self, name: str) -> Path | None:
+        """The first folder's file of that name, if any has it."""
+        return next((root / name for root in self._roots if (root / name).is_file()), None)
+
+    def names(self, folder: str, suffix: str) -> tuple[str, ...]:
+        """Stems of the files of a folder, over all layers, sorted."""
+        stems = {
+            path.name.removesuffix(suffix)
+            for root in self._roots
+            if (root / folder).is_dir()
+            for path in (root / folder).iterdir()
+            if path.name.endswith(suffix) and not path.name.startswith(".")
+        }
+        return tuple(sorted(stems))
+
+    def text(self, name: str) -> str:
+        """A file's text.
+
+        Raises:
+            InputError: `missing_profile` or `unreadable_profile`.
+        """
+        path = self.find(name)
+        if path is None:
+            raise InputError(
+                "missing_profile",
+                f"Reading {name}: there is no such file in {' or '.join(str(root) for root in self._roots)}",
+                hint="Reinstall tgi-deploy, or add the file to your own profiles folder.",
+            )
+        return read_text(path)
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A parsed JSON object. Callers must not change it: it is kept and given out again."""
+        if name not in self._parsed:
+            self._parsed[name] = parse_json(self.text(name), name)
+        parsed: dict[str, Any] = self._parsed[name]
+        return parsed
+
+    def toml(self, name: str) -> dict[str, Any]:
+        import tomllib  # noqa: PLC0415 -- only profiles are TOML, and most commands read one at most
+
+        try:
+            return tomllib.loads(self.text(name))
+        except tomllib.TOMLDecodeError as problem:
+            raise Where(name).error(f"is no valid TOML: {problem}") from None
+
+
+def read_text(path: Path) -> str:
+    """A text file's content, with errors a user can act on.
+
+    Raises:
+        InputError: `unreadable_path` when it can't be read, is far too big, or is not UTF-8.
+    """
+    try:
+        if path.stat().st_size > _TOO_BIG_BYTES:
+            raise _unreadable(path, "it is far too big for what it should be")
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise _unreadable(path, problem.strerror or str(problem)) from None
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it is not UTF-8 text") from None
+
+
+def _unreadable(path: Path, why: str) -> InputError:
+    return InputError(
+        "unreadable_path", f"Reading {path}: {why}", hint="Check the path, its permissions and its content."
+    )
+
+
+def parse_json(content: str, name: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        InputError: `bad_profile` when it is anything else.
+    """
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        raise Where(name).error(f"is no valid JSON: {problem}") from None
+    if not isinstance(parsed, dict):
+        raise Where(name).error("should hold one table")
+    return parsed
