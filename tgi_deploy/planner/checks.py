@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     )
 
 
+_CUDA_VENDOR: Final = "nvidia"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     code: str
@@ -52,7 +55,7 @@ class Facts:
 
 def check_vendor(facts: Facts, _wish: Requirements) -> Failure | None:
     chip = facts.hardware.accelerator
-    if chip.vendor == "NVIDIA":
+    if chip.vendor == _CUDA_VENDOR:
         return None
     return Failure(
         code="vendor_unsupported",
@@ -94,7 +97,7 @@ def check_capacity_block(facts: Facts, _wish: Requirements) -> Failure | None:
 
 def check_architecture(facts: Facts, wish: Requirements) -> Failure | None:
     chip, rule = facts.hardware.accelerator, facts.rule
-    if chip.vendor != "NVIDIA" or rule is None or rule.verdict == "ok":
+    if chip.vendor != _CUDA_VENDOR or rule is None or rule.verdict == "ok":
         return None
     if rule.verdict == "override" and wish.allow_turing:
         return None
@@ -224,11 +227,11 @@ def check_memory(facts: Facts, _wish: Requirements) -> Failure | None:
         message = (
             f"{memory.weights_bytes / GIB:.1f} GiB of weights and "
             f"{(memory.activation_bytes + memory.overhead_bytes) / GIB:.1f} GiB of working memory do not fit in the "
-            f"{usable / GIB:.1f} GiB that TGI uses of a {facts.hardware.accelerator.name}"
+            f"{usable / GIB:.1f} GiB that TGI uses of one {facts.hardware.accelerator.name}"
         )
         return Failure(code="memory_weights", message=message, numbers=numbers)
     message = (
-        f"beside {memory.weights_bytes / GIB:.1f} GiB of weights a {facts.hardware.accelerator.name} holds "
+        f"beside {memory.weights_bytes / GIB:.1f} GiB of weights one {facts.hardware.accelerator.name} holds "
         f"{memory.kv_capacity_tokens} tokens of KV cache; {memory.required_kv_tokens} are needed"
     )
     return Failure(code="memory_kv_cache", message=message, numbers=numbers)
