@@ -1,0 +1,122 @@
+"""`python -m tgi_deploy.sandbox.engine --version 3.3.7 --listen HOST:PORT … -- <launcher arguments>`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import DeployError
+from tgi_deploy.sandbox.engine.container import Run, run
+from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
+from tgi_deploy.sandbox.engine.host import Host, image_environment
+from tgi_deploy.sandbox.engine.pace import Pace
+from tgi_deploy.sandbox.engine.startup import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.sandbox.engine.checkpoint import EngineCatalog
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_USAGE: Final = 2
+_DEFAULT_SPEED: Final = 60.0
+
+
+def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None) -> int:
+    """Run one container in the foreground; the exit code is the launcher's."""
+    own, launcher_args = _split(list(sys.argv[1:] if argv is None else argv))
+    options = _parser().parse_args(own)
+    pace = Pace(speed=options.speed)
+    _stop_on_signal(pace.stopping)
+    try:
+        container = _container(options, catalog or Catalog.open(), os.environ)
+    except DeployError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}{hint}\n")
+        return _USAGE
+    settings = Run(
+        listen=options.listen,
+        pace=pace,
+        chat_template=not options.no_chat_template,
+        out=sys.stdout,
+        err=sys.stderr,
+    )
+    return run(container, launcher_args, settings)
+
+
+def _stop_on_signal(stopping: threading.Event) -> None:
+    """A thread waits for the signals: a handler would run in the middle of the main thread's own waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def wait() -> None:
+        signal.sigwait(_SIGNALS)
+        stopping.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in argv:
+        return argv, []
+    border = argv.index("--")
+    return argv[:border], argv[border + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tgi_deploy.sandbox.engine", allow_abbrev=False,
+        description="A stand-in for the TGI container. Arguments after -- are the launcher's.",
+    )  # fmt: skip
+    parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
+    parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
+    parser.add_argument("--accelerator", required=True, help="as the catalogue names it, e.g. L40S")
+    parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
+    parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
+    parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
+    parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
+    parser.add_argument("--no-chat-template", action="store_true", help="serve a checkpoint without a chat template")
+    faults = ", ".join(Fault)
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME", help=f"make go wrong: {faults}")
+    return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def _speed(text: str) -> float:
+    speed = float(text)
+    if not 0 < speed < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return speed
+
+
+def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Mapping[str, str]) -> Container:
+    release = catalog.release(options.version)
+    accelerator = catalog.accelerator(options.accelerator)
+    memory: int | None = options.memory_bytes
+    return Container(
+        release=release,
+        host=Host(
+            accelerator=accelerator,
+            gpus=options.gpus,
+            memory_bytes=accelerator.memory_bytes if memory is None else memory,
+            data=options.data,
+        ),
+        environ={**image_environment(release), **environ},
+        faults=parse_faults(options.fault),
+        models=catalog,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

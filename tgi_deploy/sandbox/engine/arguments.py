@@ -1,0 +1,78 @@
+"""The launcher's arguments after parsing, by flag name without dashes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.planner.types import Flag
+
+Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arguments:
+    """`given` names the flags set on the command line or in the environment; the others hold defaults."""
+
+    flags: Mapping[str, Flag]
+    values: Mapping[str, Value]
+    given: frozenset[str]
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        value = self.values.get(name)
+        return value if isinstance(value, int) else None
+
+    def required_number(self, name: str, default: int) -> int:
+        """For flags that have a default in the releases that know them; `default` serves the others."""
+        value = self.number(name)
+        return default if value is None else value
+
+    def fraction(self, name: str, default: float) -> float:
+        value = self.values.get(name)
+        return float(value) if isinstance(value, int | float) else default
+
+    def on(self, name: str) -> bool:
+        return self.values.get(name) is True
+
+    def sharded(self) -> bool | None:
+        value = self.values.get("sharded")
+        return value if isinstance(value, bool) else None
+
+    def debug(self) -> str:
+        """As the launcher logs them at start: everything, the API key too."""
+        return "\n".join(("Args {", *self._fields(), "}"))
+
+    def _fields(self) -> Iterator[str]:
+        for name, flag in self.flags.items():
+            yield from _field(name.replace("-", "_"), flag, self.values[name])
+
+
+def _field(name: str, flag: Flag, value: Value) -> Iterator[str]:
+    if value is None:
+        yield f"    {name}: None,"
+    elif flag.switch or flag.default is not None:
+        yield f"    {name}: {_literal(flag, value)},"
+    else:
+        yield f"    {name}: Some("
+        yield f"        {_literal(flag, value)},"
+        yield "    ),"
+
+
+def _literal(flag: Flag, value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if flag.kind == "enum":
+        return "".join(part.capitalize() for part in str(value).replace("_", "-").split("-"))
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_literal(flag, item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,28 @@
+"""How a run of the launcher can end early."""
+
+from __future__ import annotations
+
+
+class StoppedError(Exception):
+    """The launcher was asked to stop (SIGTERM, SIGINT or SIGHUP): exit 0, at any moment."""
+
+
+class UsageError(Exception):
+    """The command line does not parse; the text is what stderr shows. Exit 2."""
+
+
+class HelpAskedError(Exception):
+    """`--help` or `--version`; the text is what stdout shows. Exit 0."""
+
+
+class LauncherError(Exception):
+    """The launcher gives up with `Error: VARIANT`. Exit 1."""
+
+    def __init__(self, variant: str) -> None:
+        super().__init__(variant)
+        self.variant = variant
+
+
+class ArgumentValidationError(LauncherError):
+    def __init__(self, message: str) -> None:
+        super().__init__(f'ArgumentValidation("{message}")')

@@ -1,0 +1,184 @@
+"""Parse the launcher's command line and environment as its argument parser (clap) does."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.engine.arguments import Arguments, Value
+from tgi_deploy.sandbox.engine.failures import HelpAskedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tgi_deploy.planner.types import Flag
+
+_PROGRAM: Final = "text-generation-launcher"
+_SHORT: Final = {"p": "port", "e": "env", "g": "graceful-termination-timeout"}
+_RANGED_BITS: Final = {"uint16": 16, "uint32": 32}
+_UNRANGED_LIMIT: Final = 2**64
+_FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
+
+
+def parse(flags: Mapping[str, Flag], argv: Iterable[str], environ: Mapping[str, str]) -> Arguments:
+    """The arguments, command line over environment over defaults.
+
+    Raises:
+        UsageError: as the launcher refuses them, exit 2.
+        HelpAskedError: for `--help` and `--version`.
+    """
+    table = {_bare(flag.name): flag for flag in flags.values()}
+    typed = _command_line(table, list(argv))
+    given: dict[str, Value] = {}
+    for name, flag in table.items():
+        raw = typed.get(name)
+        if raw is None and flag.env is not None and flag.env in environ:
+            raw = [environ[flag.env]]
+        if raw is not None:
+            given[name] = _convert(flag, name, raw)
+    defaults = {name: _default(flag) for name, flag in table.items()}
+    return Arguments(flags=table, values={**defaults, **given}, given=frozenset(given))
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("--")
+
+
+def _default(flag: Flag) -> Value:
+    default: Value = flag.default
+    return default
+
+
+def _command_line(table: Mapping[str, Flag], argv: list[str]) -> dict[str, list[str]]:
+    typed: dict[str, list[str]] = {}
+    position = 0
+    while position < len(argv):
+        name, inline = _split(table, argv[position])
+        position += 1
+        flag = table[name]
+        if name in typed and not flag.kind.startswith("list"):
+            raise _usage(f"the argument '{_signature(flag, name)}' cannot be used multiple times")
+        if flag.switch:
+            typed[name] = [_switched_on(name, inline)]
+            continue
+        if inline is None:
+            if position >= len(argv) or argv[position].startswith("-"):
+                raise _missing_value(table, flag, name, argv[position:])
+            inline = argv[position]
+            position += 1
+        typed.setdefault(name, []).append(inline)
+    return typed
+
+
+def _split(table: Mapping[str, Flag], token: str) -> tuple[str, str | None]:
+    if token in {"--help", "-h", "--version", "-V"}:
+        raise HelpAskedError(_PROGRAM if token in {"--version", "-V"} else _help(table))
+    if token.startswith("--") and len(token) > len("--"):
+        name, equals, value = token[2:].partition("=")
+        if name in table:
+            return name, value if equals else None
+        raise _unexpected(f"--{name}", table)
+    short = _SHORT.get(token[1:2]) if token.startswith("-") else None
+    if short is not None and short in table:
+        return short, token[2:].removeprefix("=") or None
+    raise _unexpected(token, table)
+
+
+def _help(table: Mapping[str, Flag]) -> str:
+    lines = [f"Usage: {_PROGRAM} [OPTIONS]", "", "Options:"]
+    lines += [f"      {_signature(flag, name)}" for name, flag in table.items()]
+    return "\n".join(lines)
+
+
+def _signature(flag: Flag, name: str) -> str:
+    return f"--{name}" if flag.switch else f"--{name} <{name.upper().replace('-', '_')}>"
+
+
+def _switched_on(name: str, inline: str | None) -> str:
+    if inline is not None:
+        raise _usage(f"unexpected value '{inline}' for '--{name}' found; no more were expected")
+    return "true"
+
+
+def _missing_value(table: Mapping[str, Flag], flag: Flag, name: str, rest: list[str]) -> UsageError:
+    if rest and not rest[0].startswith("--"):
+        return _unexpected(rest[0], table)
+    values = _possible_values(flag)
+    return _usage(f"a value is required for '{_signature(flag, name)}' but none was supplied", values)
+
+
+def _unexpected(token: str, table: Mapping[str, Flag]) -> UsageError:
+    close = difflib.get_close_matches(_bare(token), table, n=1, cutoff=0.75) if token.startswith("--") else []
+    tip = f"\n  tip: a similar argument exists: '--{close[0]}'" if close else ""
+    return _usage(f"unexpected argument '{token}' found", tip, f"\nUsage: {_PROGRAM} [OPTIONS]")
+
+
+def _usage(message: str, *details: str) -> UsageError:
+    parts = [f"error: {message}", *(detail for detail in details if detail)]
+    return UsageError("\n".join([*parts, "", "For more information, try '--help'."]))
+
+
+def _possible_values(flag: Flag) -> str:
+    values = ("true", "false") if flag.kind == "bool" else flag.values
+    return f"  [possible values: {', '.join(values)}]" if values else ""
+
+
+def _convert(flag: Flag, name: str, raw: list[str]) -> Value:
+    if flag.kind.startswith("list"):
+        items = [item for text in raw for item in text.split(",")]
+        if flag.kind == "list[uint]":
+            return tuple(_unsigned(flag, name, item) for item in items)
+        return tuple(items)
+    return _CONVERTERS.get(flag.kind, _unsigned)(flag, name, raw[-1])
+
+
+def _text(_flag: Flag, _name: str, raw: str) -> Value:
+    return raw
+
+
+def _boolean(flag: Flag, name: str, raw: str) -> Value:
+    if raw not in {"true", "false"}:
+        raise _invalid(flag, name, raw)
+    return raw == "true"
+
+
+def _choice(flag: Flag, name: str, raw: str) -> Value:
+    if raw not in flag.values:
+        raise _invalid(flag, name, raw)
+    return raw
+
+
+def _float(flag: Flag, name: str, raw: str) -> Value:
+    if not _FLOAT.fullmatch(raw):
+        raise _invalid(flag, name, raw, "invalid float literal")
+    return float(raw)
+
+
+def _unsigned(flag: Flag, name: str, raw: str) -> int:
+    digits = raw.removeprefix("+")
+    if not raw:
+        raise _invalid(flag, name, raw, "cannot parse integer from empty string")
+    if not (digits.isascii() and digits.isdigit()):
+        raise _invalid(flag, name, raw, "invalid digit found in string")
+    value = int(digits)
+    bits = _RANGED_BITS.get(flag.kind)
+    if bits is not None and value >= 2**bits:
+        raise _invalid(flag, name, raw, f"{value} is not in 0..={2**bits - 1}")
+    if value >= _UNRANGED_LIMIT:
+        raise _invalid(flag, name, raw, "number too large to fit in target type")
+    return value
+
+
+def _invalid(flag: Flag, name: str, raw: str, reason: str | None = None) -> UsageError:
+    ending = f": {reason}" if reason else ""
+    values = "" if reason else _possible_values(flag)
+    return _usage(f"invalid value '{raw}' for '{_signature(flag, name)}'{ending}", values)
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[Flag, str, str], Value]]] = {
+    "string": _text,
+    "bool": _boolean,
+    "enum": _choice,
+    "float": _float,
+}

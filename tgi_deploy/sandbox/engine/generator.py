@@ -1,0 +1,109 @@
+"""Pseudo-generation: no model, but the same request gives the same tokens, and lengths and stops are honoured."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.sandbox.engine.parameters import Parameters
+    from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
+
+EOS_TEXT: Final = "</s>"
+EOS_ID: Final = 2
+_SHORTEST: Final = 24
+_LONGEST: Final = 96
+_SENTENCE: Final = (5, 12)
+_WORDS: Final = tuple(
+    (  # noqa: SIM905 -- a list of one word a line would be longer than the module
+        "a the this that model answer token cloud shard layer graph batch cache prompt weight memory engine "
+        "fast small large quiet steady plain clear deep wide new old is was gives takes holds keeps finds reads "
+        "writes serves loads plans checks and but or so while because over under near with from into for by each"
+    ).split()
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    id: int
+    text: str
+    logprob: float
+    special: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One generated token; `finish_reason` is set on the last, `top` when alternatives were asked for."""
+
+    token: Token
+    top: tuple[Token, ...] = ()
+    finish_reason: str | None = None
+
+
+def seed_of(prompt: str, parameters: Parameters) -> int:
+    """Greedy decoding depends on the prompt alone; sampling on the seed too."""
+    salt = f"{parameters.seed}|{parameters.temperature}" if parameters.samples else "greedy"
+    digest = hashlib.sha256(f"{salt}|{prompt}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def generate(prompt: str, parameters: Parameters, tokenizer: Tokenizer, limit: int) -> Iterator[Step]:
+    """At most `limit` tokens, ended by the end-of-sequence token, a stop sequence or the limit."""
+    dice = random.Random(seed_of(prompt, parameters))  # noqa: S311 -- it shall be predictable
+    text = ""
+    for index, piece in enumerate(_pieces(dice, tokenizer, parameters.forced_text), start=1):
+        if piece is None:
+            token = Token(id=EOS_ID, text=EOS_TEXT, logprob=_logprob(dice), special=True)
+            yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason="eos_token")
+            return
+        text += piece
+        token = Token(id=tokenizer.id_of(piece), text=piece, logprob=_logprob(dice))
+        reason = "length" if index >= limit else None
+        if any(text.endswith(stop) for stop in parameters.stop):
+            reason = "stop_sequence"
+        yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason=reason)
+        if reason is not None:
+            return
+
+
+def _pieces(dice: random.Random, tokenizer: Tokenizer, forced_text: str | None) -> Iterator[str | None]:
+    """Token texts, then None for the end."""
+    if forced_text is not None:
+        yield from (piece.text for piece in tokenizer.encode(forced_text))
+        yield None
+        return
+    for word in _words(dice, dice.randint(_SHORTEST, _LONGEST)):
+        yield from (piece.text for piece in tokenizer.encode(word))
+    yield None
+
+
+def _words(dice: random.Random, count: int) -> Iterator[str]:
+    left = 0
+    for _ in range(count):
+        opening = left == 0
+        if opening:
+            left = dice.randint(*_SENTENCE)
+        word = dice.choice(_WORDS)
+        left -= 1
+        yield " " + (word.capitalize() if opening else word) + ("." if left == 0 else "")
+
+
+def _logprob(dice: random.Random) -> float:
+    return -round(dice.uniform(0.01, 2.5), 4)
+
+
+def _top(token: Token, parameters: Parameters, tokenizer: Tokenizer) -> tuple[Token, ...]:
+    wanted = parameters.top_n_tokens or 0
+    if wanted == 0:
+        return ()
+    own = random.Random(token.id)  # noqa: S311 -- alternatives must not change what is generated next
+    others = [f" {word}" for word in own.sample(_WORDS, wanted) if f" {word}" != token.text]
+    alternatives = [
+        Token(id=tokenizer.id_of(text), text=text, logprob=token.logprob - place)
+        for place, text in enumerate(others, start=1)
+    ]
+    return (token, *alternatives)[:wanted]

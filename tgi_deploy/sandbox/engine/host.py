@@ -1,0 +1,45 @@
+"""What the container sees of its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tgi_deploy.planner.types import Accelerator, EngineRelease
+
+_DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+_EVERY_DEVICE: Final = frozenset({"all", "void"})
+
+# Other releases take `NVIDIA_VISIBLE_DEVICES=all` for one device (TGI pull request 3346).
+_RELEASES_THAT_COUNT_ALL: Final = frozenset({"3.3.7"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """`memory_bytes` is one accelerator's; `data` the folder mounted at `/data`, None where nothing is kept."""
+
+    accelerator: Accelerator
+    gpus: int
+    memory_bytes: int
+    data: Path | None = None
+
+
+def image_environment(release: EngineRelease) -> dict[str, str]:
+    """What the image itself sets, and what `--gpus` adds."""
+    return {"PORT": "80", "NVIDIA_VISIBLE_DEVICES": "all", **release.cache_env}
+
+
+def devices_found(environ: Mapping[str, str], host: Host, release: EngineRelease) -> int | None:
+    """The launcher's count, None where no variable names devices (facts about it: TGI launcher `main.rs`)."""
+    for variable in _DEVICE_VARIABLES:
+        named = environ.get(variable)
+        if named is None:
+            continue
+        if named in _EVERY_DEVICE and variable == "NVIDIA_VISIBLE_DEVICES":
+            return host.gpus if release.version in _RELEASES_THAT_COUNT_ALL else 1
+        return len(named.split(","))
+    return None

@@ -1,0 +1,62 @@
+"""Routes that answer without generating: health, what is served, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tgi_deploy.sandbox.engine.exchange import Exchange
+    from tgi_deploy.sandbox.engine.service import Service
+
+
+def health(_service: Service, exchange: Exchange) -> None:
+    exchange.send(200)
+
+
+def metrics(service: Service, exchange: Exchange) -> None:
+    exchange.send_text(200, service.inference.metrics.render(), kind="text/plain; charset=utf-8")
+
+
+def info(service: Service, exchange: Exchange) -> None:
+    exchange.send_json(200, _info(service))
+
+
+def _info(service: Service) -> dict[str, Any]:
+    inference = service.inference
+    arguments, limits = inference.situation.arguments, inference.limits
+    # The limit got its present name in the release that brought LoRA adapters.
+    input_name = "max_input_tokens" if service.has("lora-adapters") else "max_input_length"
+    return {
+        "model_id": service.model_id,
+        "model_sha": inference.situation.checkpoint.commit,
+        **_older_fields(service),
+        "model_pipeline_tag": "text-generation",
+        "max_concurrent_requests": arguments.number("max-concurrent-requests"),
+        "max_best_of": inference.bounds.max_best_of,
+        "max_stop_sequences": inference.bounds.max_stop_sequences,
+        input_name: limits.max_input_tokens,
+        "max_total_tokens": limits.max_total_tokens,
+        "validation_workers": arguments.number("validation-workers"),
+        "max_client_batch_size": arguments.number("max-client-batch-size"),
+        "router": "text-generation-router",
+        "version": service.version,
+        "sha": service.commit,
+        "docker_label": service.docker_label,
+    }
+
+
+def _older_fields(service: Service) -> dict[str, Any]:
+    """Shown until the release that brought `--api-key` moved the backend out of the router."""
+    if service.has("api-key"):
+        return {}
+    situation = service.inference.situation
+    dtype = situation.arguments.text("dtype")
+    native = situation.model_class
+    default = native.default_dtype if native else "float16"
+    return {
+        "model_dtype": f"torch.{dtype or default}",
+        "model_device_type": "cuda",
+        "waiting_served_ratio": situation.arguments.fraction("waiting-served-ratio", 0.3),
+        "max_batch_total_tokens": service.inference.limits.max_batch_total_tokens,
+        "max_waiting_tokens": situation.arguments.number("max-waiting-tokens"),
+    }

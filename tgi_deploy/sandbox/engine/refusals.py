@@ -1,0 +1,138 @@
+"""Why a shard cannot load this checkpoint on this card, in the words it dies with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.quantization import UNQUANTIZED
+from tgi_deploy.planner.sharding import indivisible
+from tgi_deploy.sandbox.engine.situation import architecture_rule
+
+if TYPE_CHECKING:
+    from tgi_deploy.sandbox.engine.situation import Situation
+
+# Methods the transformers backend accepts and then ignores.
+_SILENTLY_IGNORED: Final = frozenset({"fp8", "marlin"})
+_TURING_REFUSAL: Final = "arch_flash_attention"
+
+
+def load_refusal(situation: Situation) -> str | None:
+    """The last line of the shard's stderr, None if it loads (memory apart)."""
+    refusals = (check(situation) for check in _LOAD_CHECKS)
+    return next((text for text in refusals if text is not None), None)
+
+
+def warmup_refusal(situation: Situation) -> str | None:
+    """What the first kernels answer on a card the release was not built for."""
+    rule = architecture_rule(situation.release, situation.host)
+    if rule is None or rule.verdict == "ok":
+        return None
+    overridden = rule.env.items() <= situation.environ.items()
+    if rule.verdict == "override" and overridden:
+        return None
+    if rule.code == _TURING_REFUSAL:
+        return "RuntimeError: FlashAttention only supports Ampere GPUs or newer."
+    return "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+
+
+def _no_gpu(situation: Situation) -> str | None:
+    if situation.host.gpus > 0 and situation.host.accelerator.compute_capability is not None:
+        return None
+    return "ImportError: Could not import Flash Attention enabled models: Cannot determine GPU compute capability"
+
+
+def _too_many_shards(situation: Situation) -> str | None:
+    if situation.num_shard <= situation.host.gpus:
+        return None
+    return "AssertionError: Each process is one gpu"
+
+
+def _dtype_with_quantize(situation: Situation) -> str | None:
+    scheme = situation.scheme
+    if situation.arguments.text("dtype") is None or scheme.name == UNQUANTIZED:
+        return None
+    if scheme.rule is not None and scheme.rule.takes_dtype:
+        return None
+    return "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide the final dtype"
+
+
+def _model_type(situation: Situation) -> str | None:
+    native = situation.model_class
+    if native is not None and native.backend != "refused":
+        return None
+    return f"ValueError: Unsupported model type {situation.checkpoint.model.model_type}"
+
+
+def _quantization_on_transformers(situation: Situation) -> str | None:
+    native, scheme = situation.model_class, situation.scheme
+    if native is None or native.backend != "transformers" or scheme.rule is None:
+        return None
+    if scheme.rule.transformers_backend or scheme.name in _SILENTLY_IGNORED:
+        return None
+    return f"ValueError: {scheme.name} quantization is not supported for AutoModel"
+
+
+def _quantization_of_checkpoint(situation: Situation) -> str | None:
+    scheme = situation.scheme
+    if scheme.known:
+        return None
+    return (
+        f"RuntimeError: weight model.layers.0.self_attn.q_proj.qweight does not exist for `{scheme.name}`: "
+        "make sure the model is already quantized"
+    )
+
+
+def _quantization_on_card(situation: Situation) -> str | None:
+    rule = situation.scheme.rule
+    capability = situation.host.accelerator.compute_capability
+    if rule is None or capability is None or capability >= rule.min_compute_capability:
+        return None
+    needed = ".".join(map(str, rule.min_compute_capability))
+    return f"RuntimeError: Using {rule.method} requires a GPU with CUDA capability {needed} or later"
+
+
+def _quantized_experts(situation: Situation) -> str | None:
+    rule = situation.scheme.rule
+    if rule is None or rule.fused_moe or not situation.checkpoint.model.experts:
+        return None
+    return f"ValueError: Unsupported weights loader for {rule.method} in fused experts"
+
+
+def _shardable(situation: Situation) -> str | None:
+    native, rule = situation.model_class, situation.scheme.rule
+    if situation.num_shard == 1:
+        return None
+    if native is not None and not native.shardable:
+        return "NotImplementedError: sharded is not supported for AutoModel"
+    if rule is not None and not rule.shardable:
+        return f"RuntimeError: Sharding is currently not supported with {rule.method} weights"
+    return None
+
+
+def _divisible(situation: Situation) -> str | None:
+    count = situation.num_shard
+    if count == 1:
+        return None
+    dimension = next(indivisible(situation.checkpoint.model, situation.scheme, count), None)
+    if dimension is None:
+        return None
+    name, size = dimension
+    if name == "attention heads":
+        return f"ValueError: `num_heads` must be divisible by `num_shards` (got `num_heads`: {size})"
+    if name == "KV heads":
+        return f"ValueError: `num_key_value_heads` must be divisible by `num_shards` (got {size} and {count})"
+    return f"AssertionError: The choosen size {size} is not compatible with sharding on {count} shards"
+
+
+_LOAD_CHECKS: Final = (
+    _no_gpu,
+    _too_many_shards,
+    _dtype_with_quantize,
+    _model_type,
+    _quantization_on_transformers,
+    _quantization_of_checkpoint,
+    _quantization_on_card,
+    _quantized_experts,
+    _shardable,
+    _divisible,
+)

@@ -1,0 +1,41 @@
+"""What the HTTP API answers instead of a result."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
+_STATUS: Final = {"validation": 422, "template_error": 422, "tool_error": 422, "generation": 424, "overloaded": 429}
+
+
+class ApiError(Exception):
+    """The API's own error: JSON with `error` and `error_type`, or the same as an event of a stream."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = PREFIXES.get(kind, "") + message
+
+    @property
+    def status(self) -> int:
+        return _STATUS[self.kind]
+
+    def body(self) -> dict[str, str]:
+        return {"error": self.message, "error_type": self.kind}
+
+    def chat_event(self) -> dict[str, object]:
+        """How the OpenAI routes tell it inside a stream."""
+        return {"error": {"message": self.message, "http_status_code": self.status}}
+
+
+class RejectionError(Exception):
+    """The web framework refuses the body before the API sees it: plain text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+def undeserializable(reason: str) -> RejectionError:
+    return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {reason}")

@@ -1,0 +1,143 @@
+"""The HTTP server: which route exists, who may call it, and a graceful end."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.engine import native, openai_routes, pages
+from tgi_deploy.sandbox.engine.exchange import Exchange
+from tgi_deploy.sandbox.engine.replies import ApiError, RejectionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.sandbox.engine.service import Service
+
+    Handler = Callable[[Service, Exchange], None]
+
+_DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
+_BACKLOG: Final = 128
+
+_PROTECTED: Final[Mapping[str, Handler]] = {
+    "/": native.compatible,
+    "/generate": native.generate,
+    "/generate_stream": native.generate_stream,
+    "/tokenize": native.tokenize,
+    "/v1/chat/completions": openai_routes.chat_completions,
+    "/v1/completions": openai_routes.completions,
+    "/invocations": openai_routes.invocations,
+    "/vertex": native.vertex,
+}
+_OPEN_GET: Final[Mapping[str, Handler]] = {
+    "/": pages.health,
+    "/health": pages.health,
+    "/ping": pages.health,
+    "/info": pages.info,
+    "/metrics": pages.metrics,
+    "/v1/models": openai_routes.models,
+}
+_OPEN_POST: Final[Mapping[str, Handler]] = {"/chat_tokenize": openai_routes.chat_tokenize}
+
+# These came with the release that brought `--api-key`.
+_NEWER: Final = frozenset({"/v1/models", "/chat_tokenize"})
+
+
+class EngineServer(ThreadingHTTPServer):
+    """Threads are daemons; `drain` waits for the requests in flight, not for idle connections."""
+
+    daemon_threads = True
+    request_queue_size = _BACKLOG
+
+    def __init__(self, address: tuple[str, int], service: Service) -> None:
+        self.service = service
+        limit = service.inference.situation.arguments.number("payload-limit")
+        self.payload_limit = _DEFAULT_PAYLOAD_LIMIT if limit is None else limit
+        self._busy = 0
+        self._idle = threading.Condition()
+        super().__init__(address, _RequestHandler)
+
+    def begin(self) -> None:
+        with self._idle:
+            self._busy += 1
+
+    def end(self) -> None:
+        with self._idle:
+            self._busy -= 1
+            self._idle.notify_all()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Whether every request in flight ended in time."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._busy == 0, timeout_s)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no news; the base class would print a traceback."""
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "text-generation-router"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    server: EngineServer
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def log_message(self, *_arguments: object) -> None:
+        """The engine logs no line a request at its default level."""
+
+    def _serve(self, method: str) -> None:
+        self.server.begin()
+        try:
+            dispatch(self.server.service, Exchange(self, self.server.payload_limit), method, self.path)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+        finally:
+            self.server.end()
+
+
+def dispatch(service: Service, exchange: Exchange, method: str, target: str) -> None:
+    """Find the route, check the key, answer, and turn refusals into replies."""
+    path = target.partition("?")[0]
+    handler, protected = _route(service, method, path)
+    if handler is None:
+        exchange.send(405 if _known(service, path) else 404)
+    elif protected and not _authorized(service, exchange):
+        exchange.send(401)
+    else:
+        _answer(handler, service, exchange)
+
+
+def _route(service: Service, method: str, path: str) -> tuple[Handler | None, bool]:
+    if path in _NEWER and not service.has("api-key"):
+        return None, False
+    if method == "GET":
+        return _OPEN_GET.get(path), False
+    return _OPEN_POST.get(path) or _PROTECTED.get(path), path in _PROTECTED
+
+
+def _known(service: Service, path: str) -> bool:
+    return any(_route(service, method, path)[0] is not None for method in ("GET", "POST"))
+
+
+def _authorized(service: Service, exchange: Exchange) -> bool:
+    """The whole header is compared, and without regard to case."""
+    if service.api_key is None:
+        return True
+    sent = exchange.header("Authorization") or ""
+    return sent.lower() == f"bearer {service.api_key}".lower()
+
+
+def _answer(handler: Handler, service: Service, exchange: Exchange) -> None:
+    try:
+        handler(service, exchange)
+    except RejectionError as rejection:
+        exchange.send_text(rejection.status, rejection.text)
+    except ApiError as error:
+        exchange.send_json(error.status, error.body())

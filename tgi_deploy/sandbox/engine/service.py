@@ -1,0 +1,78 @@
+"""What every route needs: the model served, what the release calls itself, and what it can't do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
+from tgi_deploy.sandbox.engine.faults import Fault
+
+if TYPE_CHECKING:
+    from tgi_deploy.sandbox.engine.inference import Answer, Inference
+
+_DEFAULT_MODEL: Final = "bigscience/bloom-560m"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """`template` says whether the checkpoint has a chat template."""
+
+    inference: Inference
+    template: bool
+    api_key: str | None
+
+    @property
+    def model_id(self) -> str:
+        situation = self.inference.situation
+        return _DEFAULT_MODEL if Fault.WRONG_MODEL in situation.faults else situation.checkpoint.model_id
+
+    @property
+    def version(self) -> str:
+        release = self.inference.situation.release
+        return release.reported_version or release.version
+
+    @property
+    def commit(self) -> str:
+        return made_up_hash(f"text-generation-inference {self.inference.situation.release.version}")
+
+    @property
+    def docker_label(self) -> str:
+        return f"sha-{self.commit[:7]}"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.version}-{self.docker_label}"
+
+    def has(self, flag: str) -> bool:
+        """Whether the release's launcher knows a flag: routes and fields that came in the same release follow it."""
+        return flag in self.inference.situation.arguments.flags
+
+    def timing_headers(self, answer: Answer) -> dict[str, str]:
+        """Milliseconds, as the router sends them with a whole answer."""
+        timing, produced = answer.timing, len(answer.steps)
+        return {
+            **self.compute_headers(),
+            "x-compute-time": str(timing.total_s),
+            "x-compute-characters": str(len(answer.prepared.prompt)),
+            "x-total-time": _ms(timing.total_s),
+            "x-validation-time": _ms(timing.validated),
+            "x-queue-time": "0",
+            "x-inference-time": _ms(timing.inferred),
+            "x-time-per-token": _ms(timing.inferred / max(1, produced)),
+            "x-prompt-tokens": str(len(answer.prepared.pieces)),
+            "x-generated-tokens": str(produced),
+        }
+
+    def compute_headers(self) -> dict[str, str]:
+        situation = self.inference.situation
+        kind = situation.environ.get("COMPUTE_TYPE") or f"{situation.host.gpus}-{_card(self)}"
+        return {"x-compute-type": kind, "x-accel-buffering": "no"}
+
+
+def _card(service: Service) -> str:
+    return f"nvidia-{service.inference.situation.host.accelerator.name.lower()}"
+
+
+def _ms(seconds: float) -> str:
+    return str(round(seconds * 1000))

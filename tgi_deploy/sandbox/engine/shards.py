@@ -1,0 +1,85 @@
+"""The load phase: one process a rank, waiting lines, and the ways a rank dies before it is ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from tgi_deploy.sandbox.engine.capacity import fits
+from tgi_deploy.sandbox.engine.failures import LauncherError
+from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.refusals import load_refusal
+
+if TYPE_CHECKING:
+    from tgi_deploy.sandbox.engine.situation import Situation, Stage
+
+SPAN: Final = "shard-manager"
+_IMPORTS_S: Final = 15.0
+_BYTES_PER_S: Final = 700_000_000
+_WAITING_S: Final = 10.0
+
+
+def load_shards(situation: Situation, stage: Stage) -> None:
+    """Start every rank and wait until all are ready.
+
+    Raises:
+        LauncherError: `ShardCannotStart`.
+    """
+    for rank in _ranks(situation):
+        stage.log.launcher("Starting shard", span=SPAN, rank=rank)
+    refusal = load_refusal(situation)
+    if refusal is not None:
+        _wait(situation, stage, _IMPORTS_S)
+        _die(situation, stage, refusal)
+    if Fault.HANG_SHARD in situation.faults:
+        _wait(situation, stage, float("inf"))
+    seconds = _IMPORTS_S + situation.checkpoint.stored_bytes / _BYTES_PER_S
+    _wait(situation, stage, seconds)
+    if Fault.OOM_LOAD in situation.faults or _verdict(situation) == "oom-load":
+        _die_of_memory(situation, stage)
+    _announce(situation, stage, seconds)
+
+
+def _ranks(situation: Situation) -> range:
+    return range(situation.num_shard)
+
+
+def _verdict(situation: Situation) -> str:
+    return fits(situation.load, situation.release, situation.host).verdict
+
+
+def _wait(situation: Situation, stage: Stage, real_s: float) -> None:
+    while real_s > _WAITING_S:
+        stage.pace.pause(_WAITING_S)
+        real_s -= _WAITING_S
+        for rank in _ranks(situation):
+            stage.log.launcher("Waiting for shard to be ready...", span=SPAN, rank=rank)
+    stage.pace.pause(real_s)
+
+
+def _announce(situation: Situation, stage: Stage, seconds: float) -> None:
+    log, socket = stage.log, situation.arguments.text("shard-uds-path")
+    log.launcher(f"Using Attention = {situation.attention}")
+    for rank in _ranks(situation):
+        log.launcher(f"Server started at unix://{socket}-{rank}")
+    for rank in _ranks(situation):
+        log.launcher(f"Shard ready in {seconds + rank / 10:.1f}s", span=SPAN, rank=rank)
+
+
+def _die_of_memory(situation: Situation, stage: Stage) -> NoReturn:
+    gib = situation.host.memory_bytes / 1024**3
+    evidence = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 214.00 MiB. "
+        f"GPU 0 has a total capacity of {gib:.2f} GiB of which 86.12 MiB is free."
+    )
+    stage.log.launcher(f"Error when initializing model\n{evidence}", level="ERROR")
+    _die(situation, stage, evidence)
+
+
+def _die(situation: Situation, stage: Stage, reason: str) -> NoReturn:
+    # With more shards than GPUs it is the highest rank that finds no device of its own.
+    rank = situation.num_shard - 1 if situation.num_shard > situation.host.gpus else 0
+    evidence = f"Shard complete standard error output:\n\nTraceback (most recent call last):\n\n{reason}"
+    stage.log.launcher(evidence, level="ERROR", span=SPAN, rank=rank)
+    stage.log.launcher(f"Shard {rank} failed to start", level="ERROR")
+    stage.log.launcher("Shutting down shards")
+    raise LauncherError("ShardCannotStart")

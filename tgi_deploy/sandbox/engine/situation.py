@@ -1,0 +1,139 @@
+"""Everything a start depends on, decided before its phases run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.engine.capacity import Load
+from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_scheme
+from tgi_deploy.sandbox.engine.validation import input_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.quantization import Scheme
+    from tgi_deploy.planner.types import ArchitectureRule, EngineRelease, ModelClass
+    from tgi_deploy.sandbox.engine.arguments import Arguments
+    from tgi_deploy.sandbox.engine.faults import Fault
+    from tgi_deploy.sandbox.engine.host import Host
+    from tgi_deploy.sandbox.engine.logs import Log
+    from tgi_deploy.sandbox.engine.pace import Pace
+
+DEFAULT_PREFILL_TOKENS: Final = 4096
+_OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
+_OLD_PREFILL_MARGIN: Final = 50
+_WORTHWHILE_RATIO: Final = 100
+# Cards the launcher knows the speed of, by the catalogue's names; it takes 4096 tokens for all others.
+_CARDS_WITH_KNOWN_SPEED: Final = ("L40S", "L40", "L4", "A10G", "A40", "RTX-4090", "A100", "H100", "H200")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Where phases write and how fast they go."""
+
+    log: Log
+    pace: Pace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    arguments: Arguments
+    environ: Mapping[str, str]
+    release: EngineRelease
+    host: Host
+    num_shard: int
+    checkpoint: Checkpoint
+    faults: frozenset[Fault]
+
+    @property
+    def model_class(self) -> ModelClass | None:
+        return self.release.model_classes.get(self.checkpoint.model.model_type)
+
+    @property
+    def scheme(self) -> Scheme:
+        return served_scheme(self.checkpoint, self.release, self.arguments.text("quantize"))
+
+    @property
+    def attention(self) -> str:
+        """`ATTENTION` of the environment, or the launcher's choice for this model and card."""
+        asked = self.environ.get("ATTENTION")
+        if asked is not None:
+            return asked
+        native = self.model_class
+        odd_heads = self.checkpoint.model.head_dim not in self.release.flash_head_dims
+        if not (odd_heads or (native is not None and native.paged_only)):
+            return self.release.default_attention or "paged"
+        capability = self.host.accelerator.compute_capability
+        return "paged" if capability is None or capability < (8, 0) else "flashdecoding"
+
+    @property
+    def chunks_prefill(self) -> bool:
+        native = self.model_class
+        return (
+            self.release.chunked_prefill
+            and (native is None or native.prefill_chunking)
+            and self.attention in {"flashinfer", "flashdecoding"}
+            and self.arguments.number("speculate") in {None, 0}
+        )
+
+    @property
+    def prefill_tokens(self) -> int:
+        given = self.arguments.number("max-batch-prefill-tokens")
+        if given is not None:
+            return given
+        if not self.release.chunked_prefill:
+            return _old_input_limit(self) + _OLD_PREFILL_MARGIN
+        return _computed_prefill(self)
+
+    @property
+    def load(self) -> Load:
+        native = self.model_class
+        fp8_cache = self.arguments.text("kv-cache-dtype") is not None
+        return Load(
+            model=self.checkpoint.model,
+            scheme=self.scheme,
+            num_shard=self.num_shard,
+            attention=self.attention,
+            prefill_tokens=self.prefill_tokens,
+            fraction=self.arguments.fraction("cuda-memory-fraction", 1.0),
+            kv_bytes=1 if fp8_cache else 2,
+            replicated_kv=native is not None and native.replicated_kv,
+        )
+
+    def total_tokens(self, capacity_tokens: int) -> int:
+        given = self.arguments.number("max-total-tokens")
+        if given is not None:
+            return given
+        longest = self.checkpoint.model.max_position_embeddings
+        limit = capacity_tokens if self.release.chunked_prefill else _OLD_DEFAULT_TOTAL_TOKENS
+        return min(longest, limit)
+
+    def input_tokens(self, total_tokens: int) -> int:
+        given = input_limit(self.arguments)
+        return total_tokens - 1 if given is None else given
+
+
+def _old_input_limit(situation: Situation) -> int:
+    given = input_limit(situation.arguments)
+    return situation.total_tokens(0) - 1 if given is None else given
+
+
+def _computed_prefill(situation: Situation) -> int:
+    """Tokens a batch needs before the card, not its memory, is the limit (the launcher's rule)."""
+    model, card = situation.checkpoint.model, situation.host.accelerator
+    known = card.name.startswith(_CARDS_WITH_KNOWN_SPEED) and card.fp16_tflops is not None
+    if not known or model.quantization is not None:
+        return DEFAULT_PREFILL_TOKENS
+    tflops = (card.fp16_tflops or 0.0) * situation.num_shard
+    tokens = int(tflops * 1e12 / (2 * model.parameters))
+    if tokens <= _WORTHWHILE_RATIO:
+        return DEFAULT_PREFILL_TOKENS
+    return min(tokens, model.max_position_embeddings)
+
+
+def architecture_rule(release: EngineRelease, host: Host) -> ArchitectureRule | None:
+    capability = host.accelerator.compute_capability
+    if capability is None:
+        return None
+    return next((rule for rule in release.architectures if rule.minimum <= capability <= rule.maximum), None)

@@ -1,0 +1,38 @@
+"""A stand-in tokenizer: cuts text into pieces that join back to exactly that text."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+_PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
+_RESERVED_IDS: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    id: int
+    text: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokenizer:
+    """`vocab_size` bounds the ids; the model's real pieces are not known here."""
+
+    vocab_size: int
+
+    def encode(self, text: str) -> tuple[Piece, ...]:
+        return tuple(
+            Piece(id=self.id_of(match.group()), text=match.group(), start=match.start(), stop=match.end())
+            for match in _PIECE.finditer(text)
+        )
+
+    def count(self, text: str) -> int:
+        return sum(1 for _ in _PIECE.finditer(text))
+
+    def id_of(self, piece: str) -> int:
+        return zlib.crc32(piece.encode()) % max(1, self.vocab_size - _RESERVED_IDS) + _RESERVED_IDS

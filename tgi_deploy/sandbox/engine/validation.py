@@ -1,0 +1,91 @@
+"""What the launcher refuses before it downloads anything, and how many shards it settles on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.sandbox.engine.failures import ArgumentValidationError, LauncherError
+
+if TYPE_CHECKING:
+    from tgi_deploy.sandbox.engine.arguments import Arguments
+
+
+def validate(arguments: Arguments) -> None:
+    """The launcher's own rules about values.
+
+    Raises:
+        ArgumentValidationError: with the launcher's words.
+    """
+    _validate_token_limits(arguments)
+    if arguments.number("validation-workers") == 0:
+        raise ArgumentValidationError("`validation_workers` must be > 0")
+    _validate_ngrok(arguments)
+    _validate_lora(arguments)
+
+
+def _validate_token_limits(arguments: Arguments) -> None:
+    if {"max-input-tokens", "max-input-length"} <= arguments.given:
+        raise ArgumentValidationError(
+            "Both `max_input_tokens` and `max_input_length` are set. Please define only one of them."
+        )
+    given_input, total = input_limit(arguments), arguments.number("max-total-tokens")
+    if given_input is not None and total is not None and given_input >= total:
+        raise ArgumentValidationError("`max_input_tokens` must be < `max_total_tokens`")
+    batch_total = arguments.number("max-batch-total-tokens")
+    if batch_total is not None and total is not None and total > batch_total:
+        raise ArgumentValidationError(
+            f"`max_total_tokens` must be <= `max_batch_total_tokens`. Given: {total} and {batch_total}"
+        )
+
+
+def _validate_ngrok(arguments: Arguments) -> None:
+    if not arguments.on("ngrok"):
+        return
+    for name in ("ngrok-authtoken", "ngrok-edge"):
+        if arguments.text(name) is None:
+            field = name.replace("-", "_")
+            raise ArgumentValidationError(f"`{name}` must be set when using ngrok tunneling (`{field}`)")
+
+
+def _validate_lora(arguments: Arguments) -> None:
+    for adapter in (arguments.text("lora-adapters") or "").split(","):
+        if adapter.count("@") > 1:
+            raise ArgumentValidationError(f"LoRA adapter `{adapter}` must be an id, `id@revision` or `id=path`")
+
+
+def input_limit(arguments: Arguments) -> int | None:
+    limit = arguments.number("max-input-tokens")
+    return arguments.number("max-input-length") if limit is None else limit
+
+
+def resolve_shards(arguments: Arguments, devices: int | None) -> int:
+    """How many processes the launcher starts. `--sharded false --num-shard n` is n, whatever the help text says.
+
+    Raises:
+        LauncherError: `NotEnoughCUDADevices` or `ArgumentValidation`.
+    """
+    wanted = arguments.number("num-shard")
+    count = _shards_if_sharded(wanted, devices) if arguments.sharded() else _shards(arguments, wanted, devices)
+    if count < 1:
+        raise ArgumentValidationError("`num_shard` cannot be < 1")
+    if count > 1 and arguments.text("quantize") == "exl2":
+        raise ArgumentValidationError("Sharding is currently not supported with `exl2` quantization")
+    return count
+
+
+def _shards_if_sharded(wanted: int | None, devices: int | None) -> int:
+    if wanted is not None:
+        if wanted <= 1:
+            raise ArgumentValidationError("`sharded` is true but `num_shard` <= 1")
+        return wanted
+    if devices is None:
+        raise LauncherError("--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES are not set")
+    if devices <= 1:
+        raise LauncherError(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
+    return devices
+
+
+def _shards(arguments: Arguments, wanted: int | None, devices: int | None) -> int:
+    if wanted is not None:
+        return wanted
+    return 1 if arguments.sharded() is False else devices or 1
