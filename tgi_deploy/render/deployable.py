@@ -76,13 +76,14 @@ def _check_engine(deployable: Deployable) -> None:
     engine = deployable.candidate.engine
     for argument in (engine.image, *engine.args):
         _check_printable(argument, "bad_engine_argument", f"the engine argument {_shown(argument)}")
-    for name, value in engine.env.items():
+    for name in (*engine.env, *engine.secret_env):
         if not _ENV_NAME.fullmatch(name):
             raise InputError(
                 "bad_env_name",
                 f"{_shown(name)} can't name an environment variable",
                 hint="use letters, digits and underscores, first not a digit",
             )
+    for name, value in engine.env.items():
         _check_printable(value, "bad_env_value", f"the value of {name}")
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 16 * 1024  # before base64; EC2 User Guide, "Run commands at launch"
 BASE_DIR: Final = "/opt/tgi-deploy"
+RUN_DIR: Final = "/run/tgi-deploy"
+STATE_DIR: Final = "/var/lib/tgi-deploy"
 UNIT_DIR: Final = "/etc/systemd/system"
 ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
 EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
@@ -86,11 +88,13 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "engine": engine,
         "container_port": CONTAINER_PORT,
         "base_dir": BASE_DIR,
+        "run_dir": RUN_DIR,
+        "state_dir": STATE_DIR,
         "nvme_mount": NVME_MOUNT if deployable.candidate.storage.weights_on_nvme else None,
         "stop_deadline_s": engine.stop_timeout_s + _STOP_MARGIN_S,
         "ttl_s": deployable.ttl_s,
         "hub_token": deployable.hub_token_parameter,
-        "region": deployable.region or deployable.candidate.offer.region,
+        "region": _parameter_region(deployable),
     }
 
 
@@ -108,7 +112,7 @@ def _check_reachable(deployable: Deployable) -> None:
         raise InputError(
             "hub_token_missing",
             f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
-            hint="store the token as an SSM SecureString and name that parameter (hub_token_parameter)",
+            hint="store the token as an SSM SecureString and name that parameter",
         )
     if names - {HUB_TOKEN}:
         raise InputError(
@@ -116,6 +120,20 @@ def _check_reachable(deployable: Deployable) -> None:
             f"{', '.join(sorted(names - {HUB_TOKEN}))} can't be brought to a rented machine",
             hint="only the hub token can be read there, from an SSM parameter",
         )
+
+
+def _parameter_region(deployable: Deployable) -> str | None:
+    """Where the machine reads its parameter; None when there is none to read."""
+    if deployable.hub_token_parameter is None:
+        return None
+    offer = deployable.candidate.offer
+    if deployable.region is None and offer.market == "owned":
+        raise InputError(
+            "region_missing",
+            f"no region is known in which to read {deployable.hub_token_parameter}",
+            hint="name the region of the parameter",
+        )
+    return deployable.region or offer.region
 
 
 def _check_size(text: str) -> None:

@@ -1,0 +1,65 @@
+"""Render cases: `case.toml` describes a deployable, the files beside it are what it renders to.
+
+Tables of a case: `deployable`, `profile` (and its model), `offer`, `instance_type`, `engine`, `storage`; what is left
+out is as `plans.py` has it. `errors.txt` holds one line for each kind of artefact that is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import plans
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.render.artifacts import KINDS, Artifact, render
+from tgi_deploy.render.deployable import Deployable
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """The files a case folder should hold beside `case.toml`."""
+    deployable = load(folder)
+    files: dict[str, str] = {}
+    errors: list[str] = []
+    for kind in KINDS:
+        try:
+            artifact = render(kind, deployable)
+        except DeployError as error:
+            errors.append(f"{kind}: {error.code}: {error.message} ({error.hint})\n")
+        else:
+            files[artifact.file_name] = _readable(artifact, files)
+    if errors:
+        files["errors.txt"] = "".join(errors)
+    return files
+
+
+def load(folder: Path) -> Deployable:
+    return deployable_of(tomllib.loads((folder / "case.toml").read_text(encoding="utf-8")))
+
+
+def deployable_of(case: dict[str, Any]) -> Deployable:
+    owned = case.get("owned")
+    offer = plans.on_hardware(**owned) if owned else plans.offer(**_offer(case))
+    engine = plans.engine(**case.get("engine", {}))
+    storage = plans.storage(**case.get("storage", {}))
+    return plans.deployable(
+        candidate=plans.candidate(offer=offer, engine=engine, storage=storage),
+        model=plans.profile(**case.get("profile", {})),
+        **case.get("deployable", {}),
+    )
+
+
+def _offer(case: dict[str, Any]) -> dict[str, Any]:
+    return {"instance_type": plans.instance_type(**case.get("instance_type", {})), **case.get("offer", {})}
+
+
+def _readable(artifact: Artifact, files: dict[str, str]) -> str:
+    """The text; a launch template with its user data named, not repeated, once it is proved to be the same."""
+    if artifact.kind != "launch-template":
+        return artifact.text
+    data = json.loads(artifact.text)
+    assert base64.b64decode(data["UserData"]).decode() == files["user-data.yaml"]
+    return artifact.text.replace(data["UserData"], "BASE64(user-data.yaml)")

@@ -1,0 +1,42 @@
+docker run \
+  --detach \
+  --name example \
+  --restart on-failure:3 \
+  --gpus all \
+  --stop-timeout 120 \
+  -p 127.0.0.1:8080:80 \
+  -v tgi-data:/data \
+  -e 'COMMAND=;rm -rf /' \
+  -e 'COMMENT=# no comment' \
+  -e 'DOLLAR=$HOME ${HOME} $$ $(id) `id`' \
+  -e EMPTY= \
+  -e HF_HOME=/data \
+  -e NO=yes \
+  -e NUMBER=0123 \
+  -e 'PERCENT=%n %% 100%' \
+  -e 'QUOTES=it'"'"'s "quoted"' \
+  -e 'UNICODE=héllo 世界 🚀' \
+  ghcr.io/huggingface/text-generation-inference:3.3.7 \
+  --model-id example-org/example-13b \
+  --num-shard 1 \
+  --max-input-tokens 8191 \
+  --max-total-tokens 8192 \
+  --max-batch-prefill-tokens 4096 \
+  --max-batch-total-tokens 16384 \
+  --max-concurrent-requests 128 \
+  --cuda-graphs 1,2,4,8,16,32 \
+  --usage-stats off \
+  --rope-scaling 'it'"'"'s "quoted"' \
+  --x '$HOME ${HOME} $(id) `id`' \
+  --x '%n %% 100%' \
+  --x ';rm -rf /' \
+  --x 'a && b | c > d < e & f' \
+  --x 'héllo 世界 🚀' \
+  --x 'back\slash \n' \
+  --x '# no comment' \
+  --x 'key: value, - item, {a: [b]}, *x &y !z' \
+  --x '{{ 7 * 7 }} {% raw %}' \
+  --x '  spaces around  ' \
+  --x '' \
+  --x '~' \
+  --x '!'

@@ -1,0 +1,21 @@
+docker run \
+  --detach \
+  --name example \
+  --restart on-failure:3 \
+  --gpus '"device=0"' \
+  --stop-timeout 120 \
+  -p 127.0.0.1:8080:80 \
+  -v tgi-data:/data \
+  --mount 'type=bind,"source=/home/me/my models/$HOME, ""13b""",target=/model,readonly' \
+  -e HF_HOME=/data \
+  -e HF_HUB_OFFLINE=1 \
+  ghcr.io/huggingface/text-generation-inference:3.3.7 \
+  --model-id /model \
+  --num-shard 1 \
+  --max-input-tokens 8191 \
+  --max-total-tokens 8192 \
+  --max-batch-prefill-tokens 4096 \
+  --max-batch-total-tokens 16384 \
+  --max-concurrent-requests 128 \
+  --cuda-graphs 1,2,4,8,16,32 \
+  --usage-stats off

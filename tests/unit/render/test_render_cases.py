@@ -1,0 +1,70 @@
+"""Each folder of tests/cases/render holds what its case renders to, byte for byte; real tools judge the same text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import case_render
+import pytest
+import yaml
+
+CASES = Path(__file__).parents[2] / "cases" / "render"
+FOLDERS = sorted(path.parent for path in CASES.rglob("case.toml"))
+
+
+def expected(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.iterdir() if path.name != "case.toml")
+    return {path.name: path.read_bytes().decode() for path in files}
+
+
+def having(name: str) -> list[Path]:
+    return [folder for folder in FOLDERS if (folder / name).exists()]
+
+
+def each(folders: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("folder", folders, ids=lambda folder: folder.name)
+
+
+@each(FOLDERS)
+def test_case(folder: Path):
+    assert case_render.outputs(folder) == expected(folder)
+
+
+def test_there_are_cases_of_every_outcome():
+    for name in ("docker-run.sh", "compose.yaml", "user-data.yaml", "launch-template.json", "errors.txt"):
+        assert having(name), name
+
+
+@each(having("docker-run.sh"))
+def test_docker_command_passes_shellcheck(folder: Path, shellcheck: str):
+    # SC2016: a dollar sign between single quotes is meant. SC1112: likewise a typographic quote.
+    command = [shellcheck, "--shell=sh", "--exclude=SC2016,SC1112", str(folder / "docker-run.sh")]
+    subprocess.run(command, check=True)
+
+
+@each(having("user-data.yaml"))
+def test_scripts_of_user_data_pass_shellcheck(folder: Path, shellcheck: str, tmp_path: Path):
+    document = yaml.safe_load((folder / "user-data.yaml").read_text(encoding="utf-8"))
+    scripts = [file for file in document["write_files"] if file["content"].startswith("#!/bin/bash\n")]
+    assert scripts
+    for file in scripts:
+        script = tmp_path / Path(file["path"]).name
+        script.write_text(file["content"], encoding="utf-8")
+        subprocess.run([shellcheck, "--exclude=SC2016,SC1112", str(script)], check=True)
+
+
+@pytest.mark.cloud_init
+@each(having("user-data.yaml"))
+def test_user_data_passes_the_schema_check_of_cloud_init(folder: Path, cloud_init: str):
+    command = [cloud_init, "schema", "--config-file", str(folder / "user-data.yaml")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.compose
+@each(having("compose.yaml"))
+def test_compose_file_passes_docker_compose_config(folder: Path, docker_compose: tuple[str, ...]):
+    command = [*docker_compose, "--file", str(folder / "compose.yaml"), "config", "--quiet"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
