@@ -51,8 +51,8 @@ class Cloud(Protocol):
 
     def handler(self, kind: str) -> Handler: ...
 
-    def find(self, tags: Mapping[str, str], *, owner_known: bool = True) -> tuple[Found, ...]:
-        """Everything of every kind with these tags; without `owner_known`, everything this tool has made."""
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Everything of every kind that this tool has made and that has these tags, in the order of creation."""
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage: ...
 

@@ -1,0 +1,152 @@
+"""What botocore raises → what the caller should do. EC2's codes and their classes are `profiles/aws/errors.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore import exceptions as boto
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    GoneError,
+    InUseError,
+    LostReplyError,
+    NoCapacityError,
+    NotYetError,
+    PermissionDeniedError,
+    QuotaError,
+    StaleTokenError,
+    ThrottledError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_SERVER_ERROR: Final = 500
+# A request of ours took effect before: its token, or the unique name that it was to give, is taken.
+_STALE_TOKEN: Final = "IdempotentParameterMismatch"  # noqa: S105 -- an error code
+_EXISTS: Final = ("*.Duplicate", "*.AlreadyExistsException")
+_BAD_CREDENTIALS: Final = (
+    "AuthFailure",
+    "ExpiredToken*",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+)
+_DENIED: Final = ("AccessDenied*",)
+_CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
+_PROTECTED_HINT: Final = "switch its termination protection off, then try again"
+_NO_CREDENTIALS: Final = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.SSOError,
+)
+_NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
+_DEATHS: Final = {
+    "Server.InsufficientInstanceCapacity": "capacity",
+    "Server.SpotInstanceTermination": "capacity",
+    "Server.SpotInstanceShutdown": "capacity",
+    "Server.InternalError": "capacity",
+    "Client.VolumeLimitExceeded": "quota",
+    "Client.InternalError": "request",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTable:
+    """The classes of error codes, in order; the first pattern that fits decides."""
+
+    classes: tuple[tuple[str, tuple[str, ...]], ...]
+    not_yet_parameter: tuple[str, str] = field(default=("InvalidParameterValue", "iamInstanceProfile"))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ErrorTable:
+        """The table in `document` (the content of `profiles/aws/errors.json`)."""
+        classes = tuple((name, tuple(entry["codes"])) for name, entry in document["classes"].items())
+        profile = document["instance_profile_not_yet"]
+        return cls(classes, (profile["code"], profile["message_contains"]))
+
+    def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
+        """The class of an error: one of the table's, or `stale_token`, `exists`, `credentials`, `unknown`."""
+        special, text = self.not_yet_parameter
+        if code == special and text.lower() in message.lower():
+            return "not_yet"
+        for name, patterns in (*_OWN_CLASSES, *self.classes, ("permission", _DENIED)):
+            if _matches(code, patterns):
+                return name
+        return "throttled" if status >= _SERVER_ERROR else "unknown"
+
+
+_OWN_CLASSES: Final = (
+    ("stale_token", (_STALE_TOKEN,)),
+    ("exists", _EXISTS),
+    ("credentials", _BAD_CREDENTIALS),
+)
+
+
+def _matches(code: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(code, pattern) for pattern in patterns)
+
+
+def translate(error: Exception, table: ErrorTable, *, doing: str, service: str, creating: bool) -> DeployError:
+    """The error that says what to do about `error`, which came of `doing`."""
+    if isinstance(error, boto.ClientError):
+        return _from_code(error, table, doing, service)
+    if isinstance(error, _NO_CREDENTIALS):
+        return DeployError("no_credentials", f"{doing} needs AWS credentials: {error}", hint=_CREDENTIALS_HINT)
+    if isinstance(error, boto.ProfileNotFound):
+        return InputError("unknown_aws_profile", f"{doing} failed: {error}", hint="check AWS_PROFILE")
+    if isinstance(error, (*_NOTHING_SENT, boto.HTTPClientError)):
+        return _from_connection(error, doing, creating=creating)
+    if isinstance(error, boto.ParamValidationError):
+        return BadRequestError(f"{doing} was not sent, its parameters are wrong: {error}")
+    return DeployError("cloud_error", f"{doing} failed: {error}", hint="try again; check AWS_ENDPOINT_URL if it is set")
+
+
+def _from_connection(error: Exception, doing: str, *, creating: bool) -> DeployError:
+    if creating and not isinstance(error, _NOTHING_SENT):
+        return LostReplyError(f"{doing}: the reply got lost ({error})")
+    return DeployError(
+        "cloud_unreachable",
+        f"{doing} failed: the cloud does not answer ({error})",
+        hint="check the network, the region and AWS_ENDPOINT_URL; nothing is forgotten: run the command again",
+    )
+
+
+def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: str) -> DeployError:
+    detail = error.response.get("Error", {})
+    code, message = str(detail.get("Code", "")), str(detail.get("Message", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
+    text = f"{doing} failed: {code}: {message}"
+    action = f"{service}:{error.operation_name}"
+    return by_class(table.classify(code, message, status=status), text, cause=code, action=action)
+
+
+def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployError:
+    """An error of class `name` that says `text`; `cause` is the cloud's own code."""
+    makers: dict[str, Callable[[], DeployError]] = {
+        "throttled": lambda: ThrottledError(text),
+        "not_yet": lambda: NotYetError(text),
+        "in_use": lambda: InUseError(text),
+        "gone": lambda: GoneError(text),
+        "stale_token": lambda: StaleTokenError(text),
+        "exists": lambda: LostReplyError(text),
+        "capacity": lambda: NoCapacityError(text, cause=cause),
+        "quota": lambda: QuotaError(text, cause=cause),
+        "permission": lambda: PermissionDeniedError(text, action=action),
+        "credentials": lambda: DeployError("bad_credentials", text, hint=_CREDENTIALS_HINT),
+        "protected": lambda: DeployError("protected", text, hint=_PROTECTED_HINT),
+    }
+    return makers.get(name, lambda: BadRequestError(text))()
+
+
+def death_class(reason_code: str, table: ErrorTable) -> str:
+    """The class of the reason that a machine died of."""
+    known = _DEATHS.get(reason_code)
+    return known or table.classify(reason_code.partition(".")[2])

@@ -1,0 +1,55 @@
+"""Where a type can be launched: the zones that offer it and in which there is a subnet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError
+from tgi_deploy.reconcile.model import Placement
+
+if TYPE_CHECKING:
+    from tgi_deploy.adapters.aws.api import Api
+
+
+def placements(api: Api, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
+    """In the order of the zones' names. Raises NoCapacityError where no such zone offers the type."""
+    zones = _zones_offering(api, instance_type)
+    places = [_placement(item) for item in _subnets(api, subnet) if item["AvailabilityZone"] in zones]
+    if not places:
+        raise NoCapacityError(
+            f"{instance_type} is not offered in any zone of {api.region} that has a subnet for it",
+            pool=f"{api.region}/{instance_type}",
+            cause="Unsupported",
+        )
+    return tuple(sorted(places, key=lambda place: (place.zone, place.subnet)))
+
+
+def _zones_offering(api: Api, instance_type: str) -> set[str]:
+    offerings = api.list(
+        "describe_instance_type_offerings",
+        "InstanceTypeOfferings",
+        f"looking for zones with {instance_type}",
+        LocationType="availability-zone",
+        Filters=[{"Name": "instance-type", "Values": [instance_type]}],
+    )
+    return {item["Location"] for item in offerings}
+
+
+def _subnets(api: Api, subnet: str | None) -> list[dict[str, Any]]:
+    wanted: dict[str, Any] = (
+        {"SubnetIds": [subnet]} if subnet else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+    )
+    found = api.list("describe_subnets", "Subnets", "looking for subnets", **wanted)
+    if not found:
+        what = f"the subnet {subnet} does not exist" if subnet else "there is no default subnet"
+        raise BadRequestError(f"{what} in {api.region}", hint="name a subnet of that region: --subnet subnet-…")
+    return found
+
+
+def _placement(item: dict[str, Any]) -> Placement:
+    return Placement(
+        zone=item["AvailabilityZone"],
+        zone_id=item.get("AvailabilityZoneId", ""),
+        subnet=item["SubnetId"],
+        network=item["VpcId"],
+    )

@@ -1,0 +1,84 @@
+"""boto3 clients, made once each. Reads are retried by the SDK, creating calls never: each answer must be seen."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+from tgi_deploy.adapters.aws.errors import ErrorTable, translate
+
+if TYPE_CHECKING:
+    import boto3
+
+_CONNECT_TIMEOUT_S: Final = 10
+_READ_TIMEOUT_S: Final = 60
+_READ_ATTEMPTS: Final = 5
+_DUMMY: Final = {"aws_access_key_id": "loopback", "aws_secret_access_key": "loopback"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionFactory:
+    """Makes clients of one account.
+
+    `endpoint_url` None is the real cloud. `dummy_keys` sends made-up credentials instead of the caller's; an
+    endpoint on loopback gets them where there are none.
+    """
+
+    table: ErrorTable
+    endpoint_url: str | None = None
+    profile: str | None = None
+    dummy_keys: bool = False
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def client(self, service: str, region: str, *, creating: bool = False) -> Any:  # noqa: ANN401 -- boto3 makes clients at run time
+        """A client of `service`. Raises DeployError `no_credentials` or InputError `unknown_aws_profile`."""
+        key = (service, region, creating)
+        if key not in self._made:
+            try:
+                self._made[key] = self._client(service, region, creating=creating)
+            except BotoCoreError as error:
+                doing = f"connecting to {service} in {region}"
+                raise translate(error, self.table, doing=doing, service=service, creating=False) from error
+        return self._made[key]
+
+    def _client(self, service: str, region: str, *, creating: bool) -> Any:  # noqa: ANN401 -- see client()
+        session = self._session()
+        local = self.endpoint_url is not None and _is_loopback(self.endpoint_url)
+        keys = _DUMMY if self.dummy_keys or (local and session.get_credentials() is None) else {}
+        make: Any = session.client
+        return make(
+            service, region_name=region, endpoint_url=self.endpoint_url, config=_config(creating, local), **keys
+        )
+
+    def _session(self) -> boto3.Session:
+        if "session" not in self._made:
+            import boto3  # noqa: PLC0415 -- a third of a second that only a first call pays
+
+            self._made["session"] = boto3.Session(profile_name=self.profile)
+        session: boto3.Session = self._made["session"]
+        return session
+
+
+def _config(creating: bool, local: bool) -> Config:  # noqa: FBT001 -- two facts about the client
+    attempts = 1 if creating else _READ_ATTEMPTS
+    settings: dict[str, Any] = {"proxies": {}} if local else {}
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        user_agent_extra="tgi-deploy",
+        **settings,
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

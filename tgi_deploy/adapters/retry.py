@@ -1,0 +1,51 @@
+"""The two kinds of "again" that belong to a single request; the third, no capacity, is for the caller to decide.
+
+Too fast: back off with jitter, the same request each time. Not visible yet: short pauses, for at most a minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed, wait_random_exponential
+
+from tgi_deploy.reconcile.errors import NotYetError, ThrottledError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.reconcile.ports import Clock
+
+_T = TypeVar("_T")
+
+THROTTLED_ATTEMPTS: Final = 8
+NOT_YET_ATTEMPTS: Final = 20
+NOT_YET_PAUSE_S: Final = 3
+_FIRST_PAUSE_S: Final = 1
+_LONGEST_PAUSE_S: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Retrier:
+    """Calls something again while it is throttled or not visible yet, sleeping on the injected clock."""
+
+    clock: Clock
+
+    def call(self, request: Callable[[], _T]) -> _T:
+        """What `request` returns in the end. Raises the last error of its own."""
+        throttled = Retrying(
+            sleep=self.clock.sleep,
+            retry=retry_if_exception_type(ThrottledError),
+            stop=stop_after_attempt(THROTTLED_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            reraise=True,
+        )
+        not_yet = Retrying(
+            sleep=self.clock.sleep,
+            retry=retry_if_exception_type(NotYetError),
+            stop=stop_after_attempt(NOT_YET_ATTEMPTS),
+            wait=wait_fixed(NOT_YET_PAUSE_S),
+            reraise=True,
+        )
+        return throttled(lambda: not_yet(request))
