@@ -9,7 +9,13 @@ from typing import Any
 
 def entry_document(entry: Any) -> dict[str, Any]:  # noqa: ANN401 -- any dataclass of the catalogue
     """A catalogue entry with its fields' names as keys, entries inside it likewise."""
-    return {item.name: _plain(getattr(entry, item.name)) for item in fields(entry)}
+    return {item.name: _field(item.name, getattr(entry, item.name)) for item in fields(entry)}
+
+
+def _field(name: str, value: object) -> object:
+    if "compute_capability" in name and isinstance(value, tuple):
+        return ".".join(map(str, value))
+    return _plain(value)
 
 
 def _plain(value: object) -> object:

@@ -31,6 +31,7 @@ PROGRAM: Final = "tgi-deploy"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+_WHOLE_LINE: Final = 200
 _CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -83,7 +84,11 @@ class FrameCommand(click.Command):
 
 
 class FrameGroup(click.Group):
-    """A command with subcommands."""
+    """A command with subcommands. Named alone, it says so and shows its help."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+        kwargs |= {"invoke_without_command": True, "subcommand_metavar": "COMMAND [ARGS]...", "callback": _need_command}
+        super().__init__(name, **kwargs)
 
     def make_context(
         self,
@@ -103,6 +108,24 @@ class FrameGroup(click.Group):
         if args[0] not in known and not args[0].startswith("-"):
             raise UnknownCommandError(args[0], known, ctx)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, item.get_short_help_str(_WHOLE_LINE)) for name, item in self.commands.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+        members = (item for item in self.commands.values() if isinstance(item, FrameCommand))
+        write_examples(formatter, [item.examples[0] for item in members])
+
+
+def _need_command() -> None:
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is None:
+        raise MissingCommandError("a command is missing", ctx)
+
+
+class MissingCommandError(click.UsageError):
+    """A group was named without one of its commands."""
 
 
 class UnknownCommandError(click.UsageError):
@@ -136,7 +159,7 @@ def command(
 def group(name: str, *, help_text: str, commands: Sequence[click.Command]) -> FrameGroup:
     return FrameGroup(
         name,
-        list(commands),
+        commands=list(commands),
         help=help_text,
         params=[_json_option(hidden=True)],
         context_settings=dict(_CONTEXT),
@@ -196,7 +219,7 @@ def usage_failure(error: click.ClickException, command_name: str) -> Result:
     if close:
         hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
     item = ErrorItem(code=_usage_code(error), message=_usage_message(error), hint=hint)
-    text = error.format_message() if isinstance(error, click.exceptions.NoArgsIsHelpError) else ""
+    text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
     return Result(text=text, exit_code=EXIT_USAGE, errors=(item,))
 
 
@@ -207,14 +230,12 @@ def _usage_code(error: click.ClickException) -> str:
         (click.MissingParameter, "missing_argument"),
         (click.BadParameter, "bad_option_value"),
         (click.FileError, "bad_file"),
-        (click.exceptions.NoArgsIsHelpError, "missing_command"),
+        (MissingCommandError, "missing_command"),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")
 
 
 def _usage_message(error: click.ClickException) -> str:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return "a command is missing"
     message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
     return message[:1].lower() + message[1:].rstrip(".")
 

@@ -114,7 +114,7 @@ _ALLOW_TURING: Final = _option(
 profiles_dir_option: Final = _option(
     "--profiles-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_PROFILES_DIR",
     section=_PLACES,
     help="Your own profiles; the packaged ones stay behind them.",
@@ -122,7 +122,7 @@ profiles_dir_option: Final = _option(
 templates_dir_option: Final = _option(
     "--templates-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_TEMPLATES_DIR",
     section=_PLACES,
     help="Your own templates; the packaged ones stay behind them.",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import gib, table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from tgi_deploy.cli.views.text import gib, plural, table
 
 _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "accelerators": (
@@ -41,10 +39,20 @@ def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalogue 
     if value is None:
         return "-"
     if isinstance(value, bool):
-        return "yes" if value else ""
+        return "yes" if value else "no"
     if _is_number(value) and "_bytes" in key:
         return gib(value)
+    if isinstance(value, Mapping):
+        return str(value["name"]) if "name" in value else plural(len(value), "entry", "entries")
+    if isinstance(value, list):
+        return _list_cell(value)
     return one_line(str(value))
+
+
+def _list_cell(values: Sequence[object]) -> str:
+    if any(isinstance(value, Mapping) for value in values):
+        return plural(len(values), "entry", "entries")
+    return one_line(", ".join(str(value) for value in values)) or "-"
 
 
 def _is_number(value: object) -> bool:

@@ -13,6 +13,7 @@ from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, w
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from decimal import Decimal
 
     from tgi_deploy.planner.types import (
         Candidate,
@@ -60,11 +61,16 @@ def no_plan_text(outcome: NoPlan, commands: Sequence[str], *, explain: bool) -> 
 def summary(candidate: Candidate) -> str:
     """One candidate in a line: machine, cards, precision and price."""
     offer = candidate.offer
-    kind = offer.instance_type
-    cards = f"{candidate.num_shard} of {kind.accelerator_count} x {kind.accelerator.name}"
     where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
     price = "" if offer.usd_per_hour is None else f", {usd(candidate.cost.usd_per_hour)}/h"
-    return f"{kind.name}{where}: {cards}, {precision(candidate)}{price}"
+    return f"{offer.instance_type.name}{where}: {cards(candidate)}, {precision(candidate)}{price}"
+
+
+def cards(candidate: Candidate) -> str:
+    """`1 x L4`, or `2 of 4 x L4` where some of the machine's cards stay idle."""
+    kind = candidate.offer.instance_type
+    used = f"{candidate.num_shard} of " if candidate.num_shard != kind.accelerator_count else ""
+    return f"{used}{kind.accelerator_count} x {kind.accelerator.name}"
 
 
 def precision(candidate: Candidate) -> str:
@@ -73,13 +79,9 @@ def precision(candidate: Candidate) -> str:
 
 def _choice(plan: Plan) -> str:
     model = plan.requirements.model
-    kind = plan.chosen.offer.instance_type
-    shards = plural(plan.chosen.num_shard, "shard")
     size = f"{model.model.parameters / 1e9:.1f}B parameters"
-    sentence = (
-        f"{one_line(model.name)} ({one_line(model.model.hub_id)}, {size})"
-        f" runs on {summary(plan.chosen)}, in {shards} on {kind.accelerator.name}."
-    )
+    known_as = size if model.name == model.model.hub_id else f"{one_line(model.model.hub_id)}, {size}"
+    sentence = f"{one_line(model.name)} ({known_as}) runs on {summary(plan.chosen)}."
     return click.style(wrapped(sentence, first="", rest=""), bold=True)
 
 
@@ -87,11 +89,15 @@ def _cost(candidate: Candidate, requirements: Requirements) -> str:
     if candidate.offer.usd_per_hour is None:
         return ""
     budget = requirements.budget_usd_per_hour
-    rows = [f"  {line.item:<{_LABEL}}{usd(line.usd_per_hour):>12}" for line in candidate.cost.lines]
-    rows.append(f"  {'sum':<{_LABEL}}{usd(candidate.cost.usd_per_hour):>12}")
+    rows = [f"  {line.item:<{_LABEL}}{_exact(line.usd_per_hour):>12}" for line in candidate.cost.lines]
+    rows.append(f"  {'sum':<{_LABEL}}{_exact(candidate.cost.usd_per_hour):>12}")
     if budget is not None:
         rows[-1] += f"  of a budget of {usd(budget)}"
     return "\n".join([heading("Cost an hour"), *rows])
+
+
+def _exact(amount: Decimal) -> str:
+    return f"${amount:,.4f}"
 
 
 def _memory(candidate: Candidate) -> str:
@@ -163,7 +169,7 @@ def _performance(candidate: Candidate, requirements: Requirements) -> str:
         f"  {'output':<{_LABEL}}{count(speed.output_tokens_per_s):>12} tokens/s",
     ]
     if speed.usd_per_million_output_tokens is not None:
-        price = usd(speed.usd_per_million_output_tokens.quantize(candidate.cost.usd_per_hour.from_float(0.01)))
+        price = usd(round(speed.usd_per_million_output_tokens, 2))
         lines.append(f"  {'a million output tokens':<{_LABEL}}{price:>12}")
     return "\n".join(lines)
 

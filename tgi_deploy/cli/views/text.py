@@ -39,8 +39,8 @@ def heading(title: str, note: str = "") -> str:
     return click.style(title, bold=True) + (f"  {note}" if note else "")
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def plural(number: int, noun: str, many: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
 
 
 def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:

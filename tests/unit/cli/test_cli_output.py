@@ -1,0 +1,131 @@
+"""Results as text and as the envelope: nothing a value holds can break either."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.cli import output
+from tgi_deploy.cli.output import ErrorItem, Notice, Result, envelope, one_line, plain
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Decimal("1.861"), "1.861"),
+        (Decimal("0.1") + Decimal("0.2"), "0.3"),
+        (Decimal("24.4") / 730, "0.033425"),
+        (Decimal("NaN"), "null"),
+        (float("inf"), "null"),
+        (Path("a/b"), '"a/b"'),
+        ((1, True, None), "[1, true, null]"),
+        ({"b", "a"}, '["a", "b"]'),
+        ({1: Decimal("2.50")}, '{"1": 2.5}'),
+        ("na\u00efve", '"na\\u00efve"'),
+        ("\udcff", '"\\\\udcff"'),
+    ],
+)
+def test_plain_values(value, expected):
+    assert json.dumps(plain(value), allow_nan=False) == expected
+
+
+def test_envelope_of_success():
+    result = Result(data={"usd": Decimal("1.861")}, warnings=(Notice(code="old", message="prices are\nold"),))
+    assert envelope("plan", result) == {
+        "schema": 1,
+        "command": "plan",
+        "status": "ok",
+        "exit_code": 0,
+        "data": {"usd": 1.861},
+        "warnings": [{"code": "old", "message": "prices are old"}],
+        "errors": [],
+    }
+
+
+def test_envelope_of_failure_has_the_same_keys():
+    failed = envelope("up", Result(exit_code=4, errors=(ErrorItem(code="taken", message="m", hint="h"),)))
+    assert failed.keys() == envelope("up", Result()).keys()
+    assert (failed["status"], failed["exit_code"]) == ("error", 4)
+    assert failed["errors"] == [{"code": "taken", "message": "m", "hint": "h"}]
+
+
+def test_error_without_a_hint_keeps_the_key():
+    result = Result(exit_code=1, errors=(ErrorItem(code="c", message="m"),))
+    assert envelope("up", result)["errors"] == [{"code": "c", "message": "m", "hint": None}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("two\nlines\tand  spaces", "two lines and spaces"),
+        ("bell\x07 escape\x1b[31m", "bell\\x07 escape\\x1b[31m"),
+        ("nul\x00", "nul\\x00"),
+        ("right-to-left \u202e", "right-to-left \\u202e"),
+        ("lone \udcff", "lone \\udcff"),
+        ("modèle 日本", "modèle 日本"),
+        ("", ""),
+    ],
+)
+def test_one_line(text, expected):
+    assert one_line(text) == expected
+
+
+def test_one_line_cuts_long_words_and_long_lines():
+    word = one_line("a" * 70_000)
+    assert len(word) == output.MAX_WORD
+    assert "…" in word
+    assert len(one_line("word " * 20_000)) == output.MAX_LINE
+
+
+def test_text_goes_to_stdout_and_messages_to_stderr(capsys):
+    result = Result(
+        text="the result",
+        warnings=(Notice(code="w", message="careful"), Notice(code="n", message="said already", in_text=True)),
+        errors=(ErrorItem(code="c", message="it failed", hint="do this"), ErrorItem(code="d", message="and this")),
+        exit_code=1,
+    )
+    output.write_result("x", result, as_json=False)
+    out, err = capsys.readouterr()
+    assert out == "the result\n"
+    assert err == "warning[w]: careful\nerror[c]: it failed\nhint: do this\nerror[d]: and this\n"
+
+
+def test_no_text_writes_nothing(capsys):
+    output.write_result("x", Result(), as_json=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_goes_to_stdout_alone(capsys):
+    result = Result(text="the result", warnings=(Notice(code="w", message="careful"),))
+    output.write_result("x", result, as_json=True)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["warnings"] == [{"code": "w", "message": "careful"}]
+    assert err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colour_only_on_terminals_that_want_it(monkeypatch, environment, coloured):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    output.write_result("x", Result(text="\x1b[31mred\x1b[0m\n"), as_json=False)
+    assert ("\x1b[31m" in out.getvalue()) is coloured
+
+
+def test_no_colour_in_a_pipe(capsys):
+    output.write_result("x", Result(text="\x1b[31mred\x1b[0m\n"), as_json=False)
+    assert capsys.readouterr().out == "red\n"

@@ -1,0 +1,144 @@
+"""`profile`: list, show, validate and create named wishes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tgi_deploy.cli import complete
+from tgi_deploy.cli.entries import entry_document
+from tgi_deploy.cli.files import write_file
+from tgi_deploy.cli.frame import command, group
+from tgi_deploy.cli.options import profiles_dir_option
+from tgi_deploy.cli.output import Result
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Profile
+
+_NOT_SHAPE: Final = {"hub_id", "local_path", "quantization"}
+_DRAFT_END: Final = """
+# Settings that hold unless the command line or the environment says otherwise.
+[defaults]
+# context = 8192
+# prefer = "quality"
+"""
+
+
+@command("list", examples=("tgi-deploy profile list", "tgi-deploy profile list --profiles-dir ./profiles --json"))
+@profiles_dir_option
+def _list(*, profiles_dir: Path | None) -> Result:
+    """List the profiles: yours first, then the packaged ones."""
+    from tgi_deploy.cli.views.catalog import list_text  # noqa: PLC0415 -- help is printed without it
+
+    catalog = _open(profiles_dir)
+    profiles = [catalog.resolve(name) for name in catalog.profile_names()]
+    items = [{"name": item.name, "hub_id": item.model.hub_id, "summary": item.summary} for item in profiles]
+    return Result(data={"profiles": items}, text=list_text("models", items))
+
+
+@command("show", examples=("tgi-deploy profile show llama3-13b",))
+@click.argument("name", shell_complete=complete.models)
+@profiles_dir_option
+def _show(*, name: str, profiles_dir: Path | None) -> Result:
+    """Show one profile: the model's shape, what to know about it, and its defaults."""
+    return _profile_result(_open(profiles_dir).resolve(name))
+
+
+@command("validate", examples=("tgi-deploy profile validate ./profiles/models/mine.toml",))
+@click.argument("file", type=click.Path(path_type=Path))
+def _validate(*, file: Path) -> Result:
+    """Read FILE as a profile and say what is wrong with it, with the key."""
+    profile = _read(file)
+    text = f"{file} is a valid profile: {profile.name}, {profile.model.hub_id}"
+    return Result(data=_profile_result(profile).data, text=text)
+
+
+def _open(profiles_dir: Path | None) -> Catalog:
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+
+    return Catalog.open(profiles_dir)
+
+
+def _read(file: Path) -> Profile:
+    """One profile, wherever it lies, with its defaults checked. Raises InputError."""
+    from tgi_deploy.app.wish import Wish, resolve  # noqa: PLC0415 -- help is printed without the planner
+
+    if file.suffix != ".toml":
+        raise InputError("bad_profile", f"{str(file)!r} is no .toml file", hint="a profile is a file like mine.toml")
+    with tempfile.TemporaryDirectory(prefix="tgi-deploy-") as folder:
+        copy = Path(folder) / "models" / file.name
+        copy.parent.mkdir()
+        copy.write_bytes(_bytes_of(file))
+        return resolve(Wish(model=file.stem), {}, _open(Path(folder))).model
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            "unreadable_path", f"reading the profile {str(file)!r} failed: {reason}", hint="check the path"
+        ) from error
+
+
+def draft(profile: Profile) -> str:
+    """A profile file for a model that has none yet: its shape spelled out, its defaults left to the reader."""
+    lines = [
+        "# The model as the hub knows it (org/name); weights are downloaded from there.",
+        f"hub_id = {_toml(profile.model.hub_id)}",
+        f"summary = {_toml(profile.summary)}",
+        "",
+        "[shape]",
+        *_assignments(profile.model, leave_out=_NOT_SHAPE),
+    ]
+    if profile.model.quantization is not None:
+        lines += ["", "[shape.quantization]", *_assignments(profile.model.quantization)]
+    return "\n".join(lines) + "\n" + _DRAFT_END
+
+
+def _assignments(entry: Any, *, leave_out: set[str] | None = None) -> Iterator[str]:  # noqa: ANN401 -- any catalogue entry
+    for item in fields(entry):
+        value = getattr(entry, item.name)
+        if value not in {None, ""} and item.name not in (leave_out or ()):
+            yield f"{item.name} = {_toml(value)}"
+
+
+def _toml(value: object) -> str:
+    """JSON's way to write a text, a number or a truth value is TOML's too."""
+    return json.dumps(value)
+
+
+@command("new", examples=("tgi-deploy profile new ./my-model", "tgi-deploy profile new ./my-model --out mine.toml"))
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
+def _new(*, directory: Path, out: Path | None) -> Result:
+    """Write a profile's first draft from DIRECTORY, a checkpoint with its config.json."""
+    profile = _open(None).resolve(str(directory))
+    text = draft(profile)
+    if out is not None:
+        write_file(out, text, what="the profile")
+    return Result(data={"profile": {"name": profile.name, "text": text, "out": out}}, text="" if out else text)
+
+
+def _profile_result(profile: Profile) -> Result:
+    from tgi_deploy.cli.views.catalog import item_text  # noqa: PLC0415 -- help is printed without it
+
+    document = entry_document(profile)
+    return Result(data={"profile": document}, text=item_text({**document.pop("model"), **document}))
+
+
+profile_command = group(
+    "profile",
+    help_text="Named wishes: a model, what to know about it, and defaults for settings.",
+    commands=(_list, _show, _validate, _new),
+)
