@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _BAR_WIDTH: Final = 60
 _LABEL: Final = 34
 _TOP_FALLBACKS: Final = 3
+_UNALTERABLE: Final = ("arch_", "vendor_", "host_", "accelerator_")
 
 
 def plan_text(plan: Plan, *, explain: bool) -> str:
@@ -190,14 +191,27 @@ def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
         lines = [_refusal(item) for item in rejections]
         return "\n".join([heading("Refused", plural(len(rejections), "configuration")), *lines])
     counts = Counter(item.code for item in rejections)
-    lines = [_refusal(_nearest(rejections, code), number=counts[code]) for code in counts]
+    nearest = sorted((_nearest(rejections, code) for code in counts), key=_distance)
+    lines = [_refusal(item, number=counts[item.code]) for item in nearest]
     return "\n".join([heading("Refused", "by reason, the nearest of each; all with --explain"), *lines])
 
 
 def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
-    """The refusal of this code that has least against it: fewest reasons, then cheapest."""
-    alike = [item for item in rejections if item.code == code]
-    return min(alike, key=lambda item: (len(item.codes), item.usd_per_hour is None, item.usd_per_hour or 0))
+    return min((item for item in rejections if item.code == code), key=_distance)
+
+
+def _distance(item: Rejection) -> tuple[object, ...]:
+    """How far a refusal is from a plan: what no wish changes last, then reasons against it, price, bent model."""
+    price = item.usd_per_hour
+    return (
+        item.code.startswith(_UNALTERABLE),
+        len(item.codes),
+        price is None,
+        price or 0,
+        item.quantize != "none",
+        item.num_shard,
+        item.code,
+    )
 
 
 def _refusal(item: Rejection, *, number: int | None = None) -> str:

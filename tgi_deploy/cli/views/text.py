@@ -44,7 +44,9 @@ def plural(number: int, noun: str, many: str = "") -> str:
 
 
 def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False)
+    return textwrap.fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:

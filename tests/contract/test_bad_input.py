@@ -1,0 +1,85 @@
+"""Bad input, one file a case: one line with a code and a hint, the right exit code, no trace of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+
+CASES = sorted((Path(__file__).parents[1] / "cases" / "bad_input").glob("*.toml"))
+KEYS = {"schema", "command", "status", "exit_code", "data", "warnings", "errors"}
+LONGEST_LINE = 800
+
+
+def tree(folder):
+    return {path.relative_to(folder): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A working folder and a home of the user's, both watched."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    home.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(home / "state"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    return work, home
+
+
+@pytest.fixture
+def prepared(request, places, monkeypatch):
+    case = tomllib.loads(request.param.read_text())
+    for name, content in case.get("files", {}).items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    for name, value in case.get("env", {}).items():
+        monkeypatch.setenv(name, value)
+    case["args"] = [argument.replace("{70kb}", "x" * 70_000) for argument in case["args"]]
+    return case
+
+
+@pytest.mark.parametrize("prepared", CASES, ids=lambda path: path.stem, indirect=True)
+def test_bad_input(prepared, places, capsys):
+    before = [tree(place) for place in places]
+
+    exit_code = frame.run(ROOT, prepared["args"])
+    err = capsys.readouterr().err
+    lines = err.splitlines()
+    assert exit_code == prepared["exit_code"], err
+    assert lines[0].startswith(f"error[{prepared['code']}]: "), err
+    assert lines[1].startswith("hint: "), err
+    assert len(lines) == 2
+    assert all(len(line) <= LONGEST_LINE and line.isprintable() for line in lines)
+    assert all(fragment in lines[0] for fragment in prepared["says"]), err
+    assert prepared.get("hint", "") in lines[1]
+    assert "Traceback" not in err
+
+    assert frame.run(ROOT, ["--json", *prepared["args"]]) == exit_code
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert err == ""
+    assert document.keys() == KEYS
+    assert (document["status"], document["exit_code"]) == ("error", exit_code)
+    assert document["errors"][0]["code"] == prepared["code"]
+    assert document["errors"][0]["hint"]
+
+    assert [tree(place) for place in places] == before
+
+
+def test_there_are_enough_cases():
+    assert len(CASES) >= 40
+
+
+def test_a_case_says_nothing_it_does_not_mean():
+    known = {"args", "exit_code", "code", "says", "hint", "env", "files"}
+    for path in CASES:
+        assert tomllib.loads(path.read_text()).keys() <= known, path.name
