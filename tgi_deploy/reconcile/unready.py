@@ -1,0 +1,92 @@
+"""Why a machine did not become ready: the error for each way the wait can end badly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import DeployError, NotHealthyError
+
+if TYPE_CHECKING:
+    from tgi_deploy.reconcile.health import MachineState, Patience, Sighting, Track
+    from tgi_deploy.reconcile.phases import Finding
+
+_RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
+_DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
+_DEATH_HINTS: Final = {
+    "Server.InsufficientInstanceCapacity": "no room in that zone: run 'up' again, or allow more regions",
+    "Client.VolumeLimitExceeded": "the account's volume quota is used up: remove volumes or ask for more",
+    "Client.InternalError": "a volume's encryption key is usually the reason: check that EBS may use it",
+    "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl is over",
+    "Client.UserInitiatedShutdown": "somebody terminated it: run 'up' again if that was not meant",
+}
+
+
+def is_reclaimed(machine: MachineState) -> bool:
+    """Whether the cloud took a spot machine back."""
+    return (machine.reason_code or "").startswith("Server.Spot")
+
+
+def machine_died(track: Track, sighting: Sighting) -> DeployError:
+    machine = sighting.machine
+    reclaimed = is_reclaimed(machine)
+    state = "is gone" if machine.state == "missing" else f"is {machine.state}"
+    why = ": ".join(text for text in (machine.reason_code, machine.reason) if text)
+    return DeployError(
+        "spot_reclaimed" if reclaimed else "machine_died",
+        f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
+        hint=_RECLAIMED_HINT if reclaimed else _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT),
+        data=_data(track, sighting),
+    )
+
+
+def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
+    view = sighting.view
+    if finding is not None:
+        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", finding.remedy
+    else:
+        ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
+        reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
+        hint = "read its whole log with 'logs NAME'"
+    return NotHealthyError(
+        "engine_failed",
+        f"waiting for the engine, phase {view.phase}: {reason}",
+        hint=hint,
+        data=_data(track, sighting) | {"finding": finding.code if finding else None},
+    )
+
+
+def timed_out(track: Track, sighting: Sighting, patience: Patience) -> NotHealthyError:
+    view = sighting.view
+    overall = sighting.at_s >= patience.overall_s
+    allowed_s = patience.overall_s if overall else patience.by_phase[track.phase].deadline_s
+    limit = f"the {allowed_s:.0f} s for all phases" if overall else f"the {allowed_s:.0f} s for this phase"
+    heard = view.finding.evidence if view.finding else view.last_line
+    message = (
+        f"waiting for the engine, phase {track.phase}: not ready within {limit}. "
+        f"Health check: {sighting.probe or 'no address to ask'}. "
+        f"Last line of the log: {heard or 'none yet'}"
+    )
+    hint = "look at 'logs NAME'; wait on by running 'up' again, or remove it with 'down NAME'"
+    return NotHealthyError(
+        f"not_ready_{track.phase}",
+        message,
+        hint=view.finding.remedy if view.finding else hint,
+        data=_data(track, sighting) | {"deadline_s": allowed_s, "finding": view.finding.code if view.finding else None},
+    )
+
+
+def _data(track: Track, sighting: Sighting) -> dict[str, Any]:
+    """What a report needs besides the sentence; seconds, and codes as the cloud and the table name them."""
+    view, machine = sighting.view, sighting.machine
+    finding = view.died_of or view.finding
+    return {
+        "phase": track.phase,
+        "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),
+        "elapsed_s": round(sighting.at_s, 3),
+        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in track.passed],
+        "evidence": finding.evidence if finding else view.error_line or view.last_line,
+        "last_line": view.last_line,
+        "exit_code": view.exit_code,
+        "machine": {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
+        "probe": None if sighting.probe is None else str(sighting.probe),
+    }
