@@ -1,0 +1,108 @@
+"""A minimal client of the sandbox's AWS API, for machines: no SDK, no credentials, names the region it speaks to."""
+
+from __future__ import annotations
+
+import json
+import re
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TIMEOUT_S: Final = 10.0
+_EC2_VERSION: Final = "2016-11-15"
+_OK: Final = 200
+
+
+class ApiError(Exception):
+    """An AWS error: its code and message."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class CloudGoneError(Exception):
+    """Nothing answers at the sandbox's address."""
+
+
+def _authorization(region: str, service: str) -> str:
+    # The sandbox reads the scope and checks no signature, as moto does.
+    scope = f"sandbox-machine/20260101/{region}/{service}/aws4_request"
+    return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
+
+
+def send(endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Raises CloudGoneError when the sandbox does not answer."""
+    place = urlsplit(endpoint_url)
+    connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path, body=body, headers=dict(headers))
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, HTTPException) as problem:
+        raise CloudGoneError(str(problem)) from problem
+    finally:
+        connection.close()
+
+
+def control(endpoint_url: str, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
+    """A call of the sandbox's own control interface.
+
+    Raises:
+        ApiError: the sandbox refused.
+        CloudGoneError: it does not answer.
+    """
+    body = b"" if document is None else json.dumps(document).encode()
+    status, text = send(endpoint_url, method, path, body, {"Content-Type": "application/json"})
+    try:
+        answer = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise CloudGoneError("what answers there is not a sandbox") from problem
+    if status != _OK:
+        raise ApiError(str(status), str(answer.get("error", "")))
+    return answer
+
+
+def ec2(endpoint_url: str, region: str, action: str, params: Mapping[str, str]) -> str:
+    """The XML of an EC2 answer."""
+    body = urlencode({"Action": action, "Version": _EC2_VERSION, **params}).encode()
+    headers = {
+        "Authorization": _authorization(region, "ec2"),
+        "Content-Type": "application/x-www-form-urlencoded; charset=utf-8",
+    }
+    status, text = send(endpoint_url, "POST", "/", body, headers)
+    answer = text.decode("utf-8", "replace")
+    if status != _OK:
+        raise ApiError(_element(answer, "Code"), _element(answer, "Message"))
+    return answer
+
+
+def ssm(endpoint_url: str, region: str, action: str, params: Mapping[str, object]) -> dict[str, Any]:
+    headers = {
+        "Authorization": _authorization(region, "ssm"),
+        "Content-Type": "application/x-amz-json-1.1",
+        "X-Amz-Target": f"AmazonSSM.{action}",
+    }
+    status, text = send(endpoint_url, "POST", "/", json.dumps(dict(params)).encode(), headers)
+    answer: dict[str, Any] = json.loads(text)
+    if status != _OK:
+        code = str(answer.get("__type", "InternalServerError")).rpartition("#")[2]
+        raise ApiError(code, str(answer.get("message", "")))
+    return answer
+
+
+def user_data(endpoint_url: str, region: str, instance_id: str) -> str:
+    """An instance's user data as the API has it: base64, empty when there is none."""
+    answer = ec2(
+        endpoint_url, region, "DescribeInstanceAttribute", {"Attribute": "userData", "InstanceId": instance_id}
+    )
+    return _element(_element(answer, "userData"), "value").strip()
+
+
+def _element(text: str, name: str) -> str:
+    found = re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+    return found[1] if found else ""

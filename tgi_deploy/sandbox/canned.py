@@ -1,0 +1,110 @@
+"""Answers that moto has not: public image parameters, vCPU quotas, the serial console."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+from tgi_deploy.sandbox import world
+from tgi_deploy.sandbox.wire import Answer, Call, json_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CONSOLE_BYTES: Final = 64 * 1024
+QUOTA_VCPUS: Final = 768.0
+_AMZ_JSON: Final = "application/x-amz-json-1.1"
+_EPOCH: Final = 1792108800
+# All accelerated families and Standard, on-demand and spot.
+_QUOTAS: Final = {
+    "L-DB2E81BA": "Running On-Demand G and VT instances",
+    "L-3819A6DF": "All G and VT Spot Instance Requests",
+    "L-417A185B": "Running On-Demand P instances",
+    "L-7212CCBC": "All P4, P3 and P2 Spot Instance Requests",
+    "L-C4BD4855": "All P5 Spot Instance Requests",
+    "L-1945791B": "Running On-Demand Inf instances",
+    "L-B5D1601B": "All Inf Spot Instance Requests",
+    "L-2C3B7624": "Running On-Demand Trn instances",
+    "L-6B0D517C": "All Trn Spot Instance Requests",
+    "L-6E869C2A": "Running On-Demand DL instances",
+    "L-85EED4F7": "All DL Spot Instance Requests",
+    "L-1216C47A": "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
+    "L-34B43A08": "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
+}
+
+
+def answer(call: Call, ask_moto: Callable[[Call], Answer], console: Callable[[str], bytes | None]) -> Answer | None:
+    """None where moto answers well enough. `console` reads an instance's console, None for a stranger."""
+    if call.service == "ssm" and call.action == "GetParameter":
+        return _get_parameter(call)
+    if call.service == "ssm" and call.action == "GetParameters":
+        return _get_parameters(call, ask_moto)
+    if call.service == "servicequotas" and call.action == "GetServiceQuota":
+        return _quota(call)
+    if call.service == "ec2" and call.action == "GetConsoleOutput":
+        text = console(call.text("InstanceId"))
+        return None if text is None else _console(call, text)
+    return None
+
+
+def _parameter(region: str, name: str) -> Mapping[str, object]:
+    return {
+        "Name": name,
+        "Type": "String",
+        "Value": world.image_id(region, name),
+        "Version": 1,
+        "LastModifiedDate": _EPOCH,
+        "ARN": f"arn:aws:ssm:{region}::parameter{name}",
+        "DataType": "aws:ec2:image",
+    }
+
+
+def _get_parameter(call: Call) -> Answer | None:
+    name = call.text("Name")
+    if name not in world.IMAGES:
+        return None
+    return json_answer({"Parameter": _parameter(call.region, name)}, content_type=_AMZ_JSON)
+
+
+def _get_parameters(call: Call, ask_moto: Callable[[Call], Answer]) -> Answer:
+    known = [name for name in call.params.get("Names", []) if name in world.IMAGES]
+    reply = ask_moto(call)
+    if not known or not reply.ok:
+        return reply
+    document = json.loads(reply.body)
+    others = [one for one in document["Parameters"] if one["Name"] not in known]
+    document["Parameters"] = [*others, *(_parameter(call.region, name) for name in known)]
+    document["InvalidParameters"] = [name for name in document.get("InvalidParameters", []) if name not in known]
+    return json_answer(document, content_type=_AMZ_JSON)
+
+
+def _quota(call: Call) -> Answer | None:
+    code = call.text("QuotaCode")
+    if call.text("ServiceCode") != "ec2" or code not in _QUOTAS:
+        return None
+    quota = {
+        "ServiceCode": "ec2",
+        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+        "QuotaArn": f"arn:aws:servicequotas:{call.region}:123456789012:ec2/{code}",
+        "QuotaCode": code,
+        "QuotaName": _QUOTAS[code],
+        "Value": QUOTA_VCPUS,
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }
+    return json_answer({"Quota": quota}, content_type=_AMZ_JSON)
+
+
+def _console(call: Call, text: bytes) -> Answer:
+    output = base64.b64encode(text[-CONSOLE_BYTES:]).decode()
+    body = (
+        '<GetConsoleOutputResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+        "<requestId>sandbox</requestId>"
+        f"<instanceId>{escape(call.text('InstanceId'))}</instanceId>"
+        "<timestamp>2026-10-16T00:00:00.000Z</timestamp>"
+        f"<output>{output}</output></GetConsoleOutputResponse>"
+    )
+    return Answer(status=200, body=body.encode())

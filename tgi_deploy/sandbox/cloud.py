@@ -1,0 +1,144 @@
+"""The sandbox's server: `python -m tgi_deploy.sandbox.cloud --home DIR [--port 0] [--speed 60]`.
+
+Listens on 127.0.0.1 only. Everything it keeps lies in the home folder, which it removes when it is shut down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tgi_deploy.sandbox.addresses import AddressPool
+
+DEFAULT_SPEED: Final = 60.0
+RECORD: Final = "sandbox.json"
+LOG: Final = "server.log"
+# moto reads these when it is imported.
+STRICT: Final = {
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
+    "MOTO_ENABLE_AMI_VALIDATION": "1",
+    "MOTO_ENABLE_KEYPAIR_VALIDATION": "1",
+    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
+    "MOTO_DISABLE_GLOBAL_CORS": "1",
+}
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how much faster than real things happen")
+    parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the timers of machines")
+    parser.add_argument("--detach", action="store_true", help="go on in the background")
+    return parser.parse_args(argv)
+
+
+class Sandbox:
+    """The parts put together: moto, the layer around it, the machines, the socket."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        # Here, so that the switches are set before moto is imported.
+        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
+            DomainDispatcherApplication,
+            MotoRequestHandler,
+            create_backend_app,
+        )
+        from werkzeug.serving import make_server  # noqa: PLC0415
+
+        from tgi_deploy.sandbox import world  # noqa: PLC0415
+        from tgi_deploy.sandbox.faults import FaultTable  # noqa: PLC0415
+        from tgi_deploy.sandbox.layer import Layer  # noqa: PLC0415
+        from tgi_deploy.sandbox.machines import Machines  # noqa: PLC0415
+
+        lock, faults = threading.RLock(), FaultTable()
+        home: Path = options.home
+        self.identity: dict[str, object] = {"nonce": secrets.token_hex(16), "home": str(home)}
+        self.machines = Machines(
+            home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
+        )
+        moto = DomainDispatcherApplication(create_backend_app)
+        layer = Layer(moto, self.machines, faults=faults, lock=lock, identity=self.identity)
+        self.server = make_server("127.0.0.1", options.port, layer, threaded=True, request_handler=MotoRequestHandler)
+        self.identity |= {
+            "url": f"http://127.0.0.1:{self.server.port}",
+            "pid": os.getpid(),
+            "port": self.server.port,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "speed": options.speed,
+        }
+        self.machines.endpoint_url = str(self.identity["url"])
+        world.install(AddressPool(self.server.port))
+        layer.shut_down = self.server.shutdown
+
+    def serve(self) -> None:
+        """Until told to stop; then end every machine."""
+        ticker = threading.Thread(target=self.machines.run, name="machines", daemon=True)
+        ticker.start()
+        try:
+            self.server.serve_forever(poll_interval=0.05)
+        finally:
+            self.machines.close()
+            self.server.server_close()
+
+    def stop(self) -> None:
+        threading.Thread(target=self.server.shutdown, name="shutdown").start()
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Until told to stop. The home folder holds the record while the server answers, and is removed at the end."""
+    os.environ.update(STRICT)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    home: Path = options.home
+    (home / "machines").mkdir(parents=True, exist_ok=True)
+    sandbox = Sandbox(options)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: sandbox.stop())
+    _write_record(home, sandbox.identity)
+    try:
+        sandbox.serve()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _write_record(home: Path, identity: dict[str, object]) -> None:
+    draft = home / f"{RECORD}.new"
+    draft.write_text(json.dumps(identity, indent=1), encoding="utf-8")
+    draft.replace(home / RECORD)
+
+
+def _detach(home: Path) -> bool:
+    """Go on as a process of nobody's. True in the one that goes on, its output in the home's log."""
+    child = os.fork()
+    if child:
+        sys.stdout.write(f"{child}\n")
+        return False
+    os.setsid()
+    home.mkdir(parents=True, exist_ok=True)
+    log = os.open(home / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    return True
+
+
+def main(argv: list[str]) -> int:
+    options = _arguments(argv)
+    options.home = options.home.resolve()
+    if options.detach and not _detach(options.home):
+        return 0
+    serve(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Starting, finding and stopping the sandbox of a home folder. Safe to call from several processes at once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import tgi_deploy
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.sandbox import api
+from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RECORD: Final = "sandbox.json"
+_LOG: Final = "server.log"
+_START_S: Final = 20.0
+_STOP_S: Final = 15.0
+_POLL_S: Final = 0.05
+_DEFAULT_SPEED: Final = 60.0
+# Paths of the home end up in shell scripts of machines.
+_SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SandboxInfo:
+    """A sandbox that answers. `started` is UTC, ISO 8601."""
+
+    endpoint_url: str
+    pid: int
+    started: str
+
+
+def start(home: Path, *, speed: float = _DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
+    """The running sandbox of this home, started if there is none; it goes on when the caller ends.
+
+    Raises:
+        InputError: the home folder cannot be used.
+        DeployError: the server did not answer in time.
+    """
+    home = _usable(home)
+    with _locked(home):
+        running = status(home)
+        if running is not None:
+            return running
+        _clean(home)
+        pid = _spawn(home, speed=speed, timer_speed=timer_speed)
+        return _wait_for_answer(home, pid)
+
+
+def stop(home: Path) -> bool:
+    """End the sandbox, its machines and its files. False when there was nothing."""
+    home = home.expanduser().absolute()
+    if not home.parent.is_dir():
+        return False
+    home = home.resolve()
+    with _locked(home):
+        if not home.exists():
+            return False
+        running = status(home)
+        if running is not None:
+            _ask_to_stop(running)
+        _clean(home)
+        return True
+
+
+def status(home: Path) -> SandboxInfo | None:
+    """The sandbox of this home if it answers and is the one that wrote the record."""
+    record = _read_record(home.expanduser())
+    if record is None:
+        return None
+    try:
+        health = api.control(str(record["url"]), "GET", "/_sandbox/health")
+    except (api.ApiError, api.CloudGoneError):
+        return None
+    if not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
+        return None
+    return SandboxInfo(endpoint_url=str(record["url"]), pid=int(record["pid"]), started=str(record["started"]))
+
+
+def _usable(home: Path) -> Path:
+    resolved = home.expanduser().absolute()
+    try:
+        resolved = resolved.resolve()
+        resolved.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(
+            "sandbox_home_unusable",
+            f"The sandbox cannot keep its files in {home}: {problem.strerror}.",
+            hint="Set TGI_DEPLOY_HOME to a folder that you may write to.",
+        ) from problem
+    if not _SAFE_PATH.match(str(resolved)):
+        raise InputError(
+            "sandbox_home_unusable",
+            f"The sandbox's machines run shell scripts below {resolved}, and its name would not survive a shell.",
+            hint="Set TGI_DEPLOY_HOME to a folder named with letters, digits and . _ - only.",
+        )
+    return resolved
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """One at a time for a home. The lock is on the folder that holds it, so that no lock file is left behind."""
+    descriptor = os.open(home.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read_record(home: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads((home / _RECORD).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+    whole = isinstance(record, dict) and {"url", "pid", "nonce", "started"} <= set(record)
+    return record if whole else None
+
+
+def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
+    """Returns the server's process id."""
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o700)
+    command = [
+        *(sys.executable, "-m", "tgi_deploy.sandbox.cloud", "--detach"),
+        *("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}"),
+    ]
+    done = subprocess.run(  # noqa: S603 -- our own module
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
+        check=False,
+    )
+    return int(done.stdout or 0)
+
+
+def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and pid and is_alive(pid):
+        found = status(home)
+        if found is not None:
+            return found
+        time.sleep(_POLL_S)
+    log = home / _LOG
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    _clean(home)
+    raise DeployError(
+        "sandbox_not_started",
+        f"The sandbox did not answer within {_START_S:g} s. Its last words: {said[-1] if said else 'none'}",
+        hint="Install the sandbox's requirements: pip install 'tgi-deploy[sandbox]'.",
+    )
+
+
+def _ask_to_stop(running: SandboxInfo) -> None:
+    try:
+        api.control(running.endpoint_url, "POST", "/_sandbox/shutdown")
+    except (api.ApiError, api.CloudGoneError):
+        return
+    deadline = time.monotonic() + _STOP_S
+    while is_alive(running.pid) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _clean(home: Path) -> None:
+    """End what is left of a sandbox that no longer answers, and remove its files."""
+    record = _read_record(home)
+    if record is not None and "tgi_deploy.sandbox.cloud" in command_of(int(record["pid"])):
+        end_group(int(record["pid"]), grace_s=1.0)
+    for folder in sorted((home / "machines").glob("*")):
+        end_recorded_groups(folder / "groups", marker=str(folder))
+    _end_machine_processes(home)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _end_machine_processes(home: Path) -> None:
+    """Machines notice by themselves that their cloud is gone; wait for those that are not through with it."""
+    marker = f"tgi_deploy.sandbox.machine {home}/"
+    listing = subprocess.run(
+        ["ps", "-ww", "-A", "-o", "pid=,command="],  # noqa: S607 -- ps lies in different places
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    for line in listing.splitlines():
+        if marker in line:
+            end_group(int(line.split()[0]), grace_s=1.0)

@@ -1,0 +1,247 @@
+"""Faults on request: what the real cloud does to people and moto never does.
+
+A fault of a call (`CallFault`) is matched when a request arrives; a fault of a machine (`MachineFault`) when an
+instance is launched. Each is used up after `times`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.sandbox.wire import Call
+
+ANY_ACTION: Final = "*"
+
+
+class BadFaultError(ValueError):
+    """A request for a fault that makes no sense."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFault:
+    """An error, a delay or a lost reply for matching calls. `when` compares parameters of the request.
+
+    `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code`
+    with a delay only delays. `explicit_only` restricts it to calls that name what they look for.
+    """
+
+    action: str
+    code: str = ""
+    message: str = ""
+    status: int = 400
+    times: int = 1
+    when: Mapping[str, str] = field(default_factory=dict)
+    after: bool = False
+    delay_s: float = 0.0
+    explicit_only: bool = False
+
+    def matches(self, call: Call) -> bool:
+        if self.action not in {ANY_ACTION, call.action} or not call.action:
+            return False
+        if self.explicit_only and not _names_something(call):
+            return False
+        return all(str(call.params.get(name, "")) == value for name, value in self.when.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineFault:
+    """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
+
+    Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
+    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail.
+    """
+
+    reason: str = ""
+    after_s: float = 2.0
+    boot_s: float | None = None
+    engine: str = ""
+    failed_pulls: int = 0
+    times: int = 1
+    when: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, facts: Mapping[str, str]) -> bool:
+        return all(facts.get(name, "") == value for name, value in self.when.items())
+
+
+Fault = CallFault | MachineFault
+
+_NOT_FOUND: Final = {
+    "DescribeInstances": "InvalidInstanceID.NotFound",
+    "DescribeInstanceStatus": "InvalidInstanceID.NotFound",
+    "DescribeSecurityGroups": "InvalidGroup.NotFound",
+    "AuthorizeSecurityGroupIngress": "InvalidGroup.NotFound",
+    "DescribeLaunchTemplates": "InvalidLaunchTemplateId.NotFound",
+    "DescribeLaunchTemplateVersions": "InvalidLaunchTemplateId.NotFound",
+    "CreateTags": "InvalidID",
+    "RunInstances": "InvalidGroup.NotFound",
+}
+
+
+def _not_found(action: str) -> CallFault:
+    code = _NOT_FOUND.get(action, "InvalidParameterValue")
+    return CallFault(action=action, code=code, message="The ID does not exist (yet)", explicit_only=True)
+
+
+_CALL_FAULTS: Final[Mapping[str, Callable[[str], CallFault]]] = {
+    "capacity": lambda action: CallFault(
+        action=action or "RunInstances",
+        code="InsufficientInstanceCapacity",
+        status=500,
+        message="We currently do not have sufficient capacity in the Availability Zone you requested.",
+    ),
+    "throttle": lambda action: CallFault(
+        action=action or ANY_ACTION, code="RequestLimitExceeded", status=503, message="Request limit exceeded."
+    ),
+    "quota": lambda action: CallFault(
+        action=action or "RunInstances",
+        code="VcpuLimitExceeded",
+        message="You have requested more vCPU capacity than your current vCPU limit of 0 allows for.",
+    ),
+    "spot-quota": lambda action: CallFault(
+        action=action or "RunInstances", code="MaxSpotInstanceCountExceeded", message="Max spot instance count exceeded"
+    ),
+    "unauthorized": lambda action: CallFault(
+        action=action or "RunInstances",
+        code="UnauthorizedOperation",
+        status=403,
+        message="You are not authorized to perform this operation.",
+    ),
+    "unavailable": lambda action: CallFault(
+        action=action or ANY_ACTION, code="Unavailable", status=503, message="The service is unavailable."
+    ),
+    "lost-reply": lambda action: CallFault(action=action or "RunInstances", after=True),
+    "slow-reply": lambda action: CallFault(action=action or ANY_ACTION, delay_s=1.0),
+    "not-found-yet": lambda action: _not_found(action or "DescribeInstances"),
+}
+_MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
+    "insufficient-after-accept": MachineFault(reason="Server.InsufficientInstanceCapacity", after_s=0.0),
+    "dead-host": MachineFault(reason="Server.InternalError"),
+    "spot-reclaim": MachineFault(reason="Server.SpotInstanceTermination"),
+    "slow-boot": MachineFault(boot_s=20.0),
+    "engine": MachineFault(engine="oom"),
+    "failed-pull": MachineFault(failed_pulls=1),
+}
+NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS}))
+_FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "action": str,
+    "code": str,
+    "message": str,
+    "status": int,
+    "times": int,
+    "after": bool,
+    "delay_s": float,
+    "reason": str,
+    "after_s": float,
+    "boot_s": float,
+    "engine": str,
+    "failed_pulls": int,
+    "explicit_only": bool,
+}
+
+
+def read_fault(document: Mapping[str, Any]) -> Fault:
+    """A fault from its JSON: a `name` of ours and changes to it, or an `action` and all the rest.
+
+    Raises:
+        BadFaultError: unknown name or member, or a value of the wrong type.
+    """
+    name = document.get("name")
+    changes = _changes({key: value for key, value in document.items() if key != "name"})
+    if name is None:
+        base: Fault = CallFault(action=str(changes.get("action") or _missing_action()))
+    elif name in _CALL_FAULTS:
+        base = _CALL_FAULTS[name](str(changes.pop("action", "")))
+    elif name in _MACHINE_FAULTS:
+        base = _MACHINE_FAULTS[name]
+    else:
+        raise BadFaultError(f"no fault is called {name!r}; there are {', '.join(NAMES)}")
+    try:
+        return replace(base, **changes)
+    except TypeError as problem:
+        raise BadFaultError(f"{name or 'this'} fault takes no such member: {problem}") from problem
+
+
+def _missing_action() -> str:
+    raise BadFaultError("a fault needs a name or an action")
+
+
+def _changes(document: Mapping[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for key, value in document.items():
+        if key == "when" and isinstance(value, dict):
+            changes["when"] = {str(name): str(wanted) for name, wanted in value.items()}
+        elif key in _FIELD_TYPES:
+            changes[key] = _converted(key, value)
+        else:
+            raise BadFaultError(f"a fault has no member {key!r}")
+    return changes
+
+
+def _converted(key: str, value: object) -> object:
+    try:
+        return _FIELD_TYPES[key](value)
+    except (TypeError, ValueError) as problem:
+        raise BadFaultError(f"{key} cannot be {value!r}") from problem
+
+
+class FaultTable:
+    """The faults asked for, in order; the first match with uses left is taken."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> None:
+        with self._lock:
+            self._faults.append(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+
+    def pending(self) -> tuple[Fault, ...]:
+        with self._lock:
+            return tuple(self._faults)
+
+    def take_for_call(self, call: Call) -> CallFault | None:
+        found = self._take(lambda fault: isinstance(fault, CallFault) and fault.matches(call))
+        return found if isinstance(found, CallFault) else None
+
+    def take_for_machine(self, facts: Mapping[str, str]) -> tuple[MachineFault, ...]:
+        """Every machine fault that matches: a machine may boot slowly and die as well."""
+        with self._lock:
+            hits = [fault for fault in self._faults if isinstance(fault, MachineFault) and fault.matches(facts)]
+            for fault in hits:
+                self._use_up(fault)
+        return tuple(hits)
+
+    def _take(self, wanted: Callable[[Fault], bool]) -> Fault | None:
+        with self._lock:
+            for fault in self._faults:
+                if wanted(fault):
+                    self._use_up(fault)
+                    return fault
+        return None
+
+    def _use_up(self, fault: Fault) -> None:
+        index = next(index for index, known in enumerate(self._faults) if known is fault)
+        if fault.times <= 1:
+            del self._faults[index]
+        else:
+            self._faults[index] = replace(fault, times=fault.times - 1)
+
+
+_NAMED: Final = re.compile(
+    r"^(InstanceId|GroupId|GroupName|LaunchTemplateId|LaunchTemplateName|ResourceId|SecurityGroupId)(\.\d+)?$"
+    r"|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
+)
+
+
+def _names_something(call: Call) -> bool:
+    return any(_NAMED.match(name) for name in call.params)

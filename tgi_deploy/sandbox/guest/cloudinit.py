@@ -1,0 +1,135 @@
+"""cloud-init's part of a boot: user data fetched through the API, files written, commands run, once an instance.
+
+`write_files`, `bootcmd` and `runcmd` are simulated; other modules are named on the console and skipped. User data
+that starts with `#!` runs as a script. Commands run as the user who started the sandbox, with the guest's paths
+mapped below the machine's root.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import os
+import shlex
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tgi_deploy.sandbox.guest.console import Console
+    from tgi_deploy.sandbox.guest.layout import Layout, PathMapper
+    from tgi_deploy.sandbox.guest.spawn import Spawner
+
+VERSION: Final = "25.2-0ubuntu1~22.04.1"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_SIMULATED: Final = frozenset({"write_files", "runcmd", "bootcmd", "merge_how", "output"})
+
+
+class CloudInit:
+    def __init__(self, *, layout: Layout, console: Console, spawner: Spawner) -> None:
+        self._layout = layout
+        self._console = console
+        self._spawner = spawner
+        self._pid = os.getpid()
+
+    def say(self, text: str) -> None:
+        self._console.program("cloud-init", self._pid, text)
+
+    def run(self, encoded: str) -> None:
+        """Raises nothing: what is wrong with the user data is said on the console, as on a real machine."""
+        try:
+            text = decode(encoded)
+        except (binascii.Error, OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
+            self.say(f"[WARNING]: Unhandled user data: {problem}")
+            return
+        self._layout.at("/var/lib/cloud/instance/user-data.txt").write_text(text, encoding="utf-8")
+        if text.startswith("#cloud-config"):
+            self._config(text)
+        elif text.startswith("#!"):
+            script = self._layout.at("/var/lib/cloud/instance/scripts/part-001")
+            self._script(script, self._layout.mapper()(text))
+        elif text.strip():
+            self.say("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
+
+    def _config(self, text: str) -> None:
+        try:
+            document = yaml.safe_load(text) or {}
+        except yaml.YAMLError as problem:
+            self.say(f"[WARNING]: Failed loading yaml blob. Invalid format: {' '.join(str(problem).split())}")
+            return
+        if not isinstance(document, dict):
+            self.say("[WARNING]: Failed loading yaml blob. Yaml load allows (<class 'dict'>,) root types")
+            return
+        for module in sorted(set(document) - _SIMULATED):
+            self.say(f"module {module} is not simulated by the sandbox: skipped")
+        mapper = self._mapper(document)
+        self._commands(document.get("bootcmd") or [], mapper, "bootcmd")
+        self._write_files(document.get("write_files") or [], mapper)
+        self._commands(document.get("runcmd") or [], mapper, "runcmd")
+
+    def _mapper(self, document: dict[str, Any]) -> PathMapper:
+        paths = tuple(str(item.get("path", "")) for item in document.get("write_files") or [] if isinstance(item, dict))
+        return self._layout.mapper(tuple(path for path in paths if path.startswith("/")))
+
+    def _write_files(self, items: list[dict[str, Any]], mapper: PathMapper) -> None:
+        for item in items:
+            try:
+                self._write_file(item, mapper)
+            except (OSError, ValueError, KeyError, TypeError) as problem:
+                self.say(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
+
+    def _write_file(self, item: dict[str, Any], mapper: PathMapper) -> None:
+        path = self._layout.at(item["path"])
+        content = mapper(_content(item))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a" if item.get("append") else "w", encoding="utf-8") as file:
+            file.write(content)
+        path.chmod(int(str(item.get("permissions", "0644")), 8))
+
+    def _commands(self, items: list[Any], mapper: PathMapper, name: str) -> None:
+        if items:
+            lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
+            self._script(
+                self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"),
+                "#!/bin/sh\n" + mapper("\n".join(lines)) + "\n",
+            )
+
+    def _script(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o700)
+        status = self._spawner.run([str(path)], line=self._tee())
+        if status != 0:
+            self.say(f"[WARNING]: Running {path.name} failed: exit code {status}")
+
+    def _tee(self) -> Callable[[str], None]:
+        log = self._layout.at("/var/log/cloud-init-output.log")
+
+        def write(line: str) -> None:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            self.say(line)
+
+        return write
+
+
+def decode(encoded: str) -> str:
+    """User data as the API gives it: base64, perhaps gzip inside."""
+    data = base64.b64decode(encoded)
+    return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode("utf-8")
+
+
+def _content(item: dict[str, Any]) -> str:
+    content = item.get("content", "")
+    data = content.encode() if isinstance(content, str) else bytes(content)
+    encoding = str(item.get("encoding", "")).lower()
+    if "b64" in encoding or "base64" in encoding:
+        data = base64.b64decode(data)
+    if encoding.startswith("gz"):
+        data = gzip.decompress(data)
+    return data.decode("utf-8")

@@ -1,0 +1,351 @@
+"""The machine's docker: pulls that take their time, and containers that are the stand-in engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import tgi_deploy
+from tgi_deploy.sandbox.addresses import can_bind
+from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
+from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.sandbox.guest.hardware import Hardware
+    from tgi_deploy.sandbox.guest.layout import MachineSpec
+    from tgi_deploy.sandbox.guest.server import Client
+    from tgi_deploy.sandbox.guest.spawn import Job, Spawner
+
+# A large image over a machine's network, unpacked: what such pulls are seen to reach.
+_PULL_BYTES_PER_S: Final = 150e6
+_DEFAULT_STOP_S: Final = 10.0
+_MIN_STOP_S: Final = 1.0
+_USAGE_STATUS: Final = 125
+_LOG_LINES: Final = 20000
+_SAID: Final = {
+    "info": "Server Version: 29.0.0\nRuntimes: nvidia runc\n",
+    "version": "29.0.0\n",
+    "--version": "Docker version 29.0.0, build sandbox\n",
+    "login": "Login Succeeded\n",
+}
+
+
+class DockerError(Exception):
+    """The daemon's refusal."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Container:
+    """A created container. `attached` are the clients that show its output."""
+
+    name: str
+    options: RunOptions
+    identity: str = field(default_factory=lambda: secrets.token_hex(32))
+    job: Job | None = None
+    status: int | None = None
+    lines: list[str] = field(default_factory=list)
+    attached: list[Callable[[str], None]] = field(default_factory=list)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+        del self.lines[:-_LOG_LINES]
+        for show in tuple(self.attached):
+            show(text + "\n")
+
+
+class Docker:
+    def __init__(self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner) -> None:
+        self._spec = spec
+        self._hardware = hardware
+        self._spawner = spawner
+        self._images: set[str] = set()
+        self._containers: dict[str, Container] = {}
+        self._failed_pulls = spec.failed_pulls
+        self._lock = threading.Lock()
+
+    def command(self, client: Client) -> int:
+        verb, argv = (client.argv[0], client.argv[1:]) if client.argv else ("", [])
+        action = {
+            "pull": self._pull,
+            "run": self._run,
+            "stop": self._stop,
+            "kill": self._kill,
+            "rm": self._rm,
+            "ps": self._ps,
+            "inspect": self._inspect,
+            "logs": self._logs,
+            "image": self._image,
+            "images": self._list_images,
+        }.get(verb)
+        if verb in _SAID:
+            client.out(_SAID[verb])
+            return 0
+        if action is None:
+            client.err(f"docker: '{verb}' is not a docker command (or not one that the sandbox simulates).\n")
+            return 1
+        try:
+            return action(client, argv)
+        except DockerUsageError as problem:
+            client.err(f"docker: {problem}\n\nRun 'docker {verb} --help' for more information\n")
+            return _USAGE_STATUS if verb == "run" else 1
+        except DockerError as problem:
+            client.err(f"Error response from daemon: {problem}\n")
+            return 1
+
+    def _pull(self, client: Client, argv: list[str]) -> int:
+        images = [word for word in argv if not word.startswith("-")]
+        if len(images) != 1:
+            raise DockerUsageError('"docker pull" requires exactly 1 argument.')
+        self._fetch(images[0], client.err if {"-q", "--quiet"} & set(argv) else client.out)
+        client.out(f"{images[0]}\n")
+        return 0
+
+    def _fetch(self, image: str, say: Callable[[str], None]) -> None:
+        size = image_bytes_of(image)
+        repository, _, tag = image.rpartition(":")
+        if size is None and repository not in repositories():
+            raise DockerError(
+                f"pull access denied for {repository or image}, repository does not exist or may require 'docker login'"
+            )
+        if size is None:
+            raise DockerError(f"manifest for {image} not found: manifest unknown: manifest unknown")
+        if image in self._images:
+            say(f"Status: Image is up to date for {image}\n")
+            return
+        say(f"{tag}: Pulling from {repository.partition('/')[2]}\n")
+        time.sleep(size / _PULL_BYTES_PER_S / self._spec.speed)
+        if self._failed_pulls > 0:
+            self._failed_pulls -= 1
+            raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
+        self._images.add(image)
+        say(f"Status: Downloaded newer image for {image}\n")
+
+    def _run(self, client: Client, argv: list[str]) -> int:
+        options = parse_run(argv)
+        try:
+            container = self._create(client, options)
+            self._start(client, container)
+        except (DockerError, DockerUsageError) as problem:
+            client.err(f"docker: Error response from daemon: {problem}\n")
+            return _USAGE_STATUS
+        if "--detach" in options.switches:
+            client.out(f"{container.identity}\n")
+            return 0
+        client.on_signal = lambda number: container.job.signal(number, whole_group=False) if container.job else None
+        container.done.wait()
+        return container.status or 0
+
+    def _create(self, client: Client, options: RunOptions) -> Container:
+        if options.image not in self._images:
+            client.err(f"Unable to find image '{options.image}' locally\n")
+            self._fetch(options.image, client.err)
+        name = options.one("--name") or f"sandbox_{secrets.token_hex(4)}"
+        with self._lock:
+            if name in self._containers:
+                taken = self._containers[name].identity
+                raise DockerError(
+                    f'Conflict. The container name "/{name}" is already in use by container "{taken}". '
+                    "You have to remove (or rename) that container to be able to reuse that name."
+                )
+            container = Container(name=name, options=options)
+            self._containers[name] = container
+        return container
+
+    def _start(self, client: Client, container: Container) -> None:
+        options = container.options
+        try:
+            argv = self._engine_command(options, options.environment(client.env))
+            if "--detach" not in options.switches:
+                container.attached.append(client.out)
+            container.job = self._spawner.start(
+                argv, line=container.line, environment=self._engine_environment(options.environment(client.env))
+            )
+        except (OSError, DockerError, DockerUsageError) as problem:
+            del self._containers[container.name]
+            raise DockerError(str(problem)) from problem
+        threading.Thread(target=self._watch, args=(container,), name=container.name, daemon=True).start()
+
+    def _watch(self, container: Container) -> None:
+        job = container.job
+        if job is None:
+            return
+        status = job.wait()
+        job.sweep()
+        container.status = status if status >= 0 else 128 - status
+        if "--rm" in container.options.switches:
+            self._containers.pop(container.name, None)
+        container.done.set()
+
+    def _engine_command(self, options: RunOptions, environment: dict[str, str]) -> list[str]:
+        gpus = options.gpus(self._hardware.gpu_count)
+        version = options.image.rpartition(":")[2]
+        faults = [word for fault in self._spec.engine_faults for word in ("--fault", fault)]
+        hardware = ["--accelerator", self._hardware.accelerator or "none", "--gpus", str(gpus)]
+        return [
+            sys.executable,
+            "-m",
+            "tgi_deploy.sandbox.engine",
+            *("--version", version),
+            *("--listen", self._listen(options, environment)),
+            *hardware,
+            *("--memory-bytes", str(self._hardware.memory_bytes)),
+            *("--speed", f"{self._spec.speed:g}"),
+            *(word for folder in _data_folders(options) for word in ("--data", folder)),
+            *faults,
+            "--",
+            *options.arguments,
+        ]
+
+    def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
+        """Where the engine is reachable: the published port, if it leads to the port the launcher opens."""
+        inside = int(_flag(options.arguments, "--port") or environment.get("PORT") or "80")
+        if "host" in {options.one("--network"), options.one("--net")}:
+            return f"{self._spec.address}:{self._free(inside)}"
+        for port in options.ports:
+            self._free(port.host)
+            if port.container == inside:
+                return f"{self._spec.address}:{port.host}"
+        # Reachable from inside the container alone.
+        return "127.0.0.1:0"
+
+    def _free(self, port: int) -> int:
+        if not can_bind(self._spec.address, port):
+            raise DockerError(
+                "failed to set up container networking: driver failed programming external connectivity on endpoint: "
+                f"Bind for 0.0.0.0:{port} failed: port is already allocated"
+            )
+        return port
+
+    def _engine_environment(self, container: dict[str, str]) -> dict[str, str]:
+        package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
+        path = self._spawner.environment.get("PATH", os.defpath)
+        return {"PORT": "80", "PATH": path, "PYTHONPATH": package, "HOME": "/root", **container}
+
+    def _stop(self, client: Client, argv: list[str]) -> int:
+        words, timeout_s = list(argv), None
+        for flag in ("-t", "--time", "--timeout"):
+            if flag in words:
+                index = words.index(flag)
+                timeout_s = float(words[index + 1])
+                del words[index : index + 2]
+        for name in words:
+            self._end(self._named(name), timeout_s)
+            client.out(f"{name}\n")
+        return 0
+
+    def _end(self, container: Container, timeout_s: float | None) -> None:
+        own = container.options.one("--stop-timeout")
+        grace_s = timeout_s if timeout_s is not None else float(own or _DEFAULT_STOP_S)
+        if container.job:
+            container.job.signal(signal.SIGTERM, whole_group=False)
+            if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
+                container.job.signal(signal.SIGKILL)
+                container.done.wait(_DEFAULT_STOP_S)
+
+    def _kill(self, client: Client, argv: list[str]) -> int:
+        for name in [word for word in argv if not word.startswith("-")]:
+            container = self._named(name)
+            if container.job:
+                container.job.signal(signal.SIGKILL)
+                container.done.wait(_DEFAULT_STOP_S)
+            client.out(f"{name}\n")
+        return 0
+
+    def _rm(self, client: Client, argv: list[str]) -> int:
+        force = bool({"-f", "--force"} & set(argv))
+        status = 0
+        for name in [word for word in argv if not word.startswith("-")]:
+            container = self._containers.get(name)
+            if container is None:
+                client.err(f"Error response from daemon: No such container: {name}\n")
+                status = status if force else 1
+                continue
+            if container.status is None and not force:
+                raise DockerError(f'cannot remove container "{name}": container is running: stop the container first')
+            if container.job and container.status is None:
+                container.job.signal(signal.SIGKILL)
+                container.done.wait(_DEFAULT_STOP_S)
+            self._containers.pop(name, None)
+            client.out(f"{name}\n")
+        return status
+
+    def _named(self, name: str) -> Container:
+        if name not in self._containers:
+            raise DockerError(f"No such container: {name}")
+        return self._containers[name]
+
+    def _ps(self, client: Client, argv: list[str]) -> int:
+        everything = bool({"-a", "--all", "-aq"} & set(argv))
+        quiet = bool({"-q", "-aq", "--quiet"} & set(argv))
+        shown = [one for one in self._containers.values() if everything or one.status is None]
+        if not quiet:
+            client.out("CONTAINER ID   IMAGE   STATUS   NAMES\n")
+        for one in shown:
+            state = "Up" if one.status is None else f"Exited ({one.status})"
+            client.out(f"{one.identity[:12]}" + ("\n" if quiet else f"   {one.options.image}   {state}   {one.name}\n"))
+        return 0
+
+    def _inspect(self, client: Client, argv: list[str]) -> int:
+        names = [word for word in argv if word in self._containers]
+        if not names:
+            client.err(f"Error: No such object: {argv[-1] if argv else ''}\n")
+            return 1
+        client.out(json.dumps([self._described(self._containers[name]) for name in names], indent=1) + "\n")
+        return 0
+
+    def _described(self, one: Container) -> dict[str, object]:
+        running = one.status is None
+        return {
+            "Id": one.identity,
+            "Name": f"/{one.name}",
+            "Config": {"Image": one.options.image, "Cmd": list(one.options.arguments)},
+            "State": {"Running": running, "Status": "running" if running else "exited", "ExitCode": one.status or 0},
+        }
+
+    def _logs(self, client: Client, argv: list[str]) -> int:
+        names = [word for word in argv if word in self._containers]
+        if not names:
+            raise DockerError(f"No such container: {argv[-1] if argv else ''}")
+        client.out("".join(line + "\n" for line in self._containers[names[0]].lines))
+        return 0
+
+    def _image(self, client: Client, argv: list[str]) -> int:
+        if argv[:1] != ["inspect"]:
+            raise DockerUsageError(f"unknown command: docker image {' '.join(argv[:1])}")
+        images = [word for word in argv[1:] if not word.startswith("-")]
+        missing = [image for image in images if image not in self._images]
+        if missing:
+            client.out("[]\n")
+            raise DockerError(f"No such image: {missing[0]}")
+        client.out(json.dumps([{"RepoTags": [image], "Size": image_bytes_of(image)} for image in images]) + "\n")
+        return 0
+
+    def _list_images(self, client: Client, _argv: list[str]) -> int:
+        client.out("".join(f"{image}\n" for image in sorted(self._images)))
+        return 0
+
+
+def _data_folders(options: RunOptions) -> list[str]:
+    """The host's folder behind /data: an absolute path; a named volume is not kept."""
+    mounts = [text.split(":") for text in options.values.get("--volume", ())]
+    return [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]
+
+
+def _flag(arguments: tuple[str, ...], name: str) -> str:
+    for index, word in enumerate(arguments):
+        if word == name and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return ""

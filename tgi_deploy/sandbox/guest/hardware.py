@@ -1,0 +1,60 @@
+"""The hardware of a machine, from the catalogue: what nvidia-smi, docker and the stand-in engine need to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    """`memory_bytes` is per GPU. A type without GPUs (or unknown to the catalogue) has none of all this."""
+
+    accelerator: str = ""
+    gpu_count: int = 0
+    memory_bytes: int = 0
+    compute_capability: str = ""
+    nvme: bool = False
+
+    @property
+    def memory_mib(self) -> int:
+        return self.memory_bytes // _MIB
+
+
+def hardware_of(instance_type: str) -> Hardware:
+    try:
+        found = Catalog.open().instance_type(instance_type)
+    except InputError:
+        return Hardware()
+    capability = found.accelerator.compute_capability
+    if capability is None:
+        return Hardware(nvme=found.nvme_bytes > 0)
+    return Hardware(
+        accelerator=found.accelerator.name,
+        gpu_count=found.accelerator_count,
+        memory_bytes=found.memory_bytes_per_accelerator,
+        compute_capability=f"{capability[0]}.{capability[1]}",
+        nvme=found.nvme_bytes > 0,
+    )
+
+
+def image_bytes_of(image: str) -> int | None:
+    """How much a pull of the engine's image moves; None for an image or tag that does not exist."""
+    return _image_sizes().get(image)
+
+
+def repositories() -> frozenset[str]:
+    return frozenset(image.rpartition(":")[0] for image in _image_sizes())
+
+
+@cache
+def _image_sizes() -> dict[str, int]:
+    catalog = Catalog.open()
+    releases = [catalog.release(version) for version in catalog.release_versions()]
+    return {release.image: release.image_bytes for release in releases}

@@ -1,0 +1,153 @@
+"""A machine's folder on the host, and where the guest's paths lie in it.
+
+spec.json     what the cloud tells the machine about itself
+console.log   the serial console
+journal/      one log a unit
+bin/          the commands of the machine image, first on the PATH
+groups/       a file for each process group that was started: what to end if the machine cannot
+root/         the guest's file system, as far as it is mapped
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.guest import NVME_MOUNT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Longest first where one is the start of another. Anything else a guest names is the host's, so user data of one's
+# own should keep to these.
+MAPPED: Final = (
+    "/opt/tgi-deploy",
+    NVME_MOUNT,
+    "/var/lib/tgi-deploy",
+    "/var/lib/cloud",
+    "/var/lib/docker",
+    "/var/log",
+    "/run/tgi-deploy",
+    "/run/systemd",
+    "/etc/systemd/system",
+    "/etc/tgi-deploy",
+    "/etc/docker",
+    "/etc/profile.d",
+    "/dev/console",
+    "/dev/ttyS0",
+    "/root",
+    "/home",
+    "/mnt",
+    "/srv",
+)
+COMMANDS: Final = (
+    "aws",
+    "curl",
+    "docker",
+    "halt",
+    "journalctl",
+    "logger",
+    "mountpoint",
+    "nvidia-smi",
+    "poweroff",
+    "reboot",
+    "shutdown",
+    "systemctl",
+)
+_STARTS_A_PATH: Final = r"(?<![\w./~-])"
+_ENDS_A_PART: Final = r"(?![\w-])"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineSpec:
+    """Durations are simulated seconds, divided by `speed`; timers run `timer_speed` times as fast as real time."""
+
+    instance_id: str
+    region: str
+    zone: str
+    instance_type: str
+    image_id: str
+    address: str
+    endpoint_url: str
+    instance_profile: str
+    speed: float
+    timer_speed: float
+    boot_s: float
+    engine_faults: tuple[str, ...] = ()
+    failed_pulls: int = 0
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> MachineSpec:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**document, "engine_faults": tuple(document["engine_faults"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "root"
+
+    @property
+    def spec(self) -> Path:
+        return self.folder / "spec.json"
+
+    @property
+    def console(self) -> Path:
+        return self.folder / "console.log"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal"
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def groups(self) -> Path:
+        return self.folder / "groups"
+
+    @property
+    def units(self) -> Path:
+        return self.at("/etc/systemd/system")
+
+    def at(self, path: str) -> Path:
+        """Where a guest's absolute path lies on the host. A path that climbs out of the root is refused."""
+        mapped = (self.root / path.lstrip("/")).resolve()
+        if not mapped.is_relative_to(self.root.resolve()):
+            raise ValueError(f"{path} leaves the machine's root")
+        return mapped
+
+    def make(self) -> None:
+        for folder in (self.root, self.journal, self.bin, self.groups, self.units):
+            folder.mkdir(parents=True, exist_ok=True)
+        for path in ("/root", "/var/lib/cloud/instance", "/var/log", "/dev", "/var/lib/docker", "/run/tgi-deploy"):
+            self.at(path).mkdir(parents=True, exist_ok=True)
+
+    def mapper(self, extra: tuple[str, ...] = ()) -> PathMapper:
+        return PathMapper(root=str(self.root.resolve()), bin_folder=str(self.bin), extra=extra)
+
+
+class PathMapper:
+    """Rewrites a guest's absolute paths in scripts, unit files and commands to where they lie on the host."""
+
+    def __init__(self, *, root: str, bin_folder: str, extra: tuple[str, ...] = ()) -> None:
+        self._root = root
+        self._bin = bin_folder
+        paths = sorted({*MAPPED, *extra}, key=len, reverse=True)
+        self._paths = re.compile(_STARTS_A_PATH + "(" + "|".join(map(re.escape, paths)) + ")" + _ENDS_A_PART)
+        self._commands = re.compile(
+            _STARTS_A_PATH + r"(?:/usr)?(?:/local)?/s?bin/(" + "|".join(COMMANDS) + ")" + _ENDS_A_PART
+        )
+
+    def __call__(self, text: str) -> str:
+        with_commands = self._commands.sub(lambda found: f"{self._bin}/{found[1]}", text)
+        return self._paths.sub(lambda found: self._root + found[1], with_commands)

@@ -1,0 +1,95 @@
+"""The machine's half of the shims: takes commands over loopback, answers with output and an exit status."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import socketserver
+import stat
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.sandbox.guest.layout import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.sandbox.guest.layout import Layout
+
+_SHIM: Final = Path(__file__).with_name("shim.py")
+_NOT_FOUND: Final = 127
+
+
+class Client:
+    """One running command. `on_signal` is called with the signals that its process receives."""
+
+    def __init__(self, request: Mapping[str, Any], send: Callable[[Mapping[str, object]], None]) -> None:
+        self.command: str = request["command"]
+        self.argv: list[str] = list(request["argv"])
+        self.env: dict[str, str] = dict(request["env"])
+        self.stdin: str = request["stdin"]
+        self.on_signal: Callable[[int], None] = lambda _number: None
+        self._send = send
+
+    def out(self, text: str) -> None:
+        self._send({"out": text})
+
+    def err(self, text: str) -> None:
+        self._send({"err": text})
+
+
+class CommandServer:
+    def __init__(self, handlers: Mapping[str, Callable[[Client], int]]) -> None:
+        self._handlers = handlers
+        self._token = secrets.token_hex(16)
+        outer = self
+
+        class Connection(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                outer.serve_one(self)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection)
+        self._server.daemon_threads = True
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, name="commands", daemon=True).start()
+
+    def write_shims(self, layout: Layout) -> None:
+        """The commands of the image, as little scripts that call back here."""
+        host, port = self._server.server_address[:2]
+        for command in COMMANDS:
+            words = [sys.executable, "-I", "-S", str(_SHIM), f"{host!s}:{port}", self._token, command]
+            script = layout.bin / command
+            script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+            script.chmod(script.stat().st_mode | stat.S_IXUSR)
+
+    def serve_one(self, connection: socketserver.StreamRequestHandler) -> None:
+        request = json.loads(connection.rfile.readline() or b"{}")
+        if request.get("token") != self._token:
+            return
+        lock = threading.Lock()
+
+        def send(message: Mapping[str, object]) -> None:
+            data = json.dumps(message).encode() + b"\n"
+            with lock:
+                try:
+                    connection.wfile.write(data)
+                except (OSError, ValueError):
+                    # The client was killed; what it started goes on without it, as with the real daemon.
+                    return
+
+        client = Client(request, send)
+        threading.Thread(target=_signals, args=(connection, client), daemon=True).start()
+        handler = self._handlers.get(client.command)
+        send({"rc": handler(client) if handler else _NOT_FOUND})
+
+
+def _signals(connection: socketserver.StreamRequestHandler, client: Client) -> None:
+    try:
+        for line in connection.rfile:
+            client.on_signal(int(json.loads(line)["signal"]))
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,58 @@
+"""A guest command's client half: hands its arguments to the machine and prints what comes back.
+
+Runs as a plain script, outside the package, with the standard library only: it starts dozens of times a boot.
+Usage: shim.py ADDRESS TOKEN COMMAND [ARG]...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_UNREACHABLE = 69
+
+
+def _piped_input(command: str) -> str:
+    return sys.stdin.read() if command == "logger" and not sys.stdin.isatty() else ""
+
+
+def main(argv: list[str]) -> int:
+    address, token, command, *arguments = argv
+    host, _, port = address.rpartition(":")
+    try:
+        link = socket.create_connection((host, int(port)))
+    except OSError as problem:
+        sys.stderr.write(f"{command}: the machine does not answer: {problem}\n")
+        return _UNREACHABLE
+    request = {
+        "token": token,
+        "command": command,
+        "argv": arguments,
+        "env": dict(os.environ),
+        "cwd": os.getcwd(),  # noqa: PTH109 -- pathlib would double the start-up time
+        "stdin": _piped_input(command) if not arguments else "",
+    }
+    link.sendall(json.dumps(request).encode() + b"\n")
+    for number in _FORWARDED:
+        signal.signal(number, lambda got, _frame: link.sendall(json.dumps({"signal": got}).encode() + b"\n"))
+    return _relay(link)
+
+
+def _relay(link: socket.socket) -> int:
+    with link.makefile("r", encoding="utf-8") as lines:
+        for line in lines:
+            message = json.loads(line)
+            if "rc" in message:
+                return int(message["rc"])
+            stream = sys.stderr if "err" in message else sys.stdout
+            stream.write(message.get("err", message.get("out", "")))
+            stream.flush()
+    return _UNREACHABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

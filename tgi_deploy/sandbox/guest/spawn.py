@@ -1,0 +1,128 @@
+"""Starting the guest's processes: each in a group of its own, recorded on disk, its output read line by line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+_DRAIN_S = 1.0
+
+
+class Job:
+    """A started process and everything in its group."""
+
+    def __init__(self, process: subprocess.Popen[bytes], line: Callable[[str], None], record: Path) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._line = line
+        self._record = record
+        self._reader = threading.Thread(target=self._read, name=f"output of {process.pid}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        pipe = self.process.stdout
+        if pipe is None:
+            return
+        with pipe, suppress(ValueError):
+            for line in pipe:
+                self._line(line.decode("utf-8", "replace").rstrip("\n"))
+
+    def wait(self) -> int:
+        """Until the main process ends: its exit status, or minus the signal that ended it."""
+        status = self.process.wait()
+        self._reader.join(_DRAIN_S)
+        return status
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: int, *, whole_group: bool = True) -> None:
+        if whole_group:
+            signal_group(self.pid, number)
+        elif self.running():
+            self.process.send_signal(number)
+
+    def sweep(self) -> None:
+        """Leave nothing of the group behind, once the main process has ended."""
+        signal_group(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _DRAIN_S
+        while group_exists(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._record.unlink(missing_ok=True)
+
+
+class Spawner:
+    def __init__(self, *, groups: Path, environment: Mapping[str, str], home: Path) -> None:
+        self._groups = groups
+        self.environment = dict(environment)
+        self._home = home
+        self._jobs: list[Job] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        line: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> Job:
+        """Raises OSError when there is nothing to run, and when the machine is going down."""
+        with self._lock:
+            if self._closed:
+                raise OSError("the machine is going down")
+            process = subprocess.Popen(  # noqa: S603 -- running what the user data says is the point
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**self.environment} if environment is None else dict(environment),
+                cwd=folder or self._home,
+                start_new_session=True,
+            )
+            record = self._groups / str(process.pid)
+            record.touch()
+            job = Job(process, line, record)
+            self._jobs = [known for known in self._jobs if known.running()] + [job]
+        return job
+
+    def run(
+        self, argv: Sequence[str], *, line: Callable[[str], None], environment: Mapping[str, str] | None = None
+    ) -> int:
+        """Start, wait, sweep. A missing program is 127, one that cannot be executed 126, like a shell's."""
+        try:
+            job = self.start(argv, line=line, environment=environment)
+        except OSError as problem:
+            line(f"{argv[0]}: {os.strerror(problem.errno or 0)}")
+            return _NOT_FOUND if isinstance(problem, FileNotFoundError) else _NOT_EXECUTABLE
+        status = job.wait()
+        job.sweep()
+        return status
+
+    def end_all(self, *, grace_s: float) -> None:
+        with self._lock:
+            self._closed = True
+            jobs = [job for job in self._jobs if group_exists(job.pid)]
+        for job in jobs:
+            job.signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while any(job.running() for job in jobs) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for job in jobs:
+            end_group(job.pid, grace_s=0)
+            job.process.wait()
+            job.sweep()

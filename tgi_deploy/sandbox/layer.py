@@ -1,0 +1,186 @@
+"""The layer around moto: log, faults, tokens, rules and canned answers in front; machines kept in step behind."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.sandbox import canned, rules
+from tgi_deploy.sandbox.faults import BadFaultError, CallFault, FaultTable, MachineFault, read_fault
+from tgi_deploy.sandbox.tokens import TokenMemory
+from tgi_deploy.sandbox.wire import Answer, Call, Environ, error, forward, json_answer, read_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tgi_deploy.sandbox.machines import Machines
+
+_KEPT_CALLS: Final = 10_000
+_CONTROL: Final = "/_sandbox/"
+# Actions that another party would retry until it has an answer; not part of anyone's conversation with AWS.
+_MACHINE_AGENT: Final = "sandbox-machine"
+
+
+class Layer:
+    """A WSGI application. `identity` is what health reports; `shut_down` ends the server."""
+
+    def __init__(
+        self,
+        moto: Callable[..., Iterable[bytes]],
+        machines: Machines,
+        *,
+        faults: FaultTable,
+        lock: threading.RLock,
+        identity: Mapping[str, object],
+    ) -> None:
+        self.shut_down: Callable[[], None] = lambda: None
+        self._moto = moto
+        self._machines = machines
+        self._faults = faults
+        self._lock = lock
+        self._identity = identity
+        self._tokens = TokenMemory()
+        self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        call = read_call(environ)
+        answer = self._answer(environ, call)
+        if answer.drop:
+            _hang_up(environ)
+        start_response(answer.status_line, answer.header_list())
+        return [answer.body]
+
+    def _answer(self, environ: Environ, call: Call) -> Answer:
+        if "HTTP_ORIGIN" in call.headers:
+            # A page in a browser: nothing here is for it, and RunInstances would run its commands.
+            return json_answer({"error": "the sandbox does not answer web pages"}, 403)
+        if call.path.startswith(_CONTROL):
+            return self._control(environ, call)
+        self._record(call)
+        return self._aws(environ, call)
+
+    def _record(self, call: Call) -> None:
+        if call.action and _MACHINE_AGENT not in call.headers.get("HTTP_AUTHORIZATION", ""):
+            self._calls.append(
+                {
+                    "time": time.time(),
+                    "service": call.service,
+                    "region": call.region,
+                    "action": call.action,
+                    "params": dict(call.params),
+                }
+            )
+
+    def _aws(self, environ: Environ, call: Call) -> Answer:
+        own = _MACHINE_AGENT in call.headers.get("HTTP_AUTHORIZATION", "")
+        fault = None if own else self._faults.take_for_call(call)
+        if fault and fault.delay_s:
+            time.sleep(fault.delay_s)
+        if fault and fault.code and not fault.after:
+            return error(call, fault.code, fault.message or fault.code, fault.status)
+        with self._lock:
+            answer = self._carry_out(environ, call)
+            self._machines.sync()
+        if fault and fault.after:
+            return Answer(status=answer.status, body=b"", drop=True)
+        return answer
+
+    def _carry_out(self, environ: Environ, call: Call) -> Answer:
+        def ask_moto(what: Call) -> Answer:
+            return forward(self._moto, environ, what)
+
+        repeated = self._tokens.replay(call, ask_moto)
+        if repeated is not None:
+            return repeated
+        answer = canned.answer(call, ask_moto, self._machines.console)
+        if answer is None:
+            completed = rules.complete(call) if call.service == "ec2" else call
+            refused = rules.refuse(completed) if call.service == "ec2" else None
+            answer = refused or ask_moto(completed)
+        self._tokens.remember(call, answer)
+        return answer
+
+    def _control(self, environ: Environ, call: Call) -> Answer:
+        what = call.path.removeprefix(_CONTROL).strip("/")
+        if what.startswith("machines/") and call.method == "POST":
+            return self._power(call, what.split("/")[1])
+        action = {
+            ("GET", "health"): self._health,
+            ("GET", "calls"): self._list_calls,
+            ("DELETE", "calls"): self._forget_calls,
+            ("GET", "faults"): self._list_faults,
+            ("POST", "faults"): self._add_fault,
+            ("DELETE", "faults"): self._clear_faults,
+            ("GET", "machines"): lambda _call: json_answer({"machines": self._machines.listed()}),
+            ("POST", "reset"): lambda _call: self._reset(environ, call),
+            ("POST", "shutdown"): self._shutdown,
+        }.get((call.method, what))
+        return action(call) if action else json_answer({"error": f"no {call.method} {call.path}"}, 404)
+
+    def _health(self, _call: Call) -> Answer:
+        return json_answer({"status": "ok", **self._identity})
+
+    def _list_calls(self, call: Call) -> Answer:
+        action = call.params.get("action")
+        calls = [one for one in self._calls if action in {None, one["action"]}]
+        return json_answer({"calls": calls})
+
+    def _forget_calls(self, _call: Call) -> Answer:
+        self._calls.clear()
+        return json_answer({})
+
+    def _list_faults(self, _call: Call) -> Answer:
+        return json_answer({"faults": [asdict(fault) for fault in self._faults.pending()]})
+
+    def _add_fault(self, call: Call) -> Answer:
+        try:
+            document = json.loads(call.body or b"{}")
+            instance_id = document.pop("instance_id", None)
+            fault = read_fault(document)
+        except (json.JSONDecodeError, BadFaultError, AttributeError) as problem:
+            return json_answer({"error": str(problem)}, 400)
+        if instance_id is None:
+            self._faults.add(fault)
+        elif not self._befall(str(instance_id), fault):
+            return json_answer({"error": f"nothing to do to {instance_id}"}, 404)
+        return json_answer({"fault": asdict(fault)})
+
+    def _befall(self, instance_id: str, fault: CallFault | MachineFault) -> bool:
+        """A fault of a machine that is already there: only an end can come to it."""
+        return isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.doom(instance_id, fault)
+
+    def _clear_faults(self, _call: Call) -> Answer:
+        self._faults.clear()
+        return json_answer({})
+
+    def _power(self, call: Call, instance_id: str) -> Answer:
+        event = str(json.loads(call.body or b"{}").get("event", "poweroff"))
+        known = self._machines.power(instance_id, event)
+        return json_answer({}) if known else json_answer({"error": f"no machine {instance_id}"}, 404)
+
+    def _reset(self, environ: Environ, call: Call) -> Answer:
+        """Back to an empty account: machines ended, state, faults, tokens and calls forgotten."""
+        inner = Call(
+            method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
+        )
+        with self._lock:
+            forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
+            self._machines.clear()
+            self._tokens.clear()
+        self._faults.clear()
+        return self._forget_calls(call)
+
+    def _shutdown(self, _call: Call) -> Answer:
+        threading.Thread(target=self.shut_down, name="shutdown").start()
+        return json_answer({})
+
+
+def _hang_up(environ: Environ) -> None:
+    with suppress(OSError, KeyError):
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

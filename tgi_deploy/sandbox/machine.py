@@ -1,0 +1,168 @@
+"""One machine: `python -m tgi_deploy.sandbox.machine FOLDER`, started by the sandbox for each instance.
+
+It boots, reads its own user data through the API, does what it says, and ends when the cloud ends it, when the guest
+powers off, or when the cloud is gone (its standard input closes).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from tgi_deploy.sandbox import api
+from tgi_deploy.sandbox.guest.cloudinit import VERSION, CloudInit
+from tgi_deploy.sandbox.guest.commands import Commands
+from tgi_deploy.sandbox.guest.console import Console, serve_device
+from tgi_deploy.sandbox.guest.docker import Docker
+from tgi_deploy.sandbox.guest.hardware import Hardware, hardware_of
+from tgi_deploy.sandbox.guest.init import Init
+from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
+from tgi_deploy.sandbox.guest.power import Power
+from tgi_deploy.sandbox.guest.server import Client, CommandServer
+from tgi_deploy.sandbox.guest.services import Host
+from tgi_deploy.sandbox.guest.spawn import Spawner
+
+_GRACE_S: Final = 0.3
+_KERNEL: Final = "Linux version 6.8.0-1040-aws (buildd@lcy02) #42~22.04.1-Ubuntu SMP (sandbox)"
+
+
+class Machine:
+    def __init__(self, layout: Layout, spec: MachineSpec) -> None:
+        self.down = threading.Event()
+        self._layout = layout
+        self._spec = spec
+        self._console = Console(layout, speed=spec.speed)
+        self._spawner = Spawner(groups=layout.groups, environment=_environment(layout), home=layout.at("/root"))
+        host = Host(layout=layout, console=self._console, spawner=self._spawner, speed=spec.speed, down=self.down)
+        self._init = Init(host, booted=time.time(), timer_speed=spec.timer_speed)
+        self._power = Power(spec=spec, console=self._console, down=self.down)
+
+    def boot(self) -> None:
+        """Until the user data is done. A machine that is told to go down in between stops where it is."""
+        first = not self._layout.at("/var/lib/cloud/instance/boot-finished").exists()
+        self._console.kernel(_KERNEL)
+        self._console.kernel(f"DMI: Amazon EC2 {self._spec.instance_type}/, BIOS 1.0")
+        if self.down.wait(self._spec.boot_s / self._spec.speed):
+            return
+        hardware = hardware_of(self._spec.instance_type)
+        self._serve(hardware)
+        self._console.kernel("systemd[1]: Reached target Network is Online.")
+        threading.Thread(target=self._init.run_timers, name="timers", daemon=True).start()
+        if first:
+            self._first_boot()
+        else:
+            self._init.start_enabled()
+
+    def end(self) -> None:
+        self.down.set()
+        self._spawner.end_all(grace_s=_GRACE_S)
+        self._console.kernel("reboot: Power down")
+
+    def _serve(self, hardware: Hardware) -> None:
+        for device in ("/dev/console", "/dev/ttyS0"):
+            serve_device(self._console, self._layout.at(device))
+        if hardware.nvme:
+            self._layout.at("/opt/dlami/nvme").mkdir(parents=True, exist_ok=True)
+        docker = Docker(spec=self._spec, hardware=hardware, spawner=self._spawner)
+        commands = Commands(spec=self._spec, hardware=hardware, console=self._console, mapper=self._layout.mapper())
+        server = CommandServer(
+            {
+                "aws": commands.aws,
+                "curl": commands.curl,
+                "docker": docker.command,
+                "journalctl": self._journalctl,
+                "logger": commands.logger,
+                "mountpoint": commands.mountpoint,
+                "nvidia-smi": commands.nvidia_smi,
+                "systemctl": self._systemctl,
+                **dict.fromkeys(("halt", "poweroff", "shutdown", "reboot"), self._power.command),
+            }
+        )
+        server.write_shims(self._layout)
+        server.start()
+
+    def _systemctl(self, client: Client) -> int:
+        if client.argv[:1] in (["poweroff"], ["halt"], ["reboot"]):
+            client.command = client.argv[0]
+            return self._power.command(client)
+        reply = self._init.systemctl(client.argv)
+        client.out(reply.out)
+        client.err(reply.err)
+        return reply.rc
+
+    def _journalctl(self, client: Client) -> int:
+        client.out(self._init.journalctl(client.argv).out)
+        return 0
+
+    def _first_boot(self) -> None:
+        cloud_init = CloudInit(layout=self._layout, console=self._console, spawner=self._spawner)
+        cloud_init.say(
+            f"Cloud-init v. {VERSION} running 'init' at {_now()}. Up {self._console.uptime_s():.2f} seconds."
+        )
+        spec = self._spec
+        try:
+            cloud_init.run(api.user_data(spec.endpoint_url, spec.region, spec.instance_id))
+        except api.ApiError as problem:
+            cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
+        self._layout.at("/var/lib/cloud/instance/boot-finished").touch()
+        if not self.down.is_set():
+            cloud_init.say(
+                f"Cloud-init v. {VERSION} finished at {_now()}. Datasource DataSourceEc2Local.  "
+                f"Up {self._console.uptime_s():.2f} seconds"
+            )
+
+
+def _now() -> str:
+    return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
+
+
+def _environment(layout: Layout) -> dict[str, str]:
+    """The guest's: nothing of the caller's, credentials least of all."""
+    return {
+        "PATH": f"{layout.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "HOME": str(layout.at("/root")),
+        "LANG": "C.UTF-8",
+        "USER": "root",
+        "TMPDIR": str(layout.folder),
+    }
+
+
+def _end_with_the_cloud(down: threading.Event) -> None:
+    """The cloud holds the other end of standard input for as long as it lives."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    down.set()
+
+
+def _end_on_signal(down: threading.Event) -> None:
+    signal.signal(signal.SIGTERM, lambda _number, _frame: down.set())
+    signal.signal(signal.SIGINT, lambda _number, _frame: down.set())
+
+
+def main(argv: list[str]) -> int:
+    layout = Layout(folder=Path(argv[0]))
+    layout.make()
+    machine = Machine(layout, MachineSpec.read(layout.spec))
+    _end_on_signal(machine.down)
+    threading.Thread(target=_end_with_the_cloud, args=(machine.down,), daemon=True).start()
+    boot = threading.Thread(target=_boot, args=(machine,), daemon=True)
+    boot.start()
+    machine.down.wait()
+    machine.end()
+    return 0
+
+
+def _boot(machine: Machine) -> None:
+    try:
+        machine.boot()
+    except api.CloudGoneError:
+        machine.down.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

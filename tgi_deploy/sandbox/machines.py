@@ -1,0 +1,235 @@
+"""The cloud's side of its machines: boots one for each instance with user data, and ends what should not run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import tgi_deploy
+from tgi_deploy.sandbox import rules, world
+from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
+from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.sandbox.faults import FaultTable, MachineFault
+    from tgi_deploy.sandbox.world import SandboxInstance
+
+_PENDING_S: Final = 12.0
+_BOOT_S: Final = 45.0
+_TICK_S: Final = 0.05
+_GRACE_S: Final = 1.5
+
+
+@dataclass(kw_only=True, slots=True)
+class Machine:
+    """A booted (or never booted: no user data) machine. `ends` are its doom: when, by which reason."""
+
+    layout: Layout
+    facts: Mapping[str, str]
+    ends: list[tuple[float, str]] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+    boot_s: float = _BOOT_S
+    engine_faults: tuple[str, ...] = ()
+    failed_pulls: int = 0
+    ending: threading.Thread | None = None
+
+    @property
+    def gone(self) -> bool:
+        return self.process is None and (self.ending is None or not self.ending.is_alive())
+
+
+class Machines:
+    """Keeps machines in step with moto's instances. `lock` is the one that guards moto."""
+
+    def __init__(
+        self, *, home: Path, faults: FaultTable, speed: float, timer_speed: float, lock: threading.RLock
+    ) -> None:
+        self.endpoint_url = ""
+        self._home = home / "machines"
+        self._faults = faults
+        self._speed = speed
+        self._timer_speed = timer_speed
+        self._lock = lock
+        self._machines: dict[str, Machine] = {}
+        self._closed = threading.Event()
+
+    def run(self) -> None:
+        """Until closed: let time pass for every instance."""
+        while not self._closed.wait(_TICK_S):
+            self.sync()
+
+    def sync(self) -> None:
+        with self._lock:
+            if not self._closed.is_set():
+                for region, instance in world.instances():
+                    self._step(region, instance)
+
+    def console(self, instance_id: str) -> bytes | None:
+        machine = self._machines.get(instance_id)
+        if machine is None:
+            return None
+        path = machine.layout.console
+        return path.read_bytes() if path.exists() else b""
+
+    def power(self, instance_id: str, event: str) -> bool:
+        """The guest switched itself off, or restarts. False for a stranger."""
+        with self._lock:
+            instance = world.find_instance(instance_id)
+            machine = self._machines.get(instance_id)
+            if instance is None or machine is None:
+                return False
+            if event == "reboot":
+                self._end(machine)
+            else:
+                behaviour = str(instance.instance_initiated_shutdown_behavior)
+                instance.sandbox_end("Client.InstanceInitiatedShutdown", behaviour=behaviour)
+        return True
+
+    def doom(self, instance_id: str, fault: MachineFault) -> bool:
+        """Let a fault befall a machine that is already there. False for a stranger."""
+        with self._lock:
+            machine = self._machines.get(instance_id)
+            if machine is None:
+                return False
+            machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
+        return True
+
+    def listed(self) -> list[dict[str, object]]:
+        with self._lock:
+            return [self._described(region, one) for region, one in world.instances()]
+
+    def close(self) -> None:
+        """End every machine and wait for it."""
+        self._closed.set()
+        self.clear()
+
+    def clear(self) -> None:
+        with self._lock:
+            machines = list(self._machines.values())
+            self._machines.clear()
+            for machine in machines:
+                self._end(machine)
+        for machine in machines:
+            if machine.ending:
+                machine.ending.join()
+
+    def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
+        machine = self._machines.get(instance.id)
+        process = machine.process if machine else None
+        return {
+            "instance_id": instance.id,
+            "region": region,
+            "instance_type": instance.instance_type,
+            "state": instance.state,
+            "address": instance.sandbox_address,
+            "pid": process.pid if process else None,
+            "console": str(machine.layout.console) if machine else None,
+        }
+
+    def _step(self, region: str, instance: SandboxInstance) -> None:
+        machine = self._machines.get(instance.id)
+        if machine is None:
+            if instance.state == "terminated":
+                return
+            machine = self._admit(region, instance)
+        self._meet_fate(instance, machine)
+        now = time.monotonic()
+        state = instance.state
+        if state == "pending" and now - instance.sandbox_launched >= _PENDING_S / self._speed and machine.gone:
+            instance.sandbox_state("running")
+        elif state == "running":
+            self._keep_running(region, instance, machine)
+        elif state in {"shutting-down", "stopping"}:
+            self._end(machine)
+            if machine.gone:
+                instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
+
+    def _admit(self, region: str, instance: SandboxInstance) -> Machine:
+        facts = rules.launch_facts(region, instance)
+        machine = Machine(layout=Layout(folder=self._home / instance.id), facts=facts)
+        for fault in self._faults.take_for_machine(facts):
+            self._apply(machine, fault)
+        self._machines[instance.id] = machine
+        return machine
+
+    def _apply(self, machine: Machine, fault: MachineFault) -> None:
+        if fault.reason:
+            machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
+        if fault.boot_s is not None:
+            machine.boot_s = fault.boot_s * self._speed
+        if fault.engine:
+            machine.engine_faults = (*machine.engine_faults, fault.engine)
+        machine.failed_pulls += fault.failed_pulls
+
+    def _meet_fate(self, instance: SandboxInstance, machine: Machine) -> None:
+        due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
+        if due:
+            machine.ends.clear()
+            instance.sandbox_end(due[0])
+
+    def _keep_running(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+        if machine.process is None and machine.gone and instance.user_data:
+            self._boot(region, instance, machine)
+
+    def _boot(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+        layout = machine.layout
+        layout.folder.mkdir(parents=True, exist_ok=True)
+        self._spec(region, instance, machine).write(layout.spec)
+        with (layout.folder / "machine.log").open("ab") as log:
+            machine.process = subprocess.Popen(  # noqa: S603 -- our own module
+                [sys.executable, "-m", "tgi_deploy.sandbox.machine", str(layout.folder)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
+                start_new_session=True,
+            )
+        machine.ending = None
+
+    def _spec(self, region: str, instance: SandboxInstance, machine: Machine) -> MachineSpec:
+        profile = instance.iam_instance_profile or instance.ec2_backend.iam_instance_profile_associations.get(
+            instance.id
+        )
+        return MachineSpec(
+            instance_id=instance.id,
+            region=region,
+            zone=str(instance.availability_zone),
+            instance_type=instance.instance_type,
+            image_id=instance.image_id,
+            address=instance.sandbox_address,
+            endpoint_url=self.endpoint_url,
+            instance_profile="yes" if profile else "",
+            speed=self._speed,
+            timer_speed=self._timer_speed,
+            boot_s=machine.boot_s,
+            engine_faults=machine.engine_faults,
+            failed_pulls=machine.failed_pulls,
+        )
+
+    def _end(self, machine: Machine) -> None:
+        process = machine.process
+        if process is None:
+            return
+        machine.process = None
+        machine.ending = threading.Thread(target=_end_process, args=(process, machine.layout), daemon=True)
+        machine.ending.start()
+
+
+def _end_process(process: subprocess.Popen[bytes], layout: Layout) -> None:
+    """SIGTERM, then SIGKILL, then whatever the machine left behind."""
+    if process.stdin:
+        process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        end_group(process.pid, grace_s=0)
+        process.wait()
+    end_recorded_groups(layout.groups, marker=str(layout.folder))

@@ -1,0 +1,184 @@
+"""Where moto is laxer than EC2: requests are completed as EC2 would, and refused where EC2 would refuse them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.sandbox import world
+from tgi_deploy.sandbox.wire import Answer, Call, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAX_USER_DATA_BYTES: Final = 16 * 1024
+_RESOLVE: Final = "resolve:ssm:"
+# Members of a launch template that moto does not carry over to the instance.
+_DROPPED: Final = (
+    "MetadataOptions",
+    "InstanceInitiatedShutdownBehavior",
+    "InstanceMarketOptions",
+    "IamInstanceProfile",
+    "BlockDeviceMappings",
+    "NetworkInterfaces",
+    "EbsOptimized",
+    "Monitoring",
+    "Placement",
+)
+# The query protocol's names of lists, where they are not the member's own.
+_LIST_NAMES: Final = {
+    "BlockDeviceMappings": "BlockDeviceMapping",
+    "NetworkInterfaces": "NetworkInterface",
+    "Groups": "SecurityGroupId",
+}
+
+
+def complete(call: Call) -> Call:
+    """The request EC2 would act on: launch template applied, image resolved, a zone chosen."""
+    world.backend(call.region)
+    if call.action == "RunInstances":
+        return _with_zone(_with_image(_with_template(call)))
+    if call.action == "DescribeInstances":
+        return _with_token_filter(call)
+    return call
+
+
+def refuse(call: Call) -> Answer | None:
+    """The error that EC2 would give and moto would not; None when there is none."""
+    if call.action == "RunInstances":
+        return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
+    if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:
+        return _user_data(call, "LaunchTemplateData.UserData")
+    if call.action == "DeleteSecurityGroup":
+        return _group_in_use(call)
+    return None
+
+
+def _with_template(call: Call) -> Call:
+    data = world.template_data(call.region, call.params)
+    if not data:
+        return call
+    params = dict(call.params)
+    for member in _DROPPED:
+        name = _LIST_NAMES.get(member, member)
+        if member in data and not any(key == name or key.startswith(f"{name}.") for key in params):
+            params.update(_flat(name, data[member]))
+    image = str(data.get("ImageId", ""))
+    if image.startswith(_RESOLVE) and "ImageId" not in params:
+        params["ImageId"] = image
+    return call.with_params(params)
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for member, inner in value.items():
+            yield from _flat(f"{name}.{_LIST_NAMES.get(member, member)}", inner)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value, start=1):
+            yield from _flat(f"{name}.{index}", inner)
+    elif isinstance(value, bool):
+        yield name, str(value).lower()
+    else:
+        yield name, str(value)
+
+
+def _with_image(call: Call) -> Call:
+    image = call.text("ImageId")
+    parameter = image.removeprefix(_RESOLVE)
+    if not image.startswith(_RESOLVE) or parameter not in world.IMAGES:
+        return call
+    return call.with_params({**call.params, "ImageId": world.image_id(call.region, parameter)})
+
+
+def _with_zone(call: Call) -> Call:
+    if _placed(call):
+        return call
+    kind = _instance_type(call)
+    usable = [zone for zone in world.zones_offering(call.region, kind) if zone in world.default_zones(call.region)]
+    return call.with_params({**call.params, "Placement.AvailabilityZone": usable[0]}) if usable else call
+
+
+def _placed(call: Call) -> str:
+    """The subnet or zone that the request names; empty for none."""
+    return call.text("SubnetId") or call.text("NetworkInterface.1.SubnetId") or call.text("Placement.AvailabilityZone")
+
+
+def _instance_type(call: Call) -> str:
+    return call.text("InstanceType") or str(world.template_data(call.region, call.params).get("InstanceType", ""))
+
+
+def _with_token_filter(call: Call) -> Call:
+    """Name instances instead of tokens: moto cannot filter by client token."""
+    params = dict(call.params)
+    for name in [name for name, value in call.params.items() if name.startswith("Filter.") and value == "client-token"]:
+        prefix = name.removesuffix(".Name")
+        wanted = {value for key, value in call.params.items() if key.startswith(f"{prefix}.Value.")}
+        params = {key: value for key, value in params.items() if not key.startswith(f"{prefix}.")}
+        found = [one.id for region, one in world.instances() if region == call.region and one.client_token in wanted]
+        params[f"{prefix}.Name"] = "instance-id"
+        params.update({f"{prefix}.Value.{n}": one for n, one in enumerate(found or ["i-none"], start=1)})
+    return call.with_params(params)
+
+
+def _user_data(call: Call, name: str) -> Answer | None:
+    try:
+        size = len(base64.b64decode(call.text(name), validate=True))
+    except (binascii.Error, ValueError):
+        return error(call, "InvalidParameterValue", "Invalid BASE64 encoding of user data.")
+    if size > MAX_USER_DATA_BYTES:
+        return error(call, "InvalidParameterValue", "User data is limited to 16384 bytes")
+    return None
+
+
+def _profile(call: Call) -> Answer | None:
+    for member in ("Name", "Arn"):
+        wanted = call.text(f"IamInstanceProfile.{member}")
+        if wanted and not world.has_instance_profile(wanted):
+            message = f"Value ({wanted}) for parameter iamInstanceProfile.{member.lower()} is invalid."
+            return error(call, "InvalidParameterValue", f"{message} Invalid IAM Instance Profile {member.lower()}")
+    return None
+
+
+def _zone(call: Call) -> Answer | None:
+    kind, placed = _instance_type(call), _placed(call)
+    zone = world.zone_of_subnet(call.region, placed) if placed.startswith("subnet-") else placed
+    offering = world.zones_offering(call.region, kind)
+    if not kind or (placed and zone is None) or zone in offering:
+        return None
+    if not offering:
+        # moto knows which types exist at all; one that another region has is not supported here.
+        return None if not world.exists(kind) else error(call, "Unsupported", _unsupported(kind, call.region, ()))
+    return error(call, "Unsupported", _unsupported(kind, zone or call.region, offering))
+
+
+def _unsupported(kind: str, place: str, offering: tuple[str, ...]) -> str:
+    text = f"Your requested instance type ({kind}) is not supported in your requested Availability Zone ({place})."
+    choose = f" or choosing {', '.join(offering)}" if offering else ""
+    return f"{text} Please retry your request by not specifying an Availability Zone{choose}."
+
+
+def _image(call: Call) -> Answer | None:
+    image = call.text("ImageId")
+    if not image.startswith(_RESOLVE):
+        return None
+    return error(call, "InvalidParameterValue", f"Parameter not found: {image.removeprefix(_RESOLVE)}")
+
+
+def _group_in_use(call: Call) -> Answer | None:
+    group = call.text("GroupId") or call.text("GroupName")
+    if not group or not world.group_users(call.region, group):
+        return None
+    return error(call, "DependencyViolation", f"resource {group} has a dependent object")
+
+
+def launch_facts(region: str, instance: Any) -> Mapping[str, str]:  # noqa: ANN401 -- a moto instance
+    """What a machine fault's `when` is compared with."""
+    return {
+        "Region": region,
+        "InstanceId": instance.id,
+        "InstanceType": instance.instance_type,
+        "AvailabilityZone": str(instance.availability_zone),
+        "SubnetId": str(instance.subnet_id),
+        "Market": "spot" if instance.lifecycle == "spot" else "on-demand",
+    }

@@ -1,0 +1,81 @@
+"""ClientToken: the same token with the same parameters is the same call, in one region and zone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox.wire import Answer, Call, error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_REMEMBERED: Final = frozenset({"RunInstances", "CreateFleet", "CreateLaunchTemplate", "CreateLaunchTemplateVersion"})
+_INSTANCE: Final = re.compile(r"<instanceId>(i-[0-9a-f]+)</instanceId>")
+_RESERVATION: Final = re.compile(r"<reservationSet>\s*<item>(.*)</item>\s*</reservationSet>", re.DOTALL)
+_PLACES: Final = ("SubnetId", "NetworkInterface.1.SubnetId", "Placement.AvailabilityZone")
+_IGNORED: Final = frozenset({"ClientToken", "Version"})
+_MISMATCH: Final = (
+    "The client token you have provided is associated with a resource that was created with different parameters."
+)
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Remembered:
+    params: tuple[tuple[str, str], ...]
+    answer: Answer
+    instance_ids: tuple[str, ...]
+
+
+class TokenMemory:
+    def __init__(self) -> None:
+        self._known: dict[Key, _Remembered] = {}
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def replay(self, call: Call, ask_moto: Callable[[Call], Answer]) -> Answer | None:
+        """What a repeated call answers: the first result with its current state. None for a new call."""
+        known = self._known.get(_key(call)) if _has_token(call) else None
+        if known is None:
+            return None
+        if known.params != _comparable(call):
+            return error(call, "IdempotentParameterMismatch", _MISMATCH)
+        return _current(call, known, ask_moto) if known.instance_ids else known.answer
+
+    def remember(self, call: Call, answer: Answer) -> None:
+        if _has_token(call) and answer.ok:
+            found = _INSTANCE.findall(answer.body.decode("utf-8", "replace")) if call.action == "RunInstances" else []
+            self._known[_key(call)] = _Remembered(
+                params=_comparable(call), answer=answer, instance_ids=tuple(dict.fromkeys(found))
+            )
+
+
+def _has_token(call: Call) -> bool:
+    return call.action in _REMEMBERED and bool(call.text("ClientToken"))
+
+
+def _key(call: Call) -> Key:
+    place = next((call.text(name) for name in _PLACES if call.text(name)), "")
+    return call.region, call.action, call.text("ClientToken"), place
+
+
+def _comparable(call: Call) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in call.params.items() if name not in _IGNORED))
+
+
+def _current(call: Call, known: _Remembered, ask_moto: Callable[[Call], Answer]) -> Answer:
+    ids = {f"InstanceId.{n}": one for n, one in enumerate(known.instance_ids, start=1)}
+    version = call.text("Version") or "2016-11-15"
+    described = ask_moto(call.with_params({"Action": "DescribeInstances", "Version": version, **ids}))
+    found = _RESERVATION.search(described.body.decode("utf-8", "replace"))
+    if not described.ok or found is None:
+        return known.answer
+    body = (
+        '<RunInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>sandbox</requestId>'
+        f"{found[1]}</RunInstancesResponse>"
+    )
+    return Answer(status=200, body=body.encode())

@@ -1,0 +1,153 @@
+"""The AWS protocols as far as the sandbox looks into them: who calls what with which parameters, and error bodies."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
+_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict"}
+_REASONS_5XX: Final = {500: "Internal Server Error", 503: "Service Unavailable"}
+
+Environ = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One request. `params` are the query protocol's flat names, or the JSON protocol's top-level members."""
+
+    method: str
+    path: str
+    service: str
+    region: str
+    action: str
+    params: Mapping[str, Any]
+    body: bytes
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def speaks_json(self) -> bool:
+        return "HTTP_X_AMZ_TARGET" in self.headers
+
+    def text(self, name: str) -> str:
+        return str(self.params.get(name, ""))
+
+    def values(self, prefix: str) -> tuple[str, ...]:
+        """The members of a query-protocol list: `values("InstanceId")` reads InstanceId.1, InstanceId.2, …."""
+        pattern = re.compile(re.escape(prefix) + r"\.\d+$")
+        return tuple(str(value) for name, value in self.params.items() if pattern.match(name))
+
+    def with_params(self, params: Mapping[str, Any]) -> Call:
+        """The same call, saying something else (query protocol only)."""
+        return Call(
+            method=self.method,
+            path=self.path,
+            service=self.service,
+            region=self.region,
+            action=str(params.get("Action", self.action)),
+            params=params,
+            body=urlencode(params).encode(),
+            headers=self.headers,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A whole response. `drop` means: the work is done, and the connection closes without a word."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/xml"
+    drop: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 300  # noqa: PLR2004 -- HTTP's own boundary
+
+    @property
+    def status_line(self) -> str:
+        reason = _REASONS.get(self.status) or _REASONS_5XX.get(self.status, "Unknown")
+        return f"{self.status} {reason}"
+
+    def header_list(self) -> list[tuple[str, str]]:
+        kept = [pair for pair in self.headers if pair[0].lower() not in {"content-type", "content-length"}]
+        return [*kept, ("Content-Type", self.content_type), ("Content-Length", str(len(self.body)))]
+
+
+def read_call(environ: Environ) -> Call:
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
+    found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
+    region, service = (found[2], found[3]) if found else ("", "")
+    target = headers.get("HTTP_X_AMZ_TARGET", "")
+    params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target))
+    return Call(
+        method=str(environ.get("REQUEST_METHOD", "GET")),
+        path=str(environ.get("PATH_INFO", "/")),
+        service=service,
+        region=region,
+        action=target.rpartition(".")[2] or str(params.get("Action", "")),
+        params=params,
+        body=body,
+        query=str(environ.get("QUERY_STRING", "")),
+        headers=headers,
+    )
+
+
+def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:
+    text = body.decode("utf-8", "replace")
+    if not as_json:
+        return dict(parse_qsl(query, keep_blank_values=True) + parse_qsl(text, keep_blank_values=True))
+    try:
+        parsed = json.loads(text or "{}")
+    except json.JSONDecodeError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def error(call: Call, code: str, message: str, status: int = 400) -> Answer:
+    """An AWS error in the protocol that the call speaks."""
+    if call.speaks_json:
+        body = json.dumps({"__type": code, "message": message}).encode()
+        return Answer(
+            status=status, body=body, content_type="application/x-amz-json-1.1", headers=(("X-Amzn-ErrorType", code),)
+        )
+    return Answer(status=status, body=_query_error(call, code, message).encode())
+
+
+def _query_error(call: Call, code: str, message: str) -> str:
+    if call.service == "ec2":
+        item = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
+        return f"<Response><Errors>{item}</Errors><RequestID>sandbox</RequestID></Response>"
+    item = f"<Error><Type>Sender</Type><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
+    return f"<ErrorResponse>{item}<RequestId>sandbox</RequestId></ErrorResponse>"
+
+
+def json_answer(value: object, status: int = 200, content_type: str = "application/json") -> Answer:
+    return Answer(status=status, body=json.dumps(value).encode(), content_type=content_type)
+
+
+def forward(app: Callable[..., Iterable[bytes]], environ: Environ, call: Call) -> Answer:
+    """Let the WSGI application behind us answer the call."""
+    inner = dict(environ)
+    inner["wsgi.input"] = io.BytesIO(call.body)
+    inner["CONTENT_LENGTH"] = str(len(call.body))
+    head: list[Any] = []
+
+    def start(status: str, headers: list[tuple[str, str]], _error: object = None) -> None:
+        head[:] = [status, headers]
+
+    body = b"".join(app(inner, start))
+    headers: list[tuple[str, str]] = head[1]
+    content_type = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
+    return Answer(status=int(head[0].split()[0]), body=body, content_type=content_type, headers=tuple(headers))

@@ -1,0 +1,238 @@
+"""The state inside moto, as the sandbox sees and bends it. Import after `STRICT` is in the environment."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.ec2.models import instances as moto_instances
+from moto.ec2.models.amis import Ami
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.iam.models import iam_backends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.sandbox.addresses import AddressPool
+
+_STATE_CODES: Final = {
+    "pending": 0,
+    "running": 16,
+    "shutting-down": 32,
+    "terminated": 48,
+    "stopping": 64,
+    "stopped": 80,
+}
+_LEAVING: Final = frozenset({"shutting-down", "terminated"})
+_REASONS: Final = {
+    "Server.InternalError": "Server.InternalError: Internal error on launch",
+    "Server.SpotInstanceTermination": "Server.SpotInstanceTermination: Spot instance termination",
+    "Server.InsufficientInstanceCapacity": "Server.InsufficientInstanceCapacity: Insufficient capacity",
+    "Client.InstanceInitiatedShutdown": "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
+}
+_DLAMI: Final = "/aws/service/deeplearning/ami/{arch}/{kind}/latest/ami-id"
+_BASE: Final = "base-oss-nvidia-driver-gpu"
+# parameter → (image name, architecture, root device)
+IMAGES: Final[Mapping[str, tuple[str, str, str]]] = {
+    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-ubuntu-22.04"): (
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261016",
+        "x86_64",
+        "/dev/sda1",
+    ),
+    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-ubuntu-24.04"): (
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) 20261016",
+        "x86_64",
+        "/dev/sda1",
+    ),
+    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-amazon-linux-2023"): (
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Amazon Linux 2023) 20261016",
+        "x86_64",
+        "/dev/xvda",
+    ),
+    _DLAMI.format(arch="arm64", kind=f"{_BASE}-ubuntu-22.04"): (
+        "Deep Learning ARM64 Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261016",
+        "arm64",
+        "/dev/sda1",
+    ),
+    "/aws/service/ecs/optimized-ami/amazon-linux-2023/gpu/recommended/image_id": (
+        "al2023-ami-ecs-gpu-hvm-2023.0.20261012-kernel-6.1-x86_64-ebs",
+        "x86_64",
+        "/dev/xvda",
+    ),
+}
+
+
+class SandboxInstance(moto_instances.Instance):
+    """moto's instance with a life of its own: it takes time to come and go, and lives on a loopback address."""
+
+    addresses: ClassVar[AddressPool]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- moto's own signature, passed on
+        super().__init__(*args, **kwargs)
+        self.sandbox_address = self.addresses.take()
+        self.sandbox_launched = time.monotonic()
+        self._sandbox_place()
+        self.sandbox_state("pending")
+
+    def sandbox_state(self, name: str) -> None:
+        self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
+
+    def _sandbox_place(self) -> None:
+        nic = self.nics[0]
+        nic.private_ip_address = self.sandbox_address
+        for item in nic.private_ip_addresses[:1]:
+            item["PrivateIpAddress"] = self.sandbox_address
+        if nic.public_ip:
+            nic.public_ip = self.sandbox_address
+
+    @property
+    def private_dns_name(self) -> str:
+        return self.sandbox_address
+
+    @property
+    def public_dns_name(self) -> str | None:
+        return self.sandbox_address if self.nics[0].public_ip else None
+
+    def start(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
+        before = super().start()
+        self.sandbox_launched = time.monotonic()
+        self._sandbox_place()
+        self.sandbox_state("pending")
+        return before
+
+    def stop(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
+        before = super().stop()
+        self.sandbox_state("stopping")
+        return before
+
+    def terminate(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
+        if self.state in _LEAVING:
+            return copy.copy(self._state)
+        before = super().terminate()
+        self.sandbox_state("shutting-down")
+        return before
+
+    def sandbox_end(self, code: str, *, behaviour: str = "terminate") -> None:
+        """End for a reason of the cloud's or the guest's own."""
+        if self.state in _LEAVING:
+            return
+        if behaviour == "stop":
+            self.stop()
+        else:
+            self.terminate()
+        self.state_reason = moto_instances.StateReason(_REASONS.get(code, code), code)
+        self._reason = code
+
+
+def install(addresses: AddressPool) -> None:
+    """From now on moto's EC2 launches `SandboxInstance`s."""
+    SandboxInstance.addresses = addresses
+    setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is no variable to mypy
+
+
+def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
+    """The EC2 of a region, with the images that the sandbox's parameters name."""
+    found = ec2_backends[DEFAULT_ACCOUNT_ID][region]
+    for parameter in IMAGES:
+        identity = image_id(region, parameter)
+        if identity not in found.amis:
+            found.amis[identity] = _image(found, region, parameter)
+    return found
+
+
+def image_id(region: str, parameter: str) -> str:
+    return "ami-" + hashlib.sha256(f"{region} {parameter}".encode()).hexdigest()[:17]
+
+
+def _image(owner: object, region: str, parameter: str) -> Ami:
+    name, architecture, root_device = IMAGES[parameter]
+    return Ami(
+        owner,
+        image_id(region, parameter),
+        name=name,
+        description=f"{name} (sandbox)",
+        owner_id="898082745236",
+        owner_alias="amazon",
+        public=True,
+        virtualization_type="hvm",
+        architecture=architecture,
+        hypervisor="xen",
+        root_device_type="ebs",
+        root_device_name=root_device,
+        region_name=region,
+    )
+
+
+def instances() -> Iterator[tuple[str, SandboxInstance]]:
+    """Every instance with its region."""
+    for region, found in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
+        for reservation in list(found.reservations.values()):
+            for instance in reservation.instances:
+                if isinstance(instance, SandboxInstance):
+                    yield region, instance
+
+
+def find_instance(instance_id: str) -> SandboxInstance | None:
+    return next((instance for _, instance in instances() if instance.id == instance_id), None)
+
+
+def zones_offering(region: str, instance_type: str) -> tuple[str, ...]:
+    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, [])
+    return tuple(sorted(str(one["Location"]) for one in offers if one["InstanceType"] == instance_type))
+
+
+def zone_of_subnet(region: str, subnet_id: str) -> str | None:
+    """None when there is no such subnet (moto says so itself)."""
+    for subnets in backend(region).subnets.values():
+        if subnet_id in subnets:
+            return str(subnets[subnet_id].availability_zone)
+    return None
+
+
+def exists(instance_type: str) -> bool:
+    """Whether any region offers the type."""
+    offers = INSTANCE_TYPE_OFFERINGS["region"].values()
+    return any(one["InstanceType"] == instance_type for region in offers for one in region)
+
+
+def default_zones(region: str) -> tuple[str, ...]:
+    """Zones that have a default subnet."""
+    return tuple(sorted(backend(region).get_default_subnets()))
+
+
+def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data of the launch template that a request names; empty when it names none or none exists."""
+    found = backend(region)
+    identity, name = params.get("LaunchTemplate.LaunchTemplateId"), params.get("LaunchTemplate.LaunchTemplateName")
+    templates = [one for one in found.launch_templates.values() if one.id == identity or one.name == name]
+    if not templates:
+        return {}
+    version = params.get("LaunchTemplate.Version") or "$Default"
+    known = str(version).startswith("$") or int(version) <= len(templates[0].versions)
+    data: Mapping[str, Any] = templates[0].get_version(version).data if known else {}
+    return data
+
+
+def has_instance_profile(name_or_arn: str) -> bool:
+    profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].instance_profiles.values()
+    return any(name_or_arn in {one.name, one.arn} for one in profiles)
+
+
+def group_users(region: str, group: str) -> tuple[str, ...]:
+    """Instances that still hold a security group, named by id or name."""
+    return tuple(
+        instance.id
+        for where, instance in instances()
+        if where == region and instance.state != "terminated" and group in _groups(instance)
+    )
+
+
+def _groups(instance: SandboxInstance) -> set[str]:
+    held = {name for group in instance.security_groups for name in (group.id, group.name)}
+    for nic in instance.nics.values():
+        held |= {name for group in nic.group_set for name in (group.id, group.name)}
+    return held
