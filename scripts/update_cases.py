@@ -1,7 +1,7 @@
 """Write the expectations of the file cases anew: `update_cases.py [--check] [NAME ...]`.
 
-A case is a folder with a `case.toml` somewhere under `tests/cases/KIND/`; `tests/builders/case_KIND.py` has the function
-`outputs(folder)` that says what should lie beside it. Read the diff before committing it: it is the change.
+A case is a folder with a `case.toml` somewhere under `tests/cases/KIND/`; `outputs(folder)` of
+`tests/builders/case_KIND.py` says what should lie beside it. Read the diff before committing it: it is the change.
 With `--check` nothing is written, and the exit code is 1 if something would be.
 """
 

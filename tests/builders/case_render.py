@@ -9,14 +9,17 @@ from __future__ import annotations
 import base64
 import json
 import tomllib
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import plans
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.render.artifacts import KINDS, Artifact, render
-from tgi_deploy.render.deployable import Deployable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.render.deployable import Deployable
 
 
 def outputs(folder: Path) -> dict[str, str]:

@@ -4,9 +4,8 @@ import http.server
 import re
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import plans
@@ -15,7 +14,11 @@ import yaml
 from hostile import HOSTILE
 
 from tgi_deploy.render.artifacts import render
-from tgi_deploy.render.deployable import Deployable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.render.deployable import Deployable
 
 _TEXT = {"type": "string"}
 _DURATION = {"type": "string", "pattern": r"^\d+s$"}

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import shlex
 import subprocess
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import plans
 import pytest
 from hostile import HOSTILE
 
 from tgi_deploy.render.artifacts import render
-from tgi_deploy.render.deployable import Deployable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.render.deployable import Deployable
 
 
 def argv(deployable: Deployable) -> list[str]:
@@ -21,7 +26,7 @@ def argv(deployable: Deployable) -> list[str]:
 
 
 def values_of(words: list[str], option: str) -> list[str]:
-    return [value for name, value in zip(words, words[1:], strict=False) if name == option]
+    return [value for name, value in itertools.pairwise(words) if name == option]
 
 
 def with_engine(**changes: object) -> Deployable:

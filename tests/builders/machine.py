@@ -1,0 +1,100 @@
+"""The rendered user data on a make-believe machine: its files under a folder, its commands recorded stand-ins."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+_PATHS = ("/opt/tgi-deploy", "/run/tgi-deploy", "/var/lib/tgi-deploy", "/opt/dlami/nvme")
+_TOOLS = ("bash", "cat", "date", "dirname", "mkdir", "mv", "rm")
+_RECORD = '#!/bin/bash\n{ printf "%s\\0" "${0##*/}" "$@"; printf "\\n"; } >>"$RECORD"\n'
+_DOCKER = (
+    _RECORD
+    + """
+case $1 in
+  pull) exit "${PULL_CODE:-0}" ;;
+  run)
+    printf '%s' "${HF_TOKEN-unset}" >"$RECORD.token"
+    cat "$ENGINE_LOG"
+    exit "${ENGINE_CODE:-0}"
+    ;;
+esac
+"""
+)
+
+
+@dataclass(kw_only=True)
+class Machine:
+    """Runs scripts of a user data. `engine_log` and `engine_code` are what the container prints and ends with."""
+
+    folder: Path
+    user_data: str
+    engine_log: str = ""
+    engine_code: int = 0
+    commands: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        stand_ins = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
+        stand_ins |= {"docker": _DOCKER, "mountpoint": _RECORD + "exit 1\n", "aws": _RECORD + "exit 255\n"}
+        self.bin.mkdir(parents=True)
+        for name, text in (stand_ins | {name: _RECORD + text for name, text in self.commands.items()}).items():
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+        for name in _TOOLS:
+            (self.bin / name).symlink_to(
+                next(Path(d) / name for d in ("/bin", "/usr/bin") if (Path(d) / name).exists())
+            )
+        for file in yaml.safe_load(self.user_data)["write_files"]:
+            path = self.at(file["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._moved(file["content"]), encoding="utf-8")
+            path.chmod(int(file["permissions"], 8))
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    def at(self, path: str) -> Path:
+        return self.folder / path.lstrip("/")
+
+    def _moved(self, text: str) -> str:
+        for path in _PATHS:
+            text = text.replace(path, f"{self.folder}{path}")
+        return text
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        log = self.folder / "engine.log"
+        log.write_text(self.engine_log, encoding="utf-8")
+        environment = {
+            "PATH": str(self.bin),
+            "RECORD": str(self.folder / "calls"),
+            "ENGINE_LOG": str(log),
+            "ENGINE_CODE": str(self.engine_code),
+            **self.environment,
+        }
+        return subprocess.run(
+            [self.at(f"/opt/tgi-deploy/{script}")],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=60,
+        )
+
+    def calls(self, command: str | None = None) -> list[list[str]]:
+        """The commands that were run, in order."""
+        record = self.folder / "calls"
+        lines = record.read_text(encoding="utf-8").split("\0\n")[:-1] if record.exists() else []
+        found = [line.split("\0") for line in lines]
+        return [words for words in found if command in (None, words[0])]
+
+    def docker(self, verb: str) -> list[list[str]]:
+        return [words for words in self.calls("docker") if words[1] == verb]
+
+    @property
+    def token_seen(self) -> str:
+        return (self.folder / "calls.token").read_text(encoding="utf-8")

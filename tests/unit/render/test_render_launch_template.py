@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import base64
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import plans
+import pytest
+from botocore.validate import ParamValidator
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.render.artifacts import launch_template_data, render
+
+if TYPE_CHECKING:
+    from tgi_deploy.render.deployable import Deployable
+
+USER_DATA = "#cloud-config\nruncmd: [é]\n"
+FULL = {
+    "hub_token_parameter": "/t",
+    "instance_profile": "reader",
+    "image_id": "ami-0123456789abcdef0",
+    "ttl_s": 60,
+}
+
+
+def data_of(deployable: Deployable, **changes: Any) -> dict[str, Any]:
+    return launch_template_data(deployable, user_data=USER_DATA, **changes)
+
+
+def on_market(market: str) -> Deployable:
+    return plans.deployable(candidate=plans.candidate(offer=plans.offer(market=market)))
+
+
+@lru_cache
+def ec2() -> Any:
+    return botocore.session.get_session().get_service_model("ec2")
+
+
+def problems(operation: str, parameters: dict[str, Any]) -> str:
+    shape = ec2().operation_model(operation).input_shape
+    report: str = ParamValidator().validate(parameters, shape).generate_report()
+    return report
+
+
+def as_run_instances(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "MinCount": 1, "MaxCount": 1, "ClientToken": "token"}
+
+
+DEPLOYABLES = [
+    plans.deployable(),
+    plans.deployable(**FULL),
+    plans.deployable(instance_profile="arn:aws:iam::123456789012:instance-profile/reader"),
+    on_market("spot"),
+]
+
+
+@pytest.mark.parametrize("deployable", DEPLOYABLES)
+def test_botocore_accepts_the_data(deployable: Deployable):
+    data = data_of(deployable)
+    template = {"LaunchTemplateName": "tgi-deploy-example", "LaunchTemplateData": data}
+    assert problems("CreateLaunchTemplate", template) == ""
+    assert problems("RunInstances", as_run_instances(data)) == ""
+
+
+def test_botocore_would_refuse_a_wrong_key_or_type():
+    assert problems("RunInstances", as_run_instances(data_of(plans.deployable()) | {"Image": "x"}))
+    assert problems("RunInstances", as_run_instances(data_of(plans.deployable()) | {"ImageId": 1}))
+
+
+def test_user_data_is_base64():
+    assert base64.b64decode(data_of(plans.deployable())["UserData"]).decode() == USER_DATA
+
+
+def test_machine_ends_with_its_shutdown_and_its_disk_with_it():
+    data = data_of(plans.deployable())
+    assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert data["BlockDeviceMappings"] == [
+        {
+            "DeviceName": "/dev/sda1",
+            "Ebs": {"VolumeType": "gp3", "VolumeSize": 95, "Encrypted": True, "DeleteOnTermination": True},
+        }
+    ]
+
+
+def test_root_device_can_be_another_images():
+    assert (
+        data_of(plans.deployable(), root_device_name="/dev/xvda")["BlockDeviceMappings"][0]["DeviceName"] == "/dev/xvda"
+    )
+
+
+def test_metadata_is_version_2_and_one_hop():
+    assert data_of(plans.deployable())["MetadataOptions"] == {
+        "HttpEndpoint": "enabled",
+        "HttpTokens": "required",
+        "HttpPutResponseHopLimit": 1,
+        "InstanceMetadataTags": "enabled",
+    }
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_one_interface_with_or_without_a_public_address(public: bool):  # noqa: FBT001 -- a table
+    data = data_of(plans.deployable(public_ipv4=public))
+    assert data["NetworkInterfaces"] == [
+        {"DeviceIndex": 0, "AssociatePublicIpAddress": public, "DeleteOnTermination": True}
+    ]
+    assert "SecurityGroupIds" not in data
+    assert "KeyName" not in data
+
+
+def test_spot_is_asked_for_once_and_ends_in_termination():
+    assert "InstanceMarketOptions" not in data_of(on_market("on-demand"))
+    assert data_of(on_market("spot"))["InstanceMarketOptions"] == {
+        "MarketType": "spot",
+        "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+    }
+
+
+def test_image_is_resolved_by_ec2_unless_given():
+    assert data_of(plans.deployable())["ImageId"].startswith("resolve:ssm:/aws/service/deeplearning/ami/x86_64/")
+    assert data_of(plans.deployable(image_id="ami-12345678"))["ImageId"] == "ami-12345678"
+
+
+def test_role_by_name_or_arn():
+    assert "IamInstanceProfile" not in data_of(plans.deployable())
+    assert data_of(plans.deployable(instance_profile="reader"))["IamInstanceProfile"] == {"Name": "reader"}
+    arn = "arn:aws:iam::123456789012:instance-profile/reader"
+    assert data_of(plans.deployable(instance_profile=arn))["IamInstanceProfile"] == {"Arn": arn}
+
+
+def test_tags_go_on_everything_that_is_made():
+    data = data_of(plans.deployable(), tags={"b": "2", "a": "1"})
+    wanted = [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}]
+    assert [spec["ResourceType"] for spec in data["TagSpecifications"]] == ["instance", "volume", "network-interface"]
+    assert all(spec["Tags"] == wanted for spec in data["TagSpecifications"])
+
+
+def test_without_tags_the_name_stands_for_them():
+    tags = data_of(plans.deployable())["TagSpecifications"][0]["Tags"]
+    assert {"Key": "tgi-deploy:deployment", "Value": "example"} in tags
+
+
+def test_artifact_is_the_very_same_data():
+    deployable = plans.deployable(**FULL)
+    user_data = render("user-data", deployable).text
+    artifact = render("launch-template", deployable)
+    assert json.loads(artifact.text) == launch_template_data(deployable, user_data=user_data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"candidate": plans.candidate(offer=plans.on_hardware(1, "RTX-4090"))}, "not_rentable"),
+        ({"hub_token_parameter": "/t"}, "instance_profile_missing"),
+        ({"name": "Bad"}, "bad_name"),
+        ({"image_id": "latest"}, "bad_image_id"),
+        ({"image_id": "ami-0123456789abcdef0\n"}, "bad_image_id"),
+        ({"instance_profile": "a b"}, "bad_instance_profile"),
+    ],
+)
+def test_what_ec2_could_not_launch_is_refused(changes: dict[str, Any], code: str):
+    with pytest.raises(InputError) as caught:
+        data_of(plans.deployable(**changes))
+    assert caught.value.code == code
+    assert caught.value.hint

@@ -1,0 +1,195 @@
+"""What holds for every artefact."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import plans
+import pytest
+import yaml
+from hostile import UNPRINTABLE
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.render.artifacts import KINDS, render
+from tgi_deploy.render.deployable import Deployable, check_name
+from tgi_deploy.render.user_data import MAX_BYTES
+
+SECRET_LIKE = re.compile(r"hf_\w{8,}|AKIA\w{8,}|-----BEGIN|password|api_key=\S|HF_TOKEN=(?!\$\()", re.IGNORECASE)
+
+
+def many() -> list[Deployable]:
+    """Every combination of what shapes an artefact."""
+    made = []
+    for gpus, shards, market, nvme, ttl_s, quantize in itertools.product(
+        (1, 2, 4, 8), (1, 2, 4, 8), ("on-demand", "spot"), (True, False), (None, 86400), (None, "awq")
+    ):
+        if shards <= gpus:
+            host = plans.instance_type(name=f"x.{gpus}gpu", accelerator_count=gpus)
+            engine = plans.engine(num_shard=shards, quantize=quantize, secret_env=("HF_TOKEN",))
+            candidate = plans.candidate(
+                offer=plans.offer(instance_type=host, market=market),
+                engine=engine,
+                storage=plans.storage(weights_on_nvme=nvme),
+            )
+            made.append(
+                plans.deployable(
+                    candidate=candidate, ttl_s=ttl_s, hub_token_parameter="/hub-token", instance_profile="reader"
+                )
+            )
+    return made
+
+
+def test_sizes_secrets_and_determinism_over_many_candidates():
+    deployables = many()
+    assert len(deployables) > 100
+    for deployable in deployables:
+        user_data = render("user-data", deployable)
+        assert len(user_data.text.encode()) <= MAX_BYTES
+        assert yaml.safe_load(user_data.text)
+        for kind in KINDS:
+            artifact = render(kind, deployable)
+            assert render(kind, deployable) == artifact
+            assert not SECRET_LIKE.search(artifact.text)
+            assert artifact.sha256 == hashlib.sha256(artifact.text.encode()).hexdigest()
+
+
+def test_secret_pattern_finds_secrets():
+    for text in ("hf_abcdefgh1", "AKIAIOSFODNN7", "API_KEY=x", "HF_TOKEN=x"):
+        assert SECRET_LIKE.search(text)
+
+
+def test_secrets_of_the_callers_environment_stay_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_TOKEN", "open-sesame")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
+    for kind in KINDS:
+        assert "open-sesame" not in render(kind, many()[0]).text
+
+
+def test_order_of_the_environment_does_not_matter():
+    one = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"A": "1", "B": "2"})))
+    two = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"B": "2", "A": "1"})))
+    for kind in KINDS:
+        assert render(kind, one) == render(kind, two)
+
+
+def test_rendering_changes_nothing_in_another_process():
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import plans;"
+        "from tgi_deploy.render.artifacts import KINDS, render;"
+        "print(*(render(kind, plans.deployable()).sha256 for kind in KINDS))"
+    )
+    builders = Path(plans.__file__).parent
+    command = [sys.executable, "-c", program, str(builders)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
+    assert done.stdout.split() == [render(kind, plans.deployable()).sha256 for kind in KINDS]
+
+
+@pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
+@pytest.mark.parametrize("kind", KINDS)
+def test_control_characters_are_refused_wherever_they_stand(kind, value: str):
+    for changes in ({"args": ("--x", value)}, {"env": {"V": value}}, {"image": value}):
+        deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
+        with pytest.raises(InputError) as caught:
+            render(kind, deployable)
+        assert caught.value.code in {"bad_engine_argument", "bad_env_value"}
+        assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
+def test_control_characters_in_a_models_path_are_refused(value: str):
+    with pytest.raises(InputError) as caught:
+        render("docker", plans.deployable(model=plans.profile(local_path=f"/m/{value}")))
+    assert caught.value.code == "bad_model_path"
+
+
+@pytest.mark.parametrize("name", ["A=B", "1A", "A B", "", "A-B", "A\n", "é"])
+def test_environment_names_follow_their_grammar(name: str):
+    for changes in ({"env": {name: "1"}}, {"secret_env": (name,)}):
+        with pytest.raises(InputError) as caught:
+            render("docker", plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes))))
+        assert caught.value.code == "bad_env_name"
+
+
+@pytest.mark.parametrize("name", ["abc", "a-1", "llama3-13b", "a" * 40])
+def test_good_names(name: str):
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a",
+        "ab",
+        "1abc",
+        "-abc",
+        "abc-",
+        "Abc",
+        "a_b",
+        "a.b",
+        "a b",
+        "abc\n",
+        "é-abc",
+        "../abc",
+        "x;rm -rf",
+        "a" * 41,
+        "a" * 70_000,
+    ],
+    ids=lambda name: ascii(name[:12]),
+)
+def test_bad_names(name: str):
+    with pytest.raises(InputError) as caught:
+        check_name(name)
+    assert caught.value.code == "bad_name"
+    assert caught.value.hint
+    assert len(caught.value.message) < 120
+
+
+@pytest.mark.parametrize("ttl_s", [0, -1])
+def test_an_end_in_the_past_is_refused(ttl_s: int):
+    with pytest.raises(InputError) as caught:
+        render("user-data", plans.deployable(ttl_s=ttl_s))
+    assert caught.value.code == "bad_ttl"
+
+
+def test_own_templates_go_first_and_the_packaged_ones_stay_behind(tmp_path: Path):
+    (tmp_path / "docker-run.sh.j2").write_text("echo {{ name | shquote }}\n")
+    assert render("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
+    assert render("compose", plans.deployable(), templates_dir=tmp_path) == render("compose", plans.deployable())
+
+
+def test_own_part_of_the_user_data(tmp_path: Path):
+    (tmp_path / "user-data").mkdir()
+    (tmp_path / "user-data" / "engine.env.j2").write_text("ONLY=1\n")
+    document = yaml.safe_load(render("user-data", plans.deployable(), templates_dir=tmp_path).text)
+    assert document["write_files"][0]["content"] == "ONLY=1\n"
+    assert len(document["write_files"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [(b"{{ nothing }}", "docker-run.sh.j2"), (b"\n{% if %}", "line 2"), (b"\xff\xfe", "docker-run.sh.j2")],
+)
+def test_broken_template_is_told_by_file(tmp_path: Path, text: bytes, where: str):
+    (tmp_path / "docker-run.sh.j2").write_bytes(text)
+    with pytest.raises(InputError) as caught:
+        render("docker", plans.deployable(), templates_dir=tmp_path)
+    assert caught.value.code == "bad_template"
+    assert where in caught.value.message
+    assert str(tmp_path) in (caught.value.hint or "")
+
+
+def test_missing_templates_folder_is_told(tmp_path: Path):
+    with pytest.raises(InputError) as caught:
+        render("docker", plans.deployable(), templates_dir=tmp_path / "none")
+    assert caught.value.code == "bad_templates_dir"
+
+
+def test_jinja2_is_not_imported_before_something_is_rendered():
+    program = "import sys, tgi_deploy.render.artifacts; sys.exit('jinja2' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import configparser
+from typing import TYPE_CHECKING, Any
+
+import plans
+import pytest
+import yaml
+from hostile import HOSTILE
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.render.artifacts import render
+from tgi_deploy.render.user_data import MAX_BYTES
+
+if TYPE_CHECKING:
+    from tgi_deploy.render.deployable import Deployable
+
+
+def document(deployable: Deployable) -> dict[str, Any]:
+    text = render("user-data", deployable).text
+    assert text.startswith("#cloud-config\n")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    assert set(loaded) == {"write_files", "runcmd"}
+    return loaded
+
+
+def files(deployable: Deployable) -> dict[str, dict[str, str]]:
+    return {file["path"]: file for file in document(deployable)["write_files"]}
+
+
+def unit(deployable: Deployable, name: str) -> configparser.ConfigParser:
+    parsed = configparser.ConfigParser(interpolation=None, strict=True)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(files(deployable)[f"/etc/systemd/system/{name}"]["content"])
+    return parsed
+
+
+def with_engine(**changes: object) -> Deployable:
+    return plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
+
+
+def test_files_and_permissions():
+    assert {path: file["permissions"] for path, file in files(plans.deployable()).items()} == {
+        "/opt/tgi-deploy/engine.env": "0600",
+        "/opt/tgi-deploy/run-engine": "0755",
+        "/etc/systemd/system/tgi-deploy-engine.service": "0644",
+    }
+
+
+def test_time_to_live_adds_its_files():
+    added = set(files(plans.deployable(ttl_s=60))) - set(files(plans.deployable()))
+    assert added == {
+        "/opt/tgi-deploy/expire",
+        "/etc/systemd/system/tgi-deploy-expire.service",
+        "/etc/systemd/system/tgi-deploy-expire.timer",
+    }
+
+
+def test_the_end_is_set_before_the_engine_starts():
+    assert document(plans.deployable(ttl_s=60))["runcmd"] == [
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "enable", "--now", "tgi-deploy-expire.timer"],
+        ["systemctl", "enable", "--now", "tgi-deploy-engine.service"],
+    ]
+    assert document(plans.deployable())["runcmd"][1:] == [["systemctl", "enable", "--now", "tgi-deploy-engine.service"]]
+
+
+def test_restarts_are_bounded_and_never_for_a_configuration():
+    found = unit(plans.deployable(), "tgi-deploy-engine.service")
+    assert found["Service"]["Restart"] == "on-failure"
+    assert found["Service"]["RestartPreventExitStatus"].split() == ["2", "64"]
+    assert int(found["Unit"]["StartLimitBurst"]) > 0
+    assert int(found["Unit"]["StartLimitIntervalSec"]) > 0
+
+
+def test_engine_has_time_to_drain():
+    service = unit(with_engine(stop_timeout_s=200), "tgi-deploy-engine.service")["Service"]
+    assert service["ExecStop"] == "-/usr/bin/docker stop -t 200 tgi"
+    assert int(service["TimeoutStopSec"]) > 200
+
+
+def test_console_carries_the_log():
+    service = unit(plans.deployable(), "tgi-deploy-engine.service")["Service"]
+    assert service["StandardOutput"] == "journal+console"
+    assert service["StandardError"] == "inherit"
+
+
+def test_timer_looks_again_and_again():
+    timer = unit(plans.deployable(ttl_s=60), "tgi-deploy-expire.timer")["Timer"]
+    assert timer["OnBootSec"] == "1s"
+    assert timer["OnUnitActiveSec"] == "30s"
+
+
+def test_units_hold_nothing_that_systemd_expands():
+    deployable = plans.deployable(
+        ttl_s=60, candidate=plans.candidate(engine=plans.engine(args=HOSTILE, env={"V": "%n $HOME"}))
+    )
+    units = [file["content"] for path, file in files(deployable).items() if path.startswith("/etc/systemd")]
+    assert len(units) == 3
+    assert all(not set("%$\\") & set(content) for content in units)
+
+
+def test_hostile_values_stay_inside_their_files():
+    plain, hostile = (
+        files(plans.deployable()),
+        files(with_engine(args=HOSTILE, env={f"V{n}": v for n, v in enumerate(HOSTILE)})),
+    )
+    assert set(plain) == set(hostile)
+    service = "/etc/systemd/system/tgi-deploy-engine.service"
+    assert plain[service] == hostile[service]
+
+
+def test_too_large_is_refused_with_sizes():
+    with pytest.raises(DeployError) as caught:
+        render("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
+    assert caught.value.code == "user_data_too_large"
+    assert caught.value.data["size_bytes"] > caught.value.data["max_bytes"] == 16384
+    assert str(caught.value.data["size_bytes"]) in caught.value.message
+    assert caught.value.hint
+
+
+def test_size_is_counted_in_bytes():
+    room = MAX_BYTES - len(render("user-data", with_engine(args=("--x", "y"))).text.encode())
+    assert render("user-data", with_engine(args=("--x", "y" + "y" * room)))
+    with pytest.raises(DeployError):
+        render("user-data", with_engine(args=("--x", "y" + "y" * (room + 1))))
+    with pytest.raises(DeployError):
+        render("user-data", with_engine(args=("--x", "é" * (room // 2 + 1))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"model": plans.profile(gated=True)}, "hub_token_missing"),
+        ({"model": plans.profile(local_path="/srv/m")}, "local_model"),
+        ({"candidate": plans.candidate(engine=plans.engine(secret_env=("API_KEY",)))}, "secret_not_deliverable"),
+        (
+            {"candidate": plans.candidate(offer=plans.on_hardware(1, "RTX-4090")), "hub_token_parameter": "/t"},
+            "region_missing",
+        ),
+    ],
+)
+def test_what_a_machine_could_not_run_is_refused(changes: dict[str, Any], code: str):
+    with pytest.raises(InputError) as caught:
+        render("user-data", plans.deployable(**changes))
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+def test_region_of_the_parameter_can_be_another():
+    deployable = plans.deployable(hub_token_parameter="/t", region="eu-west-1")
+    assert "--region eu-west-1 " in files(deployable)["/opt/tgi-deploy/run-engine"]["content"]

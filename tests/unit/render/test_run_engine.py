@@ -1,0 +1,308 @@
+"""The scripts of the user data, run for real between stand-ins of docker, nvidia-smi, aws and shutdown."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import plans
+import pytest
+from hostile import HOSTILE
+from machine import Machine
+
+from tgi_deploy.render.artifacts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.render.deployable import Deployable
+
+READY = "2025-12-18T00:00:00Z  INFO text_generation_router::server: router/src/server.rs:2402: Connected\n"
+PARAMETER = "/team/hub-token"
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Callable[..., Machine]:
+    def make(deployable: Deployable | None = None, **settings: object) -> Machine:
+        text = render("user-data", deployable or plans.deployable()).text
+        return Machine(folder=tmp_path / "machine", user_data=text, **settings)
+
+    return make
+
+
+def with_engine(**changes: object) -> Deployable:
+    return plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
+
+
+def gated() -> Deployable:
+    return plans.deployable(
+        model=plans.profile(gated=True), hub_token_parameter=PARAMETER, instance_profile="hub-reader"
+    )
+
+
+def test_phases_are_told_in_order(boot):
+    done = boot(engine_log="hello\n").run("run-engine")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "[tgi-deploy] phase=booting",
+        "[tgi-deploy] warning=no instance store is mounted, the weights go to the root volume",
+        f"[tgi-deploy] phase=pulling image={plans.IMAGE}",
+        "[tgi-deploy] phase=starting-engine",
+        "hello",
+        "[tgi-deploy] phase=engine-exited code=0",
+    ]
+
+
+def test_container_is_the_plan(boot):
+    deployable = with_engine(args=HOSTILE, port=9000)
+    machine = boot(deployable)
+    machine.run("run-engine")
+    assert machine.docker("run") == [
+        [
+            *("docker", "run", "--rm", "--name", "tgi", "--log-driver", "none", "--gpus", "all"),
+            *("--stop-timeout", "120", "-p", "9000:80"),
+            *("-v", f"{machine.at('/var/lib/tgi-deploy/data')}:/data"),
+            *("--env-file", str(machine.at("/opt/tgi-deploy/engine.env")), plans.IMAGE),
+            *deployable.candidate.engine.args,
+        ]
+    ]
+
+
+def test_shards_get_their_devices_and_shared_memory(boot):
+    offer = plans.offer(instance_type=plans.instance_type(accelerator_count=4))
+    candidate = plans.candidate(offer=offer, engine=plans.engine(num_shard=2))
+    machine = boot(plans.deployable(candidate=candidate))
+    machine.run("run-engine")
+    words = machine.docker("run")[0]
+    assert words[words.index("--gpus") + 1] == '"device=0,1"'
+    assert words[words.index("--shm-size") + 1] == "1g"
+
+
+def test_a_container_left_over_is_removed_first(boot):
+    machine = boot()
+    machine.run("run-engine")
+    assert [words[1] for words in machine.calls("docker")] == ["pull", "rm", "run"]
+    assert machine.docker("rm") == [["docker", "rm", "-f", "tgi"]]
+
+
+def weights_folder(machine: Machine) -> str:
+    machine.run("run-engine")
+    words = machine.docker("run")[0]
+    folder = Path(words[words.index("-v") + 1].removesuffix(":/data"))
+    assert folder.is_dir()
+    return "/" + str(folder.relative_to(machine.folder))
+
+
+def test_weights_go_to_the_instance_store(boot):
+    assert weights_folder(boot(commands={"mountpoint": "exit 0"})) == "/opt/dlami/nvme/tgi"
+
+
+def test_weights_stay_on_the_root_volume_where_no_store_is_mounted(boot):
+    assert weights_folder(boot()) == "/var/lib/tgi-deploy/data"
+
+
+def test_weights_stay_on_the_root_volume_when_the_plan_says_so(boot):
+    candidate = plans.candidate(storage=plans.storage(weights_on_nvme=False))
+    machine = boot(plans.deployable(candidate=candidate), commands={"mountpoint": "exit 0"})
+    assert weights_folder(machine) == "/var/lib/tgi-deploy/data"
+    assert not machine.calls("mountpoint")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 125, 137])
+def test_exit_code_is_the_engines(boot, code: int):
+    done = boot(engine_code=code).run("run-engine")
+    assert done.returncode == code
+    assert done.stdout.endswith(f"[tgi-deploy] phase=engine-exited code={code}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Error: ArgumentValidation("`max_input_tokens` must be < `max_total_tokens`")',
+        "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: x)",
+        "requests.exceptions.HTTPError: 403 Client Error: Forbidden",
+        "huggingface_hub.errors.RepositoryNotFoundError: 404",
+        "huggingface_hub.errors.RevisionNotFoundError: 404",
+        "EntryNotFoundError: No .bin weights found for model x and revision None.",
+        "FileNotFoundError: No local weights found in /data/x with extension .pt",
+        "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "OSError: [Errno 28] No space left on device",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+    ],
+)
+def test_a_refused_configuration_is_no_reason_to_restart(boot, line: str):
+    done = boot(engine_log=f"starting\n{line}\nError: ShardCannotStart\n", engine_code=1).run("run-engine")
+    assert done.returncode == 64
+    assert line in done.stdout
+    assert done.stdout.endswith("phase=engine-exited code=1\n[tgi-deploy] verdict=configuration exit=64\n")
+
+
+def test_a_crash_is_a_reason_to_restart(boot):
+    done = boot(engine_log="Shard 0 crashed\nError: ShardFailed\n", engine_code=1).run("run-engine")
+    assert done.returncode == 1
+    assert "verdict" not in done.stdout
+
+
+def test_what_an_engine_says_once_it_was_ready_is_no_verdict(boot):
+    log = f"{READY}prompt: why do I get 401 Client Error?\nCUDA out of memory\n"
+    assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
+
+
+def test_colours_do_not_hide_that_the_engine_is_ready(boot):
+    log = "\x1b[32m INFO\x1b[0m router\x1b[2m:\x1b[0m Connected\nCUDA out of memory\n"
+    assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
+
+
+def test_a_verdict_does_not_outlive_its_run(boot):
+    machine = boot(engine_log="CUDA out of memory\n", engine_code=1)
+    assert machine.run("run-engine").returncode == 64
+    machine.engine_log = "Shard 0 crashed\n"
+    assert machine.run("run-engine").returncode == 1
+
+
+def test_a_clean_end_needs_no_verdict(boot):
+    assert boot(engine_log="CUDA out of memory\n").run("run-engine").returncode == 0
+
+
+ARGUMENTS = """before
+2025-12-18T00:00:00Z  INFO text_generation_launcher: Args {
+    model_id: "x",
+    cuda_graphs: Some(
+        [
+            1,
+        ],
+    ),
+    api_key: Some(
+        "sesame-open",
+    ),
+}
+after
+"""
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        ARGUMENTS,
+        'before\nINFO launcher: Args { model_id: "x", api_key: Some("sesame-open") }\nafter\n',
+        'before\n{"fields":{"message":"Args {\\n api_key: Some(\\"sesame-open\\")\\n}"}}\nafter\n',
+        "before\nStarting webserver with --api-key sesame-open\nafter\n",
+        "before\nAPI_KEY=sesame-open\nafter\n",
+        "before\nngrok_authtoken: sesame-open\nafter\n",
+        "before\nArgs {\n    api_key: sesame-open\nafter\n",
+        "before\nArgs {\nafter",
+    ],
+)
+def test_the_launchers_own_arguments_are_not_passed_on(boot, log: str):
+    done = boot(engine_log=log).run("run-engine")
+    assert "sesame" not in done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    start = lines.index("[tgi-deploy] phase=starting-engine")
+    assert lines[start + 1 : -1] == ["before", "after"]
+
+
+def test_log_lines_arrive_as_they_were(boot):
+    log = "  indented\n\ttab\n\\n stays\n%s %d\n$HOME `id`\n\nlast without end"
+    done = boot(engine_log=log).run("run-engine")
+    assert log in done.stdout
+
+
+def test_environment_file_holds_values_as_docker_reads_them(boot):
+    env = {f"V{number:02}": value for number, value in enumerate(HOSTILE)}
+    machine = boot(with_engine(env=env))
+    comment, *lines = machine.at("/opt/tgi-deploy/engine.env").read_text(encoding="utf-8").splitlines()
+    assert comment.startswith("#")
+    assert dict(line.split("=", 1) for line in lines) == env
+
+
+def test_token_is_read_on_the_machine_and_never_shown(boot):
+    machine = boot(gated(), commands={"aws": "echo hf_secret"})
+    done = machine.run("run-engine")
+    assert machine.token_seen == "hf_secret"
+    assert machine.calls("aws") == [
+        [
+            *("aws", "ssm", "get-parameter", "--region", "us-east-1", "--name", PARAMETER),
+            *("--with-decryption", "--query", "Parameter.Value", "--output", "text"),
+        ]
+    ]
+    assert "hf_secret" not in done.stdout + done.stderr
+    assert all("hf_secret" not in word for words in machine.calls() for word in words)
+    words = machine.docker("run")[0]
+    assert words[words.index("-e") + 1] == "HF_TOKEN"
+
+
+def test_without_a_parameter_no_token_is_asked_for(boot):
+    machine = boot()
+    machine.run("run-engine")
+    assert machine.calls("aws") == []
+    assert "-e" not in machine.docker("run")[0]
+
+
+def test_an_unreadable_token_ends_it_for_good(boot):
+    machine = boot(gated(), commands={"aws": "echo AccessDenied >&2; exit 254"})
+    done = machine.run("run-engine")
+    assert done.returncode == 64
+    assert len(machine.calls("aws")) == 6
+    assert f"error=the hub token could not be read from the parameter {PARAMETER}\n" in done.stdout
+    assert not machine.docker("run")
+
+
+def test_a_pull_is_tried_again_but_not_for_ever(boot):
+    machine = boot(environment={"PULL_CODE": "1"})
+    done = machine.run("run-engine")
+    assert done.returncode == 1
+    assert len(machine.docker("pull")) == 5
+    assert done.stdout.endswith(f"[tgi-deploy] error=the image {plans.IMAGE} could not be pulled\n")
+
+
+def test_a_driver_that_comes_late_is_waited_for(boot):
+    machine = boot(commands={"nvidia-smi": '[[ $(cat "$RECORD") == *sleep*sleep* ]]'})
+    assert machine.run("run-engine").returncode == 0
+    assert len(machine.calls("nvidia-smi")) == 3
+
+
+def test_no_driver_is_told(boot):
+    machine = boot(commands={"nvidia-smi": "exit 9"})
+    done = machine.run("run-engine")
+    assert done.returncode == 1
+    assert done.stdout.endswith("[tgi-deploy] error=the NVIDIA driver does not answer\n")
+    assert len(machine.calls("nvidia-smi")) == 60
+    assert not machine.calls("docker")
+
+
+def expiring(boot: Callable[..., Machine], ttl_s: int) -> Machine:
+    return boot(plans.deployable(ttl_s=ttl_s))
+
+
+def end_of(machine: Machine) -> Path:
+    return machine.at("/var/lib/tgi-deploy/ends-at")
+
+
+def test_the_first_run_fixes_the_end(boot):
+    machine = expiring(boot, 7200)
+    before = int(time.time())
+    assert machine.run("expire").returncode == 0
+    assert before + 7200 <= int(end_of(machine).read_text()) <= int(time.time()) + 7200
+    assert machine.calls("shutdown") == []
+
+
+def test_a_reboot_does_not_move_the_end(boot):
+    machine = expiring(boot, 7200)
+    end = str(int(time.time()) + 5)
+    end_of(machine).parent.mkdir(parents=True)
+    end_of(machine).write_text(end)
+    machine.run("expire")
+    assert end_of(machine).read_text() == end
+    assert machine.calls("shutdown") == []
+
+
+@pytest.mark.parametrize("end", ["1", "", "soon", "1; touch x"])
+def test_an_end_in_the_past_or_unreadable_shuts_down(boot, end: str):
+    machine = expiring(boot, 7200)
+    end_of(machine).parent.mkdir(parents=True)
+    end_of(machine).write_text(end)
+    done = machine.run("expire")
+    assert done.stdout == "[tgi-deploy] phase=expired\n"
+    assert machine.calls("shutdown") == [["shutdown", "-h", "now"]]
