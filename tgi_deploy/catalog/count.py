@@ -28,7 +28,7 @@ def count_parameters(shape: Mapping[str, Any], config: Mapping[str, Any] | None 
     dense_layers, expert_layers = _layer_kinds(shape)
     total += shape["layers"] * (_attention(shape, raw) + 2 * shape["hidden_size"])
     total += dense_layers * _feed_forward(shape, shape["intermediate_size"])
-    total += expert_layers * _experts(shape)
+    total += expert_layers * _experts(shape) if expert_layers else 0
     return int(total + shape["hidden_size"])
 
 

@@ -1,0 +1,267 @@
+"""The shipped facts about chips, machines and prices hang together."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.names import folded_card
+from tgi_deploy.resources import profiles_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROFILES = profiles_dir()
+DATE = re.compile(r"20\d\d-\d\d-\d\d")
+PRICE_FILES = sorted((PROFILES / "aws" / "prices").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+def raw(name: str) -> dict:
+    return json.loads((PROFILES / name).read_text())
+
+
+def test_every_generated_file_says_when_and_whence():
+    for path in PROFILES.rglob("*.json"):
+        content = json.loads(path.read_text())
+        assert content.get("source") or content.get("sources"), path
+        day = content.get("collected_at") or content.get("date") or content.get("released")
+        assert DATE.fullmatch(day), path
+
+
+def test_nothing_shipped_names_the_place_it_was_gathered_in():
+    for path in PROFILES.rglob("*"):
+        if path.is_file():
+            content = path.read_text()
+            for foreign in ("/work/", "facts/", "shared/"):
+                assert foreign not in content, f"{path}: {foreign}"
+
+
+def test_accelerators_are_the_surveyed_ones_and_those_a_machine_needs(catalog):
+    entries = raw("accelerators.json")["accelerators"]
+    surveyed = [name for name, entry in entries.items() if entry.get("surveyed", True)]
+    assert len(surveyed) == 45
+    assert set(entries) - set(surveyed) == {"Qualcomm-AI100"}
+    assert set(catalog.accelerators()) == set(entries)
+
+
+def test_accelerators_have_memory_bandwidth_and_a_source(catalog):
+    known_bases = set(raw("accelerators.json")["memory_basis"])
+    for name, entry in raw("accelerators.json")["accelerators"].items():
+        chip = catalog.accelerator(name)
+        assert 2**32 <= chip.memory_bytes <= 2**39, name
+        assert chip.bandwidth_gb_s > 0, name
+        assert entry["memory_basis"] in known_bases, name
+        assert len(chip.source) > 3, name
+        assert chip.confidence in {"high", "medium", "low"}, name
+
+
+def test_nvidia_cards_alone_have_a_compute_capability(catalog):
+    for chip in catalog.accelerators().values():
+        assert (chip.compute_capability is not None) == (chip.vendor == "nvidia"), chip.name
+
+
+def test_no_spelling_means_two_cards(catalog):
+    owner: dict[str, str] = {}
+    for chip in catalog.accelerators().values():
+        for spelling in (chip.name, *chip.aliases):
+            assert owner.setdefault(folded_card(spelling), chip.name) == chip.name, spelling
+
+
+def test_ambiguous_names_are_nobodys_and_their_choices_exist(catalog):
+    spellings = {folded_card(text) for chip in catalog.accelerators().values() for text in (chip.name, *chip.aliases)}
+    for short, choices in raw("accelerators.json")["ambiguous"].items():
+        assert folded_card(short) not in spellings, short
+        assert len(choices) > 1
+        assert set(choices) <= set(catalog.accelerators())
+
+
+def test_instance_types_by_status(catalog):
+    statuses = [machine.status for machine in catalog.instance_types().values()]
+    assert len(statuses) == 97
+    assert (statuses.count("offered"), statuses.count("gone"), statuses.count("announced")) == (80, 16, 1)
+
+
+def test_instance_types_are_whole(catalog):
+    for machine in catalog.instance_types().values():
+        assert machine.accelerator_count >= 1, machine.name
+        assert 0 < machine.partition <= 1, machine.name
+        assert machine.vcpus > 0, machine.name
+        assert machine.ram_bytes >= 2**30, machine.name
+        whole = machine.accelerator.memory_bytes
+        assert 2**31 <= machine.memory_bytes_per_accelerator <= whole * machine.partition * 1.001, machine.name
+
+
+def test_quota_codes_look_like_quota_codes(catalog):
+    for machine in catalog.instance_types().values():
+        for code in (machine.quota_on_demand, machine.quota_spot):
+            assert code is None or re.fullmatch(r"L-[0-9A-F]{8}", code), machine.name
+        assert machine.quota_on_demand, machine.name
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [
+        ("g4dn.xlarge", 15360),
+        ("g5.xlarge", 22888),
+        ("g6.xlarge", 22888),
+        ("g6e.xlarge", 45776),
+        ("g6f.large", 2861),
+        ("g6f.4xlarge", 11444),
+        ("g7e.2xlarge", 97887),
+        ("p4d.24xlarge", 40960),
+        ("p5.48xlarge", 81559),
+        ("p5en.48xlarge", 143771),
+        ("p6-b200.48xlarge", 183359),
+        ("trn2.48xlarge", 98304),
+        ("trn2u.48xlarge", 98304),
+    ],
+)
+def test_memory_is_what_can_really_be_used(catalog, name, mib):
+    assert catalog.instance_type(name).memory_bytes_per_accelerator == mib * 2**20
+
+
+def test_fractional_cards_count_as_one_logical_card(catalog):
+    fractional = {m.name: m.partition for m in catalog.instance_types().values() if m.partition < 1}
+    assert fractional == {
+        "g6f.large": 0.125,
+        "g6f.xlarge": 0.125,
+        "g6f.2xlarge": 0.25,
+        "g6f.4xlarge": 0.5,
+        "gr6f.4xlarge": 0.5,
+    }
+    assert all(catalog.instance_type(name).accelerator_count == 1 for name in fractional)
+
+
+@pytest.mark.parametrize(
+    ("name", "interconnect", "network_gbps"),
+    [
+        ("g6e.xlarge", "none", 20),
+        ("g5.12xlarge", "pcie", 40),
+        ("g7e.48xlarge", "pcie-p2p", 1600),
+        ("g6e.48xlarge", "pcie", 400),
+        ("p5.48xlarge", "nvlink", 3200),
+        ("p6-b300.48xlarge", "nvlink", 6400),
+        ("inf2.48xlarge", "neuronlink", 100),
+        ("dl1.24xlarge", "ethernet", 400),
+    ],
+)
+def test_wires(catalog, name, interconnect, network_gbps):
+    machine = catalog.instance_type(name)
+    assert machine.interconnect == interconnect
+    assert machine.network_gbps == network_gbps
+
+
+def test_one_chip_needs_no_interconnect_and_many_have_one(catalog):
+    for machine in catalog.instance_types().values():
+        if machine.status != "announced":
+            assert (machine.interconnect == "none") == (machine.accelerator_count == 1), machine.name
+
+
+def test_capacity_blocks_are_marked(catalog):
+    blocks = {m.name for m in catalog.instance_types().values() if m.capacity_block_only}
+    assert {"p5e.48xlarge", "trn2.48xlarge", "trn2u.48xlarge", "p6e-gb200.36xlarge"} <= blocks
+    assert "p5.48xlarge" not in blocks
+
+
+@pytest.mark.parametrize("path", PRICE_FILES, ids=lambda path: path.stem)
+def test_every_price_is_positive_and_has_date_and_source(path: Path, catalog):
+    content = json.loads(path.read_text())
+    assert content["region"] == path.stem
+    for name, row in content["prices"].items():
+        assert name in catalog.instance_types(), name
+        assert isinstance(row["offered"], bool)
+        for market in ("on_demand", "spot"):
+            figure = row.get(market)
+            if figure is None:
+                continue
+            assert figure["source"] in content["sources"], name
+            assert DATE.fullmatch(figure["date"]), name
+            amounts = [Decimal(value) for key, value in figure.items() if key.endswith("usd_per_hour")]
+            assert amounts
+            assert all(0 < amount < 500 for amount in amounts), name
+            if market == "spot":
+                assert Decimal(figure["low_usd_per_hour"]) <= Decimal(figure["high_usd_per_hour"])
+                assert figure["estimated"] is True
+
+
+def test_every_region_has_prices_and_extras(catalog):
+    regions = catalog.regions()
+    assert len(regions) == 31
+    assert set(raw("aws/extras.json")["regions"]) == set(regions)
+
+
+def test_offers_are_exactly_what_the_files_offer(catalog):
+    expected = {
+        (name, path.stem)
+        for path in PRICE_FILES
+        for name, row in json.loads(path.read_text())["prices"].items()
+        if row["offered"] and catalog.instance_type(name).status == "offered"
+    }
+    supply = catalog.supply(release="3.3.7", regions=(), markets=("on-demand",))
+    assert {(offer.instance_type.name, offer.region) for offer in supply.offers} == expected
+    assert len(supply.offers) == len(expected) == 1009
+
+
+def test_the_headline_price(catalog):
+    supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
+    prices = {offer.instance_type.name: offer for offer in supply.offers}
+    assert prices["g6e.xlarge"].usd_per_hour == Decimal("1.861")
+    assert prices["g6e.xlarge"].estimated is False
+    assert prices["g5.12xlarge"].usd_per_hour == Decimal("5.672")
+    assert "p3.2xlarge" not in prices
+    assert "g4ad.xlarge" not in prices
+
+
+def test_an_unknown_price_is_none_and_never_zero(catalog):
+    offers = catalog.supply(release="3.3.7", regions=(), markets=("on-demand", "spot")).offers
+    by_type = {
+        offer.usd_per_hour
+        for offer in offers
+        if offer.instance_type.name == "p5e.48xlarge" and offer.market == "on-demand"
+    }
+    assert by_type == {None}
+    assert all(offer.usd_per_hour is None or offer.usd_per_hour > 0 for offer in offers)
+    assert all(offer.price_source and offer.price_date for offer in offers if offer.usd_per_hour)
+
+
+def test_spot_counts_with_the_dearest_zone(catalog):
+    row = raw("aws/prices/us-east-1.json")["prices"]["p4d.24xlarge"]["spot"]
+    supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("spot",))
+    offer = next(offer for offer in supply.offers if offer.instance_type.name == "p4d.24xlarge")
+    assert offer.usd_per_hour == Decimal(row["high_usd_per_hour"]) > Decimal(row["low_usd_per_hour"])
+    assert offer.estimated
+
+
+def test_extra_prices(catalog):
+    extras = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=()).extra_prices
+    assert extras["us-east-1"].gp3_usd_per_gib_month == Decimal("0.08")
+    assert extras["us-east-1"].public_ipv4_usd_per_hour == Decimal("0.005")
+    assert extras["us-east-1"].estimated is False
+    assert raw("aws/extras.json")["regions"]["sa-east-1"]["estimated"] is True
+
+
+def test_error_classes_have_codes_and_advice_and_no_code_twice():
+    classes = raw("aws/errors.json")["classes"]
+    assert set(classes) == {
+        "capacity", "quota", "throttled", "not_yet", "permission", "request", "in_use", "gone", "dry_run_ok",
+    }  # fmt: skip
+    codes = [code for entry in classes.values() for code in entry["codes"]]
+    assert len(codes) == len(set(codes))
+    assert all(entry["advice"] and entry["action"] for entry in classes.values())
+
+
+def test_image_parameters_are_public_and_in_order():
+    parameters = raw("aws/amis.json")["parameters"]
+    assert parameters[0]["name"].endswith("base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id")
+    assert all(entry["name"].startswith("/aws/service/") for entry in parameters)
+    assert {entry["root_device"] for entry in parameters} == {"/dev/sda1", "/dev/xvda"}

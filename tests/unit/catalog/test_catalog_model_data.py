@@ -1,0 +1,87 @@
+"""The shipped shapes and profiles: all resolve, all agree with each other."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.count import count_parameters
+from tgi_deploy.resources import profiles_dir
+
+CATALOG = Catalog.open()
+SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
+
+# Vision towers, multi-token prediction, layers that differ one by one: not in the formula.
+NOT_BY_FORMULA = {"gemma3", "mllama", "llama4", "nemotron-nas", "deepseek_v3"}
+
+
+def test_all_shapes_resolve_by_hub_id():
+    assert len(CATALOG.hub_ids()) == 144
+    for hub_id in CATALOG.hub_ids():
+        assert CATALOG.resolve(hub_id).model.hub_id == hub_id
+
+
+@pytest.mark.parametrize("hub_id", sorted(SHAPES))
+def test_shape_is_sound(hub_id):
+    model = CATALOG.resolve(hub_id).model
+    assert model.source
+    assert model.attention_heads % model.kv_heads == 0
+    assert model.torch_dtype in {"float16", "bfloat16", "float32"}
+    if model.experts:
+        assert 0 < model.experts_per_token <= model.experts
+        assert model.expert_intermediate_size > 0
+    if model.model_type not in NOT_BY_FORMULA:
+        assert count_parameters(dataclasses.asdict(model)) == pytest.approx(model.parameters, rel=0.01)
+
+
+def test_profiles_are_many_and_resolve():
+    names = CATALOG.profile_names()
+    assert len(names) >= 40
+    for name in names:
+        profile = CATALOG.resolve(name)
+        assert profile.name == name
+        assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,29}", name)
+        assert profile.summary
+        assert "\n" not in profile.summary + (profile.notice or "")
+
+
+def test_quantized_repositories_say_what_they_are():
+    methods = set(CATALOG.release(CATALOG.default_release).quantizations)
+    for name in CATALOG.profile_names():
+        profile = CATALOG.resolve(name)
+        for repository in profile.quantized:
+            assert repository.method in methods
+            assert repository.bits in {4, 8}
+            assert repository.hub_id.count("/") == 1
+            assert repository.hub_id != profile.model.hub_id
+            assert repository.source
+
+
+def test_llama3_13b_says_what_it_is():
+    profile = CATALOG.resolve("llama3-13b")
+    assert profile.model.hub_id == "elinas/Llama-3-13B-Instruct"
+    assert profile.model.parameters == 13_046_837_248
+    assert profile.notice is not None
+    assert "Meta never released a 13B Llama 3" in profile.notice
+    assert "community merge" in profile.notice
+
+
+def test_a_hub_id_gets_the_profile_that_knows_it():
+    profile = CATALOG.resolve("Qwen/Qwen2.5-7B-Instruct")
+    assert profile.name == "qwen2.5-7b"
+    assert {repository.method for repository in profile.quantized} == {"awq", "gptq"}
+    assert CATALOG.resolve("elinas/Llama-3-13B-Instruct").notice
+    assert CATALOG.resolve("facebook/opt-13b").name == "facebook/opt-13b"
+
+
+def test_quantized_checkpoints_are_known():
+    fp8 = CATALOG.resolve("meta-llama/Llama-3.1-405B-Instruct-FP8").model.quantization
+    assert fp8 is not None
+    assert (fp8.method, fp8.bits, fp8.block_scaled) == ("fp8", 8, False)
+    blocks = CATALOG.resolve("deepseek-ai/DeepSeek-V3").model.quantization
+    assert blocks is not None
+    assert blocks.block_scaled

@@ -1,0 +1,146 @@
+"""Names as people type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+
+CASES = json.loads((Path(__file__).parents[2] / "cases" / "catalog" / "accelerator_names.json").read_text())
+CATALOG = Catalog.open()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"), [(text, name) for name, texts in CASES["found"].items() for text in texts]
+)
+def test_accelerator_is_found(spelling, name):
+    assert CATALOG.accelerator(spelling).name == name
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG.accelerators()))
+def test_every_accelerator_is_found_in_any_case(name):
+    assert CATALOG.accelerator(name.upper()).name == name
+    assert CATALOG.accelerator(name.lower().replace("-", "_")).name == name
+
+
+@pytest.mark.parametrize("spelling", CASES["ambiguous"])
+def test_ambiguous_accelerator_lists_the_choices(spelling):
+    with pytest.raises(InputError) as caught:
+        CATALOG.accelerator(spelling)
+    assert caught.value.code == "ambiguous_accelerator"
+    assert caught.value.message.count(",") >= 1
+    assert "for example" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("spelling", CASES["unknown"])
+def test_unknown_accelerator(spelling):
+    with pytest.raises(InputError) as caught:
+        CATALOG.accelerator(spelling)
+    assert caught.value.code == "unknown_accelerator"
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count", "interconnect"),
+    [
+        ("2xRTX-4090", "2xRTX-4090", 2, "pcie"),
+        ("8xA100-80GB", "8xA100-80GB", 8, "nvlink"),
+        ("8 x a100 80gb", "8xA100-80GB", 8, "nvlink"),
+        ("1xL40S", "1xL40S", 1, "none"),
+        ("L40S", "1xL40S", 1, "none"),
+        ("4*t4", "4xT4", 4, "pcie"),
+        ("2\u00d74090", "2xRTX-4090", 2, "pcie"),
+    ],
+)
+def test_owned_hardware(text, name, count, interconnect):
+    supply = CATALOG.owned_supply(release="3.3.7", hardware=text)
+    (offer,) = supply.offers
+    assert (offer.market, offer.region, offer.usd_per_hour) == ("owned", "local", None)
+    machine = offer.instance_type
+    assert (machine.name, machine.status, machine.accelerator_count) == (name, "owned", count)
+    assert machine.interconnect == interconnect
+    assert machine.memory_bytes_per_accelerator == machine.accelerator.memory_bytes
+    assert supply.extra_prices["local"].public_ipv4_usd_per_hour == 0
+
+
+@pytest.mark.parametrize("text", ["", "0xL40S", "65xL40S", "-1xT4", "2x", "x" * 1000, "\n", "2x\x00"])
+def test_bad_hardware(text):
+    with pytest.raises(InputError) as caught:
+        CATALOG.owned_supply(release="3.3.7", hardware=text)
+    assert caught.value.code in {"bad_hardware", "unknown_accelerator"}
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 200
+
+
+def test_arm_hosts_are_known():
+    machine = CATALOG.owned_supply(release="3.3.7", hardware="1xGH200-96GB").offers[0].instance_type
+    assert machine.cpu_arch == "arm64"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("llama3-13", "llama3-13b"),
+        ("llama-3-13b", "llama3-13b"),
+        ("LLAMA3-8B", "llama3-8b"),
+        ("qwen25-7b", "qwen2.5-7b"),
+        ("Mixtral8x7b", "mixtral-8x7b"),
+        ("meta-llama/Llama-2-13b", "meta-llama/Llama-2-13b-hf"),
+        ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+    ],
+)
+def test_unknown_model_gets_a_suggestion_and_never_a_guess(text, meant):
+    with pytest.raises(InputError) as caught:
+        CATALOG.resolve(text)
+    assert caught.value.code == "unknown_model"
+    assert caught.value.exit_code == 2
+    assert meant in (caught.value.hint or "")
+    assert "config.json" in (caught.value.hint or "")
+
+
+def test_a_name_like_nothing_gets_no_suggestion():
+    with pytest.raises(InputError) as caught:
+        CATALOG.resolve("zzzzzzzzzzzz")
+    assert "Did you mean" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "x;rm -rf /", "$(id)", "a" * 70_000, "a/b/c", "a\nb", "\x1b[31m", "../" * 100, "org/", "/" * 300, "-x"],
+)
+def test_bad_model_names_are_refused_and_shown_safely(text):
+    with pytest.raises(InputError) as caught:
+        CATALOG.resolve(text)
+    assert caught.value.code == "bad_model_name"
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 150
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("regions", "hint"), [(("us-east-9",), "us-east-1"), (("frankfurt",), "eu-central-1"), (("",), "us-east-1")]
+)
+def test_unknown_region(regions, hint):
+    with pytest.raises(InputError) as caught:
+        CATALOG.supply(release="3.3.7", regions=regions, markets=("on-demand",))
+    assert caught.value.code == "unknown_region"
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("version", ["3.3.8", "latest", "", "../3.3.7", "3.3"])
+def test_unknown_engine_version(version):
+    with pytest.raises(InputError) as caught:
+        CATALOG.release(version)
+    assert caught.value.code == "unknown_engine_version"
+    assert "3.3.7" in (caught.value.hint or "")
+
+
+def test_unknown_instance_type():
+    with pytest.raises(InputError) as caught:
+        CATALOG.instance_type("g6e.xlarg")
+    assert caught.value.code == "unknown_instance_type"
+    assert "g6e.xlarge" in (caught.value.hint or "")

@@ -1,0 +1,219 @@
+"""Reading profiles: layers, errors with file and key path, directories with a config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.errors import InputError
+from tgi_deploy.resources import profiles_dir
+
+CASES = Path(__file__).parents[2] / "cases" / "catalog"
+PROFILES = sorted((CASES / "profiles").glob("*.toml"))
+CONFIGS = sorted((CASES / "configs").glob("*.json"))
+
+
+def put(tmp_path: Path, name: str, content: str) -> Catalog:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return Catalog.open(tmp_path)
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
+def test_profile_case(path, tmp_path):
+    content = path.read_text()
+    expected = content.partition("\n")[0].removeprefix("# expect: ")
+    catalog = put(tmp_path, f"models/{path.stem}.toml", content)
+    if expected == "ok":
+        assert catalog.resolve(path.stem).model.hub_id == "acme/Tiny-1B"
+        return
+    with pytest.raises(InputError) as caught:
+        catalog.resolve(path.stem)
+    assert caught.value.code == "bad_profile"
+    assert caught.value.message.startswith(expected)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_config_case(path):
+    case = json.loads(path.read_text())
+    expected = case["expect"]
+    if "error" in expected:
+        with pytest.raises(InputError) as caught:
+            model_spec(case["config"], "acme/model")
+        assert caught.value.code == "bad_model_config"
+        assert expected["error"] in caught.value.message
+        return
+    found = dataclasses.asdict(model_spec(case["config"], "acme/model"))
+    near = expected.pop("parameters_near", None)
+    if near is not None:
+        assert found["parameters"] == pytest.approx(near, rel=0.01)
+    assert {key: found[key] for key in expected} == expected
+
+
+def model_directory(tmp_path: Path, config: object) -> Path:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return folder
+
+
+def llama_config() -> dict:
+    return json.loads((CASES / "configs" / "llama.json").read_text())["config"]
+
+
+def test_directory_with_a_config_is_a_model(tmp_path):
+    folder = model_directory(tmp_path, llama_config())
+    (folder / "model-00001.safetensors").write_bytes(b"12345")
+    (folder / "model-00002.safetensors").write_bytes(b"123")
+    profile = Catalog.open().resolve(str(folder))
+    assert profile.name == profile.model.hub_id == "my-model"
+    assert profile.model.local_path == str(folder)
+    assert profile.model.stored_bytes == 8
+    assert profile.model.parameters == 8_030_261_248
+
+
+def test_directory_by_relative_path(tmp_path, monkeypatch):
+    model_directory(tmp_path, llama_config())
+    monkeypatch.chdir(tmp_path)
+    assert Catalog.open().resolve("./my-model").model.local_path == str(tmp_path / "my-model")
+    assert Catalog.open().resolve("my-model").model.local_path == str(tmp_path / "my-model")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '"text"', "[" * 100_000])
+def test_broken_config(tmp_path, content):
+    folder = model_directory(tmp_path, content)
+    with pytest.raises(InputError) as caught:
+        Catalog.open().resolve(str(folder))
+    assert caught.value.code == "bad_model_config"
+    assert "config.json" in caught.value.message
+
+
+def test_missing_directory_and_missing_config(tmp_path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(InputError) as caught:
+            Catalog.open().resolve(str(path))
+        assert caught.value.code == "unreadable_path"
+        assert caught.value.hint
+
+
+def test_config_that_is_no_text(tmp_path):
+    folder = model_directory(tmp_path, "{}")
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError) as caught:
+        Catalog.open().resolve(str(folder))
+    assert caught.value.code == "unreadable_path"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_config(tmp_path):
+    folder = model_directory(tmp_path, llama_config())
+    (folder / "config.json").chmod(0)
+    with pytest.raises(InputError) as caught:
+        Catalog.open().resolve(str(folder))
+    assert caught.value.code == "unreadable_path"
+
+
+def test_users_profile_comes_first(tmp_path):
+    content = (CASES / "profiles" / "good.toml").read_text()
+    catalog = put(tmp_path, "models/llama3-8b.toml", content)
+    assert catalog.resolve("llama3-8b").model.hub_id == "acme/Tiny-1B"
+    assert catalog.resolve("llama3-70b").model.hub_id == "meta-llama/Meta-Llama-3-70B-Instruct"
+    assert "good" not in catalog.profile_names()
+    assert put(tmp_path, "models/good.toml", content).profile_names().count("good") == 1
+
+
+def test_users_prices_come_first(tmp_path):
+    content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
+    content["prices"]["g6e.xlarge"]["on_demand"]["usd_per_hour"] = "1.5"
+    catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
+    supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
+    offer = next(offer for offer in supply.offers if offer.instance_type.name == "g6e.xlarge")
+    assert str(offer.usd_per_hour) == "1.5"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"usd_per_hour": "free"}, 'on_demand/usd_per_hour: should be a price like "1.861"'),
+        ({"usd_per_hour": "0"}, "on_demand/usd_per_hour: should be a price above zero"),
+        ({"usd_per_hour": "NaN"}, "on_demand/usd_per_hour: should be a price above zero"),
+        ({"usd_per_hour": 1.861}, "on_demand/usd_per_hour: should be a text"),
+        ({"currency": "EUR"}, "on_demand/currency: is not a known key"),
+    ],
+)
+def test_bad_prices_are_named(tmp_path, change, message):
+    content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
+    content["prices"]["g6e.xlarge"]["on_demand"].update(change)
+    catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
+    assert caught.value.message == f"aws/prices/us-east-1.json: prices/g6e.xlarge/{message}"
+
+
+def changed_json(tmp_path: Path, name: str, change) -> Catalog:
+    content = json.loads((profiles_dir() / name).read_text())
+    change(content)
+    return put(tmp_path, name, json.dumps(content))
+
+
+def test_bad_accelerator_and_instance_type(tmp_path):
+    catalog = changed_json(
+        tmp_path, "accelerators.json", lambda c: c["accelerators"]["T4"].update(compute_capability="seven")
+    )
+    with pytest.raises(InputError, match=r"accelerators\.json: accelerators/T4/compute_capability: should be a"):
+        catalog.accelerators()
+    catalog = changed_json(
+        tmp_path / "b", "aws/instance_types.json", lambda c: c["instance_types"]["p5.4xlarge"].update(accelerator="X")
+    )
+    with pytest.raises(InputError, match=r"instance_types/p5\.4xlarge/accelerator: is not an accelerator of"):
+        catalog.instance_types()
+
+
+def test_bad_release_files(tmp_path):
+    name = "engines/tgi/releases/3.3.7.json"
+    catalog = changed_json(tmp_path, name, lambda c: c.update(flags_removed=["--no-such-flag"]))
+    with pytest.raises(InputError, match="flags_removed: --no-such-flag was not there"):
+        catalog.release("3.3.7")
+    catalog = changed_json(tmp_path, name, lambda c: c.update(extends="3.3.7"))
+    with pytest.raises(InputError, match="goes round in a circle"):
+        catalog.release("3.3.7")
+    catalog = changed_json(tmp_path, name, lambda c: c.update(extends="9.9.9"))
+    with pytest.raises(InputError) as caught:
+        catalog.release("3.3.7")
+    assert caught.value.code == "missing_profile"
+    catalog = changed_json(tmp_path, name, lambda c: c.update(flags={"--x": {"kind": "colour"}}))
+    with pytest.raises(InputError, match="flags/--x/kind: should be one of"):
+        catalog.release("3.3.7")
+
+
+def test_a_users_release_extends_a_packaged_one(tmp_path):
+    own = {"version": "3.3.8", "released": "2026-01-01", "extends": "3.3.7", "image": "registry.example/tgi:3.3.8"}
+    catalog = put(tmp_path, "engines/tgi/releases/3.3.8.json", json.dumps(own))
+    release = catalog.release("3.3.8")
+    assert release.image == "registry.example/tgi:3.3.8"
+    assert release.flags == catalog.release("3.3.7").flags
+    assert release.reported_version is None
+    assert catalog.release_versions()[-1] == "3.3.8"
+    assert catalog.default_release == "3.3.7"
+
+
+def test_only_what_is_needed_is_read(tmp_path):
+    broken = "{"
+    for name in ("aws/prices/eu-west-1.json", "models/shapes.json", "engines/tgi/releases/2.4.0.json"):
+        put(tmp_path, name, broken)
+    put(tmp_path, "models/good.toml", (CASES / "profiles" / "good.toml").read_text())
+    catalog = Catalog.open(tmp_path)
+    assert catalog.resolve("good").name == "good"
+    assert catalog.accelerator("L40S").name == "L40S"
+    assert catalog.release("2.3.1").version == "2.3.1"
+    assert catalog.supply(release="2.3.1", regions=("us-east-1",), markets=("spot",)).offers
+    with pytest.raises(InputError):
+        catalog.supply(release="2.3.1", regions=("eu-west-1",), markets=("spot",))
