@@ -134,7 +134,9 @@ def _profile_result(profile: Profile) -> Result:
     from tgi_deploy.cli.views.catalog import item_text  # noqa: PLC0415 -- help is printed without it
 
     document = entry_document(profile)
-    return Result(data={"profile": document}, text=item_text({**document.pop("model"), **document}))
+    return Result(
+        data={"profile": document}, text=item_text({**document["model"], **document, "model": profile.model.hub_id})
+    )
 
 
 profile_command = group(
