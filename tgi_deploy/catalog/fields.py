@@ -82,6 +82,12 @@ def anything(value: object) -> object:
     return value
 
 
+def scalar(value: object) -> str | int | float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        raise ValueError("should be a text or a number")
+    return value
+
+
 def usd(value: object) -> Decimal:
     """A price: a positive decimal number, written as a text so that no digit is lost."""
     try:

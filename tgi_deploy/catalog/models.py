@@ -20,6 +20,7 @@ from tgi_deploy.catalog.fields import (
     count,
     positive,
     read,
+    scalar,
     table,
 )
 from tgi_deploy.catalog.store import parse_json, read_text
@@ -87,11 +88,12 @@ _QUANTIZED: Final = {
     "group_size": Field(check=positive, required=False),
     "source": REQUIRED_TEXT,
 }
+# Settings a profile may have an opinion on; what they mean and may hold is the business of whoever applies them.
 _SETTINGS: Final = {
-    name: Field(check=anything, required=False)
+    name: Field(check=scalar, required=False)
     for name in (
-        "budget", "concurrency", "context", "engine_version", "input_tokens", "market", "num_shard",
-        "output_tokens", "prefer", "quantize", "region", "set", "tpot_ms", "ttft_ms",
+        "budget", "concurrency", "context", "engine_version", "input_tokens", "instance", "market", "num_shard",
+        "output_tokens", "port", "prefer", "quantize", "tpot_ms", "ttft_ms",
     )
 }  # fmt: skip
 
