@@ -1,0 +1,99 @@
+"""What people install: sdist, then a wheel from it, then an environment that has nothing of this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+def run(*words, **settings):
+    finished = subprocess.run(words, capture_output=True, text=True, check=False, **settings)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """The source distribution, built from a copy: building writes nothing into the repository."""
+    source = tmp_path_factory.mktemp("source") / "tgi-deploy"
+    ignored = shutil.ignore_patterns(".git", ".venv*", "dist", "__pycache__", ".*_cache", "tests")
+    shutil.copytree(REPOSITORY, source, ignore=ignored)
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", cwd=source)
+    (built,) = (source / "dist").glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory):
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter="data")
+    (source,) = unpacked.iterdir()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", cwd=source)
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The console script in a fresh environment; dependencies are those of the running one, not downloaded again."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
+    site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    (Path(site) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin" / "tgi-deploy"
+
+
+def clean_environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def test_the_wheel_carries_data_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.startswith("tgi_deploy/_data/profiles/models/") for name in names)
+    assert any(name.startswith("tgi_deploy/_data/templates/") for name in names)
+    assert "tgi_deploy/py.typed" in names
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"tgi_deploy"}
+
+
+def test_the_license_travels_along(wheel, sdist):
+    assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
+    with tarfile.open(sdist) as archive:
+        assert any(name.endswith("/LICENSE") for name in archive.getnames())
+
+
+def test_it_is_the_wheel_that_runs(installed, tmp_path):
+    where = run(
+        str(installed.parent / "python"), "-c", "import tgi_deploy; print(tgi_deploy.__file__)",
+        cwd=tmp_path, env=clean_environment(),
+    )  # fmt: skip
+    assert Path(where.strip()).is_relative_to(installed.parents[1])
+
+
+def test_the_main_job_plans(installed, tmp_path):
+    out = run(str(installed), "plan", "llama3-13b", "--budget", "5", "--json", cwd=tmp_path, env=clean_environment())
+    chosen = json.loads(out)["data"]["plan"]["chosen"]
+    assert chosen["instance_type"] == "g6e.xlarge"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_templates_are_found(installed, tmp_path):
+    command = ("render", "llama3-13b", "--budget", "5", "--as", "user-data")
+    out = run(str(installed), *command, cwd=tmp_path, env=clean_environment())
+    assert out.startswith("#cloud-config\n")
