@@ -12,7 +12,7 @@ _CONSOLE: Final = re.compile(r"^\[\s*\d+\.\d+\] (?:[\w@.:-]+(?:\[\d+\])?: )?")
 _SECRETS: Final = (
     # The launcher prints its own arguments, the API key among them.
     (re.compile(r"\bArgs \{.*"), "Args { … }"),
-    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_***"),
+    (re.compile(r"\bhf_(?!transfer\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
 )
 

@@ -60,9 +60,9 @@ class ProgressPattern:
     pattern: re.Pattern[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PhaseTable:
-    """`final_exit_codes`: the machine does not start the engine again after these."""
+    """`final_exit_codes`: the machine does not start the engine again after these. Equal only to itself."""
 
     phases: tuple[PhaseMarkers, ...]
     progress: tuple[ProgressPattern, ...]

@@ -9,6 +9,7 @@ belong to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.loglines import log_lines
@@ -16,10 +17,12 @@ from tgi_deploy.reconcile.phase_table import PHASES
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterable
 
     from tgi_deploy.reconcile.phase_table import PhaseTable, Signature
 
 _LINE_CHARS: Final = 400
+_UNKNOWN_CODE: Final = -1
 _READY: Final = len(PHASES) - 1
 
 
@@ -69,11 +72,69 @@ def read_phase(log_text: str, table: PhaseTable, *, previous: PhaseView | None =
     """
     lines = log_lines(log_text)
     reader = _Reader(table=table)
-    if previous is not None and not any(reader.restart_at(line) is not None for line in lines):
+    if previous is not None and not any(_restart_at(table, line) is not None for line in lines):
         reader.go_on_from(previous)
     for line in lines:
         reader.hear(line)
     return reader.view()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """What one line means by itself. `error_rank`: 0 is the most telling; phases are positions in PHASES."""
+
+    restart: int | None
+    begins: int | None
+    progress: tuple[tuple[str, re.Match[str]], ...]
+    signatures: tuple[Signature, ...]
+    error_rank: int | None
+    exit_code: int | None
+    gave_up: bool
+
+
+# A growing log is read again at every look; its lines mean the same each time.
+@lru_cache(maxsize=4096)
+def _said(table: PhaseTable, line: str) -> _Said:
+    progress = ((item.kind, item.pattern.search(line)) for item in table.progress)
+    return _Said(
+        restart=_restart_at(table, line),
+        begins=_first(line, [phase.begins for phase in table.phases]),
+        progress=tuple((kind, match) for kind, match in progress if match is not None),
+        signatures=tuple(item for item in table.signatures if item.pattern.search(line)),
+        error_rank=_error_rank(table, line),
+        exit_code=_exit_code(table, line),
+        gave_up=table.gave_up.search(line) is not None,
+    )
+
+
+def _restart_at(table: PhaseTable, line: str) -> int | None:
+    return _first(line, [phase.restarts for phase in table.phases])
+
+
+def _first(line: str, patterns: Iterable[re.Pattern[str] | None]) -> int | None:
+    return next((at for at, item in enumerate(patterns) if item is not None and item.search(line)), None)
+
+
+def _error_rank(table: PhaseTable, line: str) -> int | None:
+    """Mere consequences come after every kind of error."""
+    rank = _first(line, table.error_lines)
+    return rank if rank is None or not table.consequences.search(line) else rank + len(table.error_lines)
+
+
+def _exit_code(table: PhaseTable, line: str) -> int | None:
+    match = table.exited.search(line)
+    return None if match is None else int(match["code"] or _UNKNOWN_CODE)
+
+
+def _finding(signature: Signature, line: str) -> Finding:
+    return Finding(
+        code=signature.code,
+        phase=signature.phase,
+        cause=signature.cause,
+        remedy=signature.remedy,
+        evidence=line[:_LINE_CHARS],
+        vague=signature.vague,
+    )
 
 
 class _Attempt:
@@ -166,31 +227,23 @@ class _Reader:
         if previous.error_line is not None:
             self.now.error = (0, previous.error_line)
 
-    def restart_at(self, line: str) -> int | None:
-        for index, phase in enumerate(self._table.phases):
-            if phase.restarts is not None and phase.restarts.search(line):
-                return index
-        return None
-
     def hear(self, line: str) -> None:
-        self._hear_phase(line)
-        for progress in self._table.progress:
-            match = progress.pattern.search(line)
-            if match is not None:
-                _HEARD[progress.kind](self.now, match)
-        self._hear_error(line)
-        self._hear_exit(line)
+        said = _said(self._table, line)
+        self._hear_phase(said)
+        for kind, match in said.progress:
+            _HEARD[kind](self.now, match)
+        self._hear_error(line, said)
+        if said.exit_code is not None:
+            self._end(said.exit_code)
+        self.final = self.final or said.gave_up
         self.last = line
 
-    def _hear_phase(self, line: str) -> None:
-        restart = self.restart_at(line)
-        if restart is not None:
-            self._restart(restart)
-            self._reach(restart)
-        elif self.now.exit_code is None:
-            for index, phase in enumerate(self._table.phases):
-                if phase.begins is not None and phase.begins.search(line):
-                    self._reach(index)
+    def _hear_phase(self, said: _Said) -> None:
+        if said.restart is not None:
+            self._restart(said.restart)
+            self._reach(said.restart)
+        elif said.begins is not None and self.now.exit_code is None:
+            self._reach(said.begins)
 
     def _restart(self, index: int) -> None:
         again = index in self.now.restarts or index < self.now.phase
@@ -209,48 +262,20 @@ class _Reader:
             self.now.finding = None
         self.now.error = None
 
-    def _hear_error(self, line: str) -> None:
-        finding = self._find(line)
+    def _hear_error(self, line: str, said: _Said) -> None:
+        finding = next((_finding(item, line) for item in said.signatures if self._fits_phase(item)), None)
         known = self.now.finding
         if finding is not None and (known is None or (known.vague and not finding.vague)):
             self.now.finding = finding
-        rank = self._error_rank(line)
+        rank = said.error_rank
         if rank is not None and (self.now.error is None or rank < self.now.error[0]):
             self.now.error = (rank, line[:_LINE_CHARS])
-
-    def _find(self, line: str) -> Finding | None:
-        for signature in self._table.signatures:
-            if self._fits_phase(signature) and signature.pattern.search(line):
-                return Finding(
-                    code=signature.code,
-                    phase=signature.phase,
-                    cause=signature.cause,
-                    remedy=signature.remedy,
-                    evidence=line[:_LINE_CHARS],
-                    vague=signature.vague,
-                )
-        return None
 
     def _fits_phase(self, signature: Signature) -> bool:
         at = PHASES.index(signature.phase)
         if signature.only_in_phase:
             return at == self.now.phase or not self.now.evident
         return at >= self.now.phase or not signature.vague
-
-    def _error_rank(self, line: str) -> int | None:
-        """How telling an error line is, 0 the most; consequences come last. None if it is no error."""
-        for rank, pattern in enumerate(self._table.error_lines):
-            if pattern.search(line):
-                return rank + (len(self._table.error_lines) if self._table.consequences.search(line) else 0)
-        return None
-
-    def _hear_exit(self, line: str) -> None:
-        match = self._table.exited.search(line)
-        if match is not None:
-            code = match.groupdict().get("code")
-            self._end(-1 if code is None else int(code))
-        if self._table.gave_up.search(line):
-            self.final = True
 
     def _end(self, code: int) -> None:
         """An engine that ends with 0 was asked to. A later part of the log can show an exit again: it counts once."""

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import copy
+import json
+import re
+
+import pytest
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, signatures_from, table_from
+from tgi_deploy.reconcile.phases import _HEARD
+
+DATA = read_phases()
+WANTED = (
+    "gated_no_token token_forbidden repo_not_found revision_not_found no_weights disk_full network gpu_not_visible "
+    "toolkit_missing driver_too_old arch_unsupported nccl_shm shards_gt_gpus not_divisible model_type_unsupported "
+    "quant_mismatch oom_load oom_warmup_prefill host_oom_killed argument_validation unknown_flag port_in_use "
+    "tokenizer_failed"
+).split()
+
+
+def test_the_table_has_every_wanted_code():
+    assert set(WANTED) <= {item.code for item in signatures_from(DATA)}
+
+
+def test_every_entry_says_where_it_is_from():
+    entries = [*DATA["phases"], *DATA["progress"], *DATA["signatures"], DATA["exits"]]
+    assert all(entry["source"] for entry in entries)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", DATA["date"])
+
+
+def test_every_signature_says_cause_and_remedy_in_sentences():
+    for item in signatures_from(DATA):
+        assert item.cause.endswith("."), item.code
+        assert item.remedy.endswith("."), item.code
+
+
+def test_reader_hears_every_kind_of_progress():
+    assert set(_HEARD) == set(PROGRESS_KINDS)
+    assert [item["name"] for item in DATA["phases"]] == list(PHASES)
+
+
+def broken(**changes):
+    return copy.deepcopy(dict(DATA)) | changes
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({}, "phases"),
+        (broken(phases=[]), "launching, booting"),
+        (broken(phases="x"), "wrong key"),
+        (broken(signatures=[{"code": "x", "phase": "dreaming"}]), "dreaming"),
+        (broken(signatures=[{"code": "x", "phase": "ready"}]), "match"),
+        (broken(signatures=[dict(DATA["signatures"][0], match=["("])]), "bad pattern"),
+        (broken(signatures=[dict(DATA["signatures"][0], match=[])]), "empty"),
+        (broken(signatures=[dict(DATA["signatures"][0], match=[7])]), "something else than text"),
+        (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
+    ],
+)
+def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        table_from(data)
+    assert caught.value.code == "bad_phase_table"
+
+
+def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):
+    file = tmp_path / "engines" / "tgi" / "phases.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"mine": True}))
+    assert read_phases(user_dir=tmp_path) == {"mine": True}
+    assert read_phases(user_dir=tmp_path / "elsewhere") == DATA
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "\udcff"])
+def test_an_unreadable_table_is_an_input_error_with_its_path(tmp_path, text):
+    file = tmp_path / "engines" / "tgi" / "phases.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError) as caught:
+        read_phases(user_dir=tmp_path)
+    assert str(file) in caught.value.message
+
+
+def test_an_unknown_engine_has_no_table():
+    with pytest.raises(InputError):
+        read_phases("no-such-engine")
