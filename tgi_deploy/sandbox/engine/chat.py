@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine.examples import example
-from tgi_deploy.sandbox.engine.parameters import Parameters
+from tgi_deploy.sandbox.engine.parameters import Parameters, parse_parameters
 from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def apply_template(service: Service, body: Mapping[str, Any]) -> str:
         raise undeserializable("missing field `messages`")
     for name in _WHOLE_NUMBERS:
         value = body.get(name)
-        if value is not None and (not isinstance(value, int) or value < 0):
+        if value is not None and (type(value) is not int or value < 0):
             raise undeserializable(f"{name}: invalid value, expected u32")
     turns = [_turn(message) for message in messages]
     if not service.template:
@@ -86,30 +86,37 @@ def includes_usage(body: Mapping[str, Any]) -> bool:
     return isinstance(options, dict) and options.get("include_usage") is True
 
 
-def sampling(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings chat and completions share. Temperature 0 means greedy here, unlike in `/generate`."""
-    temperature = body.get("temperature")
-    stop = body.get("stop") or ()
-    return {
+def common_parameters(body: Mapping[str, Any], **own: object) -> Parameters:
+    """The settings chat and completions share. Temperature 0 means greedy here, unlike in `/generate`.
+
+    Raises:
+        RejectionError: 422, a setting of the wrong type.
+    """
+    temperature, stop = body.get("temperature"), body.get("stop")
+    raw = {
         "temperature": None if temperature == _GREEDY else temperature,
         "do_sample": temperature is not None and temperature != _GREEDY,
         "top_p": body.get("top_p") if body.get("top_p") != 1 else None,
         "seed": body.get("seed"),
         "frequency_penalty": body.get("frequency_penalty"),
-        "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+        "stop": [stop] if isinstance(stop, str) else stop,
+        **own,
     }
+    return parse_parameters(raw, path="")
 
 
 def _chat_parameters(body: Mapping[str, Any], tool: Mapping[str, Any] | None) -> Parameters:
     limit = body.get("max_completion_tokens")
     wants_alternatives = body.get("logprobs") is True
-    return Parameters(
-        **sampling(body),
+    parameters = common_parameters(
+        body,
         max_new_tokens=body.get("max_tokens") if limit is None else limit,
         top_n_tokens=body.get("top_logprobs") if wants_alternatives else None,
         grammar=_response_format(body),
-        forced_text=None if tool is None else json.dumps(example(tool.get("parameters"))),
     )
+    if tool is None:
+        return parameters
+    return replace(parameters, forced_text=json.dumps(example(tool.get("parameters"))))
 
 
 def _response_format(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -120,12 +127,18 @@ def _response_format(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _required_tool(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    tools, choice = body.get("tools") or [], body.get("tool_choice")
-    if choice in {None, "auto", "none"} if isinstance(choice, str | None) else False:
+    choice = body.get("tool_choice")
+    if choice is None or choice in ("auto", "none"):
         return None
-    named = choice.get("function", choice).get("name") if isinstance(choice, dict) else None
-    functions = [tool.get("function", {}) for tool in tools if isinstance(tool, dict)]
-    for function in functions:
-        if named in {None, function.get("name")}:
-            return dict(function)
+    named = _member(choice, "function").get("name") if isinstance(choice, dict) else None
+    tools = body.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        function = _member(tool, "function")
+        if function and named in (None, function.get("name")):
+            return function
     raise ApiError("tool_error", f"Tool error: Tool with name {named or choice} not found")
+
+
+def _member(value: object, name: str) -> Mapping[str, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -26,10 +26,11 @@ def example(schema: object, depth: int = _DEPTH) -> Any:  # noqa: ANN401 -- any 
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type", "object")
+    kind = str(kind[0]) if isinstance(kind, list) and kind else str(kind)
     return _SIMPLE[kind] if kind in _SIMPLE else _nested(kind, schema, depth - 1)
 
 
-def _nested(kind: object, schema: Mapping[str, Any], depth: int) -> Any:  # noqa: ANN401 -- any JSON value
+def _nested(kind: str, schema: Mapping[str, Any], depth: int) -> Any:  # noqa: ANN401 -- any JSON value
     if kind == "array":
         return [example(schema["items"], depth)] if "items" in schema else []
     properties = schema.get("properties")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
 
 JSON: Final = "application/json"
+_LARGEST_DISCARD_BYTES: Final = 64 * 1024**2
+_PART_BYTES: Final = 64 * 1024
 
 
 class Exchange:
@@ -41,8 +43,10 @@ class Exchange:
         raw = self._handler.rfile.read(self._unread)
         self._unread = 0
         try:
-            body = json.loads(raw)
-        except ValueError as error:
+            body = json.loads(raw, parse_constant=_no_constant)
+            if b"\\u" in raw:
+                json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
+        except (ValueError, RecursionError) as error:
             raise RejectionError(400, f"Failed to parse the request body as JSON: {error}") from error
         if not isinstance(body, dict):
             raise RejectionError(
@@ -94,8 +98,18 @@ class Exchange:
 
     def _settle(self) -> None:
         """A body left unread would be taken for the next request of the connection."""
-        if self._unread:
+        if self._unread > _LARGEST_DISCARD_BYTES:
             self._handler.close_connection = True
+            return
+        while self._unread:
+            part = self._handler.rfile.read(min(self._unread, _PART_BYTES))
+            if not part:
+                break
+            self._unread -= len(part)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"expected value, found {name}")
 
 
 def _length(header: str | None) -> int:

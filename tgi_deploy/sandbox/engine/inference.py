@@ -102,6 +102,7 @@ class Inference:
         if full:
             self.metrics.count("tgi_request_failure", err="overloaded")
             raise ApiError("overloaded", "Model is overloaded")
+        self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
         self.metrics.add("tgi_batch_current_size", 1)
         try:
             yield Timing()
@@ -213,4 +214,7 @@ def _grammar_text(kind: object, value: object) -> str | None:
         return None
     if kind == "json_schema" and isinstance(value, dict):
         value = value.get("schema", value)
-    return json.dumps(example(json.loads(value) if isinstance(value, str) else value))
+    try:
+        return json.dumps(example(json.loads(value) if isinstance(value, str) else value))
+    except ValueError as error:
+        raise ApiError("validation", f"grammar is not valid: {error}") from error

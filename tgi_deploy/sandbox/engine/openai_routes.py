@@ -7,8 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import native
-from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, includes_usage, parse_chat, sampling
-from tgi_deploy.sandbox.engine.parameters import Parameters
+from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, common_parameters, includes_usage, parse_chat
 from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.exchange import Exchange
     from tgi_deploy.sandbox.engine.generator import Step
     from tgi_deploy.sandbox.engine.inference import Answer
+    from tgi_deploy.sandbox.engine.parameters import Parameters
     from tgi_deploy.sandbox.engine.service import Service
 
 _DONE: Final = "[DONE]"
@@ -204,8 +204,8 @@ def _prompts(service: Service, body: Mapping[str, Any]) -> list[str]:
 
 
 def _completion_parameters(body: Mapping[str, Any]) -> Parameters:
-    return Parameters(
-        **sampling(body),
+    return common_parameters(
+        body,
         repetition_penalty=body.get("repetition_penalty"),
         max_new_tokens=body.get("max_tokens"),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _UNSIGNED: Final = ("best_of", "top_k", "max_new_tokens", "truncate", "seed", "top_n_tokens")
 _REAL: Final = ("temperature", "repetition_penalty", "frequency_penalty", "top_p", "typical_p")
 _BOOLEAN: Final = ("do_sample", "return_full_text", "watermark", "details", "decoder_input_details")
-_FREE: Final = ("grammar", "adapter_id", "stop")
+_FREE: Final[Mapping[str, type]] = {"grammar": dict, "adapter_id": str, "stop": list}
 _SIGNED: Final = ("top_k", "max_new_tokens")
 
 
@@ -60,8 +60,8 @@ class Bounds:
     grammar_enabled: bool
 
 
-def parse_parameters(raw: Mapping[str, Any] | None) -> Parameters:
-    """Parameters of the right types.
+def parse_parameters(raw: Mapping[str, Any] | None, *, path: str = "parameters.") -> Parameters:
+    """Parameters of the right types. `path` is what the framework puts before a field's name.
 
     Raises:
         RejectionError: 422 plain text, as the framework words it.
@@ -72,7 +72,7 @@ def parse_parameters(raw: Mapping[str, Any] | None) -> Parameters:
             continue
         problem = _type_problem(name, value)
         if problem is not None:
-            raise undeserializable(f"parameters.{name}: invalid type: {problem}")
+            raise undeserializable(f"{path}{name}: invalid type: {problem}")
         values[name] = tuple(value) if name == "stop" else value
     return Parameters(**values)
 
@@ -90,7 +90,7 @@ def _type_problem(name: str, value: object) -> str | None:
     if name == "stop":
         right = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return None if right else f"{_shown(value)}, expected a sequence of strings"
-    return None
+    return None if isinstance(value, _FREE[name]) else f"{_shown(value)}, expected {name}"
 
 
 def _shown(value: object) -> str:

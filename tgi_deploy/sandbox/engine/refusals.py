@@ -11,6 +11,8 @@ from tgi_deploy.sandbox.engine.situation import architecture_rule
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation
 
+_ATTENTION_KERNELS: Final = frozenset({"flashinfer", "flashdecoding", "paged", "flashdecoding-ipex"})
+
 # Methods the transformers backend accepts and then ignores.
 _SILENTLY_IGNORED: Final = frozenset({"fp8", "marlin"})
 _TURING_REFUSAL: Final = "arch_flash_attention"
@@ -54,6 +56,17 @@ def _dtype_with_quantize(situation: Situation) -> str | None:
     if scheme.rule is not None and scheme.rule.takes_dtype:
         return None
     return "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide the final dtype"
+
+
+def _attention(situation: Situation) -> str | None:
+    kernels = situation.attention
+    if kernels not in _ATTENTION_KERNELS:
+        return f"AssertionError: unknown attention {kernels}"
+    if situation.arguments.text("kv-cache-dtype") is not None and kernels == "flashdecoding":
+        return "ValueError: FP8 KV cache is currently only supported for flashinfer"
+    if kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}:
+        return "RuntimeError: Prefix caching is only supported with flashinfer"
+    return None
 
 
 def _model_type(situation: Situation) -> str | None:
@@ -128,6 +141,7 @@ _LOAD_CHECKS: Final = (
     _no_gpu,
     _too_many_shards,
     _dtype_with_quantize,
+    _attention,
     _model_type,
     _quantization_on_transformers,
     _quantization_of_checkpoint,

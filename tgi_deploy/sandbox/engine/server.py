@@ -89,6 +89,15 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve("POST")
 
+    def do_PUT(self) -> None:
+        self._serve("PUT")
+
+    def do_DELETE(self) -> None:
+        self._serve("DELETE")
+
+    def do_PATCH(self) -> None:
+        self._serve("PATCH")
+
     def log_message(self, *_arguments: object) -> None:
         """The engine logs no line a request at its default level."""
 
@@ -119,7 +128,9 @@ def _route(service: Service, method: str, path: str) -> tuple[Handler | None, bo
         return None, False
     if method == "GET":
         return _OPEN_GET.get(path), False
-    return _OPEN_POST.get(path) or _PROTECTED.get(path), path in _PROTECTED
+    if method == "POST":
+        return _OPEN_POST.get(path) or _PROTECTED.get(path), path in _PROTECTED
+    return None, False
 
 
 def _known(service: Service, path: str) -> bool:

@@ -105,9 +105,10 @@ class Situation:
         given = self.arguments.number("max-total-tokens")
         if given is not None:
             return given
-        longest = self.checkpoint.model.max_position_embeddings
-        limit = capacity_tokens if self.release.chunked_prefill else _OLD_DEFAULT_TOTAL_TOKENS
-        return min(longest, limit)
+        limit = _OLD_DEFAULT_TOTAL_TOKENS
+        if self.release.chunked_prefill:
+            limit = capacity_tokens if self.chunks_prefill else self.prefill_tokens
+        return min(self.checkpoint.model.max_position_embeddings, limit)
 
     def input_tokens(self, total_tokens: int) -> int:
         given = input_limit(self.arguments)

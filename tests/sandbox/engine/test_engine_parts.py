@@ -1,0 +1,260 @@
+"""The pieces alone: parsing, tokens, generation, examples, metrics, logs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from io import StringIO
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import Flag
+from tgi_deploy.sandbox.engine.capacity import Load, fits
+from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_scheme
+from tgi_deploy.sandbox.engine.download import cache_folder
+from tgi_deploy.sandbox.engine.examples import example
+from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
+from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
+from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.generator import generate
+from tgi_deploy.sandbox.engine.host import Host, devices_found, image_environment
+from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.metrics import Metrics
+from tgi_deploy.sandbox.engine.pace import Pace
+from tgi_deploy.sandbox.engine.parameters import Parameters
+from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
+
+FLAGS = {
+    flag.name: flag
+    for flag in (
+        Flag(name="--model-id", env="MODEL_ID", kind="string", default="bigscience/bloom-560m"),
+        Flag(name="--num-shard", env="NUM_SHARD", kind="uint"),
+        Flag(name="--dtype", env="DTYPE", kind="enum", values=("float16", "bfloat16")),
+        Flag(name="--cuda-graphs", env="CUDA_GRAPHS", kind="list[uint]"),
+        Flag(name="--cuda-memory-fraction", env="CUDA_MEMORY_FRACTION", kind="float", default=1.0),
+        Flag(name="--trust-remote-code", env="TRUST_REMOTE_CODE", kind="bool", default=False, switch=True),
+        Flag(name="--sharded", env="SHARDED", kind="bool"),
+        Flag(name="--env", env=None, kind="bool", default=False, switch=True),
+        Flag(name="--api-key", env="API_KEY", kind="string"),
+    )
+}
+TOKENIZER = Tokenizer(vocab_size=32000)
+
+
+def parsed(line="", **environ):
+    return parse(FLAGS, line.split(), environ).values
+
+
+def test_defaults_then_environment_then_command_line():
+    assert parsed()["model-id"] == "bigscience/bloom-560m"
+    assert parsed(MODEL_ID="a/b")["model-id"] == "a/b"
+    assert parsed("--model-id c/d", MODEL_ID="a/b")["model-id"] == "c/d"
+    assert parsed("--model-id=c=d")["model-id"] == "c=d"
+
+
+def test_values_get_their_types():
+    values = parsed("--num-shard 2 --cuda-graphs 1,2 --cuda-graphs 4 --cuda-memory-fraction 0.5 --sharded false")
+    assert values["num-shard"] == 2
+    assert values["cuda-graphs"] == (1, 2, 4)
+    assert values["cuda-memory-fraction"] == 0.5
+    assert values["sharded"] is False
+
+
+def test_switches_and_short_options():
+    assert parsed("--trust-remote-code -e")["trust-remote-code"] is True
+    assert parsed("-e")["env"] is True
+    assert parsed(TRUST_REMOTE_CODE="true")["trust-remote-code"] is True
+    assert parsed(ENV="true")["env"] is False
+
+
+@pytest.mark.parametrize("line", ["word", "-x", "--", "--num-shard 1.5", "--num-shard ٣", "--dtype FLOAT16", "--nope"])
+def test_what_does_not_parse(line):
+    with pytest.raises(UsageError, match="For more information, try '--help'"):
+        parsed(line)
+
+
+def test_the_debug_form_shows_the_key_on_a_line_of_its_own():
+    lines = parse(FLAGS, ["--api-key", 'a"b', "--dtype", "bfloat16"], {}).debug().splitlines()
+    assert lines[0] == "Args {"
+    assert lines[-1] == "}"
+    assert lines[lines.index("    api_key: Some(") + 1] == '        "a\\"b",'
+    assert lines[lines.index("    dtype: Some(") + 1] == "        Bfloat16,"
+    assert "    trust_remote_code: false," in lines
+
+
+def test_unknown_faults_are_refused():
+    assert parse_faults(["gated", "gated"]) == {Fault.GATED}
+    with pytest.raises(InputError) as refused:
+        parse_faults(["gate"])
+    assert refused.value.code == "unknown_fault"
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "count"),
+    [
+        ("3.3.7", {}, 4),
+        ("3.3.7", {"NVIDIA_VISIBLE_DEVICES": "void"}, 4),
+        ("3.3.6", {}, 1),
+        ("3.3.6", {"NVIDIA_VISIBLE_DEVICES": "0,1,2"}, 3),
+        ("3.3.7", {"CUDA_VISIBLE_DEVICES": "1"}, 1),
+    ],
+)
+def test_devices_found(catalog, version, environ, count):
+    release, card = catalog.release(version), catalog.accelerator("L4")
+    host = Host(accelerator=card, gpus=4, memory_bytes=card.memory_bytes)
+    assert devices_found({**image_environment(release), **environ}, host, release) == count
+
+
+def test_no_device_variable_means_no_count(catalog):
+    release, card = catalog.release("3.3.7"), catalog.accelerator("L4")
+    assert devices_found({}, Host(accelerator=card, gpus=4, memory_bytes=card.memory_bytes), release) is None
+
+
+def test_checkpoints_come_from_shapes_and_published_copies(catalog):
+    release = catalog.release("3.3.7")
+    own = find_checkpoint(catalog, release, "elinas/Llama-3-13B-Instruct")
+    copy = find_checkpoint(catalog, release, "TheBloke/CodeLlama-7B-AWQ")
+    assert (own.scheme.name, copy.scheme.name) == ("none", "awq")
+    assert copy.stored_bytes < 5e9 < own.stored_bytes
+    assert len(own.files()) == 6
+    assert copy.files() == ("model.safetensors",)
+    assert find_checkpoint(catalog, release, "llama3-13b") is None
+    assert find_checkpoint(catalog, release, "nobody/nothing") is None
+
+
+def test_quantizing_on_the_fly_leaves_more_room(catalog):
+    release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
+    checkpoint = find_checkpoint(catalog, release, "elinas/Llama-3-13B-Instruct")
+    host = Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes)
+
+    def tokens(quantize, **load):
+        scheme = served_scheme(checkpoint, release, quantize)
+        wanted = {"num_shard": 1, "attention": "flashinfer", "prefill_tokens": 2048, **load}
+        return fits(Load(model=checkpoint.model, scheme=scheme, **wanted), release, host).tokens
+
+    assert tokens(None) < tokens("eetq") < tokens("bitsandbytes-nf4")
+    assert tokens(None) < tokens(None, kv_bytes=1)
+    assert tokens(None, fraction=0.8) < tokens(None)
+    assert tokens(None) < tokens(None, num_shard=2)
+    assert tokens(None, attention="flashdecoding") % 256 == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"HF_HOME": "/data"}, "/data/hub/models--a--b/"),
+        ({"HUGGINGFACE_HUB_CACHE": "/data"}, "/data/models--a--b/"),
+        ({"HUGGINGFACE_HUB_CACHE": "/elsewhere", "HF_HOME": "/data"}, "/elsewhere/models--a--b/"),
+    ],
+)
+def test_cache_folder(environ, folder):
+    class Named:
+        model_id = "a/b"
+        commit = "c0ffee"
+
+    assert cache_folder(Named(), environ) == f"{folder}snapshots/c0ffee"
+
+
+@pytest.mark.parametrize("text", ["Hello, world", "  two\n\tlines", "naïve café", "漢字かな", "🙂🙂", "a_b-c" * 40, ""])
+def test_pieces_join_back_to_the_text(text):
+    pieces = TOKENIZER.encode(text)
+    assert "".join(piece.text for piece in pieces) == text
+    assert TOKENIZER.count(text) == len(pieces)
+    assert all(0 < piece.id < TOKENIZER.vocab_size for piece in pieces)
+    assert all(text[piece.start : piece.stop] == piece.text for piece in pieces)
+
+
+def steps(prompt="prompt", limit=500, **parameters):
+    return list(generate(prompt, Parameters(**parameters), TOKENIZER, limit))
+
+
+def test_generation_ends_by_itself():
+    every = steps()
+    assert every[-1].finish_reason == "eos_token"
+    assert every[-1].token.special
+    assert all(step.finish_reason is None for step in every[:-1])
+
+
+def test_alternatives_do_not_change_the_text():
+    plain, rich = steps(), steps(top_n_tokens=3)
+    assert [step.token for step in plain] == [step.token for step in rich]
+    assert all(len(step.top) == 3 and step.top[0] == step.token for step in rich)
+
+
+def test_limit_and_stop():
+    assert [step.finish_reason for step in steps(limit=2)] == [None, "length"]
+    second = steps(limit=2)[1].token.text
+    assert steps(stop=(second,))[-1].finish_reason == "stop_sequence"
+
+
+def test_prompts_differ():
+    assert [step.token for step in steps("one")] != [step.token for step in steps("two")]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, "text"),
+        ({"const": 7}, 7),
+        ({"enum": ["b", "a"]}, "b"),
+        ({"type": ["integer", "null"]}, 1),
+        ({"type": "array", "items": {"type": "number"}}, [1.5]),
+        ({"type": "array"}, []),
+        ({"properties": {"a": {"type": "object"}}}, {"a": {}}),
+        ("nonsense", {}),
+    ],
+)
+def test_examples(schema, value):
+    assert example(schema) == value
+
+
+def test_examples_of_endless_schemas_end():
+    schema = {"type": "object", "properties": {}}
+    schema["properties"]["again"] = schema
+    assert json.dumps(example(schema)).count("again") == 12
+
+
+def test_metrics_text():
+    metrics = Metrics()
+    assert metrics.render() == ""
+    metrics.count("c", err="x")
+    metrics.count("c", err="x")
+    metrics.add("g", 2)
+    metrics.add("g", -1)
+    metrics.observe("h", 60)
+    lines = metrics.render().splitlines()
+    assert lines[:4] == ["# TYPE c counter", 'c{err="x"} 2', "# TYPE g gauge", "g 1"]
+    assert 'h_bucket{le="50"} 0' in lines
+    assert 'h_bucket{le="100"} 1' in lines
+    assert lines[-3:] == ['h_bucket{le="+Inf"} 1', "h_sum 60", "h_count 1"]
+
+
+def test_pauses_end_when_asked_to_stop():
+    event = threading.Event()
+    pace = Pace(speed=1e9, stopping=event)
+    pace.pause(3600)
+    event.set()
+    for seconds in (0, 1, float("inf")):
+        with pytest.raises(StoppedError):
+            pace.pause(seconds)
+
+
+def test_log_shapes():
+    out = StringIO()
+    log = Log(
+        out=out, err=StringIO(), launcher_colour=False, router_colour=False,
+        now=lambda: datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+    )  # fmt: skip
+    log.launcher("Starting shard", span="shard-manager", rank=1)
+    log.router("Connected", level="WARN", line=7)
+    log.json_output = True
+    log.launcher("two\nlines")
+    log.router("Connected")
+    launcher, router, launcher_json, router_json = out.getvalue().splitlines()
+    stamp = "2026-01-02T03:04:05.000006Z"
+    assert launcher == f"{stamp}  INFO shard-manager: text_generation_launcher: Starting shard rank=1"
+    assert router == f"{stamp}  WARN text_generation_router: router/src/server.rs:7: Connected"
+    assert json.loads(launcher_json)["fields"] == {"message": "two\nlines"}
+    assert json.loads(router_json)["message"] == "Connected"

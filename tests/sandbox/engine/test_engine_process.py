@@ -1,0 +1,155 @@
+"""The stand-in as a process: sockets, signals, exit codes, what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_nothing_listens_until_it_is_ready(start_engine):
+    with start_engine(speed=150) as engine:
+        engine.wait_for("Starting check and download process")
+        assert engine.refuses()
+        engine.wait_for("Warming up model")
+        assert engine.refuses()
+        engine.wait_until_ready()
+        assert engine.request("GET", "/health")[0] == 200
+        phases = [
+            "Args {", "Using attention", "Starting check and download", "Successfully downloaded", "Starting shard",
+            "Shard ready in", "Starting Webserver", "Warming up model", "KV-cache blocks", "Using backend V3",
+            "Serving revision", "Connected",
+        ]  # fmt: skip
+        places = [engine.log.index(phase) for phase in phases]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_with_zero(start_engine, number):
+    with start_engine() as engine:
+        engine.wait_until_ready()
+        engine.process.send_signal(number)
+        assert engine.end() == 0
+        engine.wait_for("Shutting down shards")
+        assert "signal received, starting graceful shutdown" in engine.log
+        assert "webserver terminated" in engine.log
+        assert engine.refuses()
+
+
+@pytest.mark.parametrize(
+    "phase", ["Starting check and download", "Download file", "Starting shard", "Warming up model"]
+)
+def test_it_can_be_stopped_in_every_phase(start_engine, phase):
+    with start_engine(speed=20) as engine:
+        engine.wait_for(phase)
+        assert engine.stop() == 0
+        assert "Connected" not in engine.log
+
+
+def test_a_hanging_shard_waits_until_it_is_stopped(start_engine):
+    with start_engine(options=["--fault", "hang-shard"]) as engine:
+        engine.wait_for("Waiting for shard to be ready...")
+        assert engine.refuses()
+        assert engine.stop() == 0
+
+
+def test_requests_in_flight_are_finished(start_engine):
+    with start_engine(speed=40) as engine:
+        engine.wait_until_ready()
+        body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 4096}})
+        replies = []
+        caller = threading.Thread(target=lambda: replies.append(engine.request("POST", "/generate", body, JSON)))
+        caller.start()
+        engine._until(lambda: "tgi_batch_current_size 1" in engine.request("GET", "/metrics")[2], "never began")
+        assert engine.stop() == 0
+        caller.join(10)
+        assert replies[0][0] == 200
+        assert json.loads(replies[0][2])["generated_text"]
+
+
+def test_the_grace_period_is_bounded(start_engine):
+    with start_engine("--graceful-termination-timeout", "200") as engine:
+        engine.wait_until_ready()
+        with socket.create_connection(("127.0.0.1", engine.port)) as unfinished:
+            unfinished.sendall(
+                b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+            )
+            engine.request("GET", "/health")
+            assert engine.stop() == 0
+        engine.wait_for("Killing webserver")
+
+
+def test_a_crash_after_ready_takes_the_container_down(start_engine):
+    with start_engine(options=["--fault", "crash-after-ready"], speed=300) as engine:
+        engine.wait_until_ready()
+        assert engine.request("GET", "/health")[0] == 200
+        assert engine.end() == 1
+        engine.wait_for("Error: ShardFailed")
+        assert "Shard 0 crashed" in engine.log
+
+
+def test_a_taken_port_is_a_webserver_failure(start_engine):
+    with start_engine() as first:
+        first.wait_until_ready()
+        address = ["--listen", f"127.0.0.1:{first.port}"]
+        with start_engine(options=address) as second:
+            assert second.end() == 1
+            second.wait_for("Error: WebserverFailed")
+            assert "Failed to bind to" in second.log
+
+
+def test_weights_are_kept_in_the_data_folder(start_engine, tmp_path):
+    kept = ["--data", str(tmp_path)]
+    with start_engine(options=kept) as engine:
+        engine.wait_until_ready()
+        assert "Download file" in engine.log
+        engine.stop()
+    with start_engine(options=kept) as engine:
+        engine.wait_until_ready()
+        assert "Files are already present on the host. Skipping download." in engine.log
+        engine.stop()
+    # An older image looks for its cache elsewhere, so the same volume downloads everything again.
+    with start_engine(options=[*kept, "--version", "2.2.0"]) as engine:
+        engine.wait_until_ready()
+        assert "Download file" in engine.log
+
+
+def test_colours_are_on_unless_turned_off(start_engine):
+    with start_engine(environ={"NO_COLOR": "", "LOG_COLORIZE": "1"}) as engine:
+        engine.wait_for("Using backend V3")
+        launcher, router = (
+            next(line for line in engine.lines if fragment in line)
+            for fragment in ("Starting Webserver", "Using backend V3")
+        )
+    assert launcher.startswith("\x1b[2m")
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z  INFO text_generation_router_v3: ", router)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--fault", "oom-lod"], "did you mean oom-load?"),
+        (["--fault", "nonsense"], "one of: oom-load, "),
+        (["--version", "9.9.9"], "9.9.9"),
+        (["--accelerator", "L99"], "L99"),
+        (["--speed", "0"], "is not above 0"),
+        (["--listen", "somewhere"], "is not HOST:PORT"),
+    ],
+)
+def test_own_options_are_checked(options, complaint):
+    command = [
+        sys.executable, "-m", "tgi_deploy.sandbox.engine", "--version", "3.3.7", "--listen", "127.0.0.1:0",
+        "--accelerator", "L40S", *options, "--",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
