@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, tell what is out of date")
     parser.add_argument("--tests", type=Path, default=ROOT / "tests", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    sys.path[:0] = [str(ROOT), str(options.tests / "builders")]
+    sys.path[:0] = [str(ROOT), str(options.tests)]
     changed = [
         path
         for folder, wanted in cases(options.tests, options.names)
@@ -42,7 +42,7 @@ def cases(tests: Path, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str
     for kind in sorted(path.name for path in (tests / "cases").iterdir() if path.is_dir()):
         if not (tests / "builders" / f"case_{kind}.py").exists():
             continue
-        walker = importlib.import_module(f"case_{kind}")
+        walker = importlib.import_module(f"builders.case_{kind}")
         for case in sorted((tests / "cases" / kind).rglob(INPUT)):
             if not names or any(name in str(case.parent) for name in names):
                 yield case.parent, walker.outputs(case.parent)

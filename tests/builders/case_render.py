@@ -11,7 +11,7 @@ import json
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-import plans
+from builders import plans
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.render.artifacts import KINDS, Artifact, render

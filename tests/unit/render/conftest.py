@@ -1,4 +1,4 @@
-"""Puts the hand-made plans and the case walkers on the path, and finds the tools that judge artefacts."""
+"""The tools that judge artefacts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "builders"))
 
 
 @pytest.fixture(scope="session")

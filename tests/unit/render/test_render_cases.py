@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import case_render
 import pytest
 import yaml
+from builders import case_render
 
 CASES = Path(__file__).parents[2] / "cases" / "render"
 FOLDERS = sorted(path.parent for path in CASES.rglob("case.toml"))

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
-import plans
 import pytest
 import yaml
-from hostile import HOSTILE
+from builders import plans
+from builders.hostile import HOSTILE
 
 from tgi_deploy.render.artifacts import render
 

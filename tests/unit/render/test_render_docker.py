@@ -7,9 +7,9 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import plans
 import pytest
-from hostile import HOSTILE
+from builders import plans
+from builders.hostile import HOSTILE
 
 from tgi_deploy.render.artifacts import render
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
-import plans
 import pytest
 from botocore.validate import ParamValidator
+from builders import plans
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.render.artifacts import launch_template_data, render

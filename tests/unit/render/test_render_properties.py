@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import plans
 import pytest
 import yaml
-from hostile import UNPRINTABLE
+from builders import plans
+from builders.hostile import UNPRINTABLE
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.render.artifacts import KINDS, render
@@ -79,12 +79,12 @@ def test_order_of_the_environment_does_not_matter():
 
 def test_rendering_changes_nothing_in_another_process():
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import plans;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from builders import plans;"
         "from tgi_deploy.render.artifacts import KINDS, render;"
         "print(*(render(kind, plans.deployable()).sha256 for kind in KINDS))"
     )
-    builders = Path(plans.__file__).parent
-    command = [sys.executable, "-c", program, str(builders)]
+    tests = Path(plans.__file__).parents[1]
+    command = [sys.executable, "-c", program, str(tests)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
     assert done.stdout.split() == [render(kind, plans.deployable()).sha256 for kind in KINDS]
 

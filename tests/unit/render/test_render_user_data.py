@@ -3,10 +3,10 @@ from __future__ import annotations
 import configparser
 from typing import TYPE_CHECKING, Any
 
-import plans
 import pytest
 import yaml
-from hostile import HOSTILE
+from builders import plans
+from builders.hostile import HOSTILE
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.render.artifacts import render

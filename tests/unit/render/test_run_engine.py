@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import plans
 import pytest
-from hostile import HOSTILE
-from machine import Machine
+from builders import plans
+from builders.hostile import HOSTILE
+from builders.machine import Machine
 
 from tgi_deploy.render.artifacts import render
 

@@ -30,7 +30,7 @@ def script() -> ModuleType:
 def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tests folder with one kind of case, `shout`, and one that has no walker."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "case_shout", raising=False)
+    monkeypatch.delitem(sys.modules, "builders.case_shout", raising=False)
     for folder in ("builders", "cases/shout/deep/one", "cases/shout/two", "cases/other/three"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "builders" / "case_shout.py").write_text(WALKER)
