@@ -23,6 +23,7 @@ from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_gro
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _RECORD: Final = "sandbox.json"
 _LOG: Final = "server.log"
 _START_S: Final = 20.0
@@ -134,7 +135,7 @@ def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o700)
     command = [
-        *(sys.executable, "-m", "tgi_deploy.sandbox.cloud", "--detach"),
+        *(sys.executable, *_SERVER, "--detach"),
         *("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}"),
     ]
     done = subprocess.run(  # noqa: S603 -- our own module

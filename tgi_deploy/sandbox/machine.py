@@ -83,7 +83,7 @@ class Machine:
                 **dict.fromkeys(("halt", "poweroff", "shutdown", "reboot"), self._power.command),
             }
         )
-        server.write_shims(self._layout)
+        server.write_shims(self._layout, speed=self._spec.speed)
         server.start()
 
     def _systemctl(self, client: Client) -> int:

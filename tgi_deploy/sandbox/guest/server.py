@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _NOT_FOUND: Final = 127
+_SLEEP: Final = """exec /bin/sleep "$(awk -v text="${{1:-0}}" 'BEGIN {{
+  unit["m"] = 60; unit["h"] = 3600; unit["d"] = 86400
+  last = substr(text, length(text)); printf "%.3f", text * (last in unit ? unit[last] : 1) / {speed:g}
+}}')" """
 
 
 class Client:
@@ -57,14 +61,13 @@ class CommandServer:
     def start(self) -> None:
         threading.Thread(target=self._server.serve_forever, name="commands", daemon=True).start()
 
-    def write_shims(self, layout: Layout) -> None:
-        """The commands of the image, as little scripts that call back here."""
+    def write_shims(self, layout: Layout, *, speed: float) -> None:
+        """The commands of the image, as little scripts that call back here; `sleep` is as fast as all the rest."""
         host, port = self._server.server_address[:2]
         for command in COMMANDS:
             words = [sys.executable, "-I", "-S", str(_SHIM), f"{host!s}:{port}", self._token, command]
-            script = layout.bin / command
-            script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
-            script.chmod(script.stat().st_mode | stat.S_IXUSR)
+            _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
+        _write_script(layout.bin / "sleep", _SLEEP.format(speed=speed))
 
     def serve_one(self, connection: socketserver.StreamRequestHandler) -> None:
         request = json.loads(connection.rfile.readline() or b"{}")
@@ -93,3 +96,8 @@ def _signals(connection: socketserver.StreamRequestHandler, client: Client) -> N
             client.on_signal(int(json.loads(line)["signal"]))
     except (OSError, ValueError):
         return
+
+
+def _write_script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)

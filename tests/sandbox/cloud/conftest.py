@@ -1,0 +1,113 @@
+"""One sandbox for the session, emptied before each test, and clients that retry nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from tgi_deploy.sandbox import api, control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SPEED = 600.0
+WAIT_S = 12.0
+UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+
+
+@dataclass
+class Cloud:
+    url: str
+    home: Path
+    clients: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def client(self, service: str, region: str = "us-east-1") -> Any:
+        if (service, region) not in self.clients:
+            self.clients[service, region] = boto3.Session().client(
+                service,
+                region_name=region,
+                endpoint_url=self.url,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+                config=Config(retries={"total_max_attempts": 1}),
+            )
+        return self.clients[service, region]
+
+    @property
+    def ec2(self) -> Any:
+        return self.client("ec2")
+
+    def image(self, region: str = "us-east-1") -> str:
+        return self.client("ssm", region).get_parameter(Name=UBUNTU)["Parameter"]["Value"]
+
+    def control(self, method: str, path: str, document: object = None) -> Any:
+        return api.control(self.url, method, f"/_sandbox/{path}", document)
+
+    def fault(self, **document: Any) -> None:
+        self.control("POST", "faults", document)
+
+    def calls(self, action: str) -> list[dict[str, Any]]:
+        return self.control("GET", f"calls?action={action}")["calls"]
+
+    def run(self, user_data: str = "", **changes: Any) -> str:
+        request = {"ImageId": self.image(), "InstanceType": "g6e.xlarge", "MinCount": 1, "MaxCount": 1, **changes}
+        if user_data:
+            request["UserData"] = user_data
+        return self.ec2.run_instances(**request)["Instances"][0]["InstanceId"]
+
+    def instance(self, instance_id: str, region: str = "us-east-1") -> dict[str, Any]:
+        found = self.client("ec2", region).describe_instances(InstanceIds=[instance_id])
+        return found["Reservations"][0]["Instances"][0]
+
+    def state(self, instance_id: str) -> str:
+        return self.instance(instance_id)["State"]["Name"]
+
+    def console(self, instance_id: str) -> str:
+        return self.ec2.get_console_output(InstanceId=instance_id, Latest=True).get("Output", "")
+
+    def wait(self, condition: Callable[[], Any], *, within_s: float = WAIT_S) -> Any:
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.03)
+        pytest.fail("the sandbox did not get there in time")
+
+    def wait_for_state(self, instance_id: str, state: str) -> dict[str, Any]:
+        self.wait(lambda: self.state(instance_id) == state)
+        return self.instance(instance_id)
+
+    def wait_for_line(self, instance_id: str, text: str) -> str:
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            console = self.console(instance_id)
+            if text in console:
+                return console
+            time.sleep(0.05)
+        pytest.fail(f"{text!r} never appeared:\n{self.console(instance_id)[-3000:]}")
+
+    def booted(self, user_data: str, **changes: Any) -> tuple[str, str]:
+        """An instance whose user data has run to its end, and its console."""
+        instance_id = self.run(user_data, **changes)
+        return instance_id, self.wait_for_line(instance_id, "finished at")
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    home = tmp_path_factory.mktemp("state") / "sandbox"
+    info = control.start(home, speed=SPEED)
+    yield Cloud(url=info.endpoint_url, home=home)
+    control.stop(home)
+
+
+@pytest.fixture
+def cloud(sandbox: Cloud) -> Cloud:
+    sandbox.control("POST", "reset")
+    return sandbox

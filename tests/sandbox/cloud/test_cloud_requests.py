@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import base64
+import urllib.request
+from urllib.error import HTTPError
+
+import pytest
+from botocore.exceptions import ClientError
+
+UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+ECS = "/aws/service/ecs/optimized-ami/amazon-linux-2023/gpu/recommended/image_id"
+
+
+def code_of(error: pytest.ExceptionInfo[ClientError]) -> str:
+    return error.value.response["Error"]["Code"]
+
+
+@pytest.mark.parametrize(("parameter", "root_device"), [(UBUNTU, "/dev/sda1"), (ECS, "/dev/xvda")])
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_image_parameters_lead_to_images(cloud, parameter, root_device, region):
+    value = cloud.client("ssm", region).get_parameter(Name=parameter)["Parameter"]["Value"]
+    image = cloud.client("ec2", region).describe_images(ImageIds=[value])["Images"][0]
+    assert (image["RootDeviceName"], image["Architecture"], image["State"]) == (root_device, "x86_64", "available")
+
+
+def test_an_unknown_image_parameter_is_not_found(cloud):
+    with pytest.raises(ClientError) as error:
+        cloud.client("ssm").get_parameter(Name="/aws/service/deeplearning/ami/x86_64/no-such/latest/ami-id")
+    assert code_of(error) == "ParameterNotFound"
+
+
+def test_get_parameters_mixes_ours_with_the_users(cloud):
+    ssm = cloud.client("ssm")
+    ssm.put_parameter(Name="/mine", Value="1", Type="String")
+    found = ssm.get_parameters(Names=[UBUNTU, "/mine", "/absent"])
+    assert {one["Name"] for one in found["Parameters"]} == {UBUNTU, "/mine"}
+    assert found["InvalidParameters"] == ["/absent"]
+
+
+def test_quotas_of_accelerated_families_are_answered(cloud):
+    quota = cloud.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-DB2E81BA")["Quota"]
+    assert quota["Value"] == 768.0
+
+
+def test_an_instance_of_another_region_is_not_seen(cloud):
+    instance_id = cloud.run()
+    with pytest.raises(ClientError) as error:
+        cloud.client("ec2", "eu-west-1").describe_instances(InstanceIds=[instance_id])
+    assert code_of(error) == "InvalidInstanceID.NotFound"
+    assert cloud.client("ec2", "eu-west-1").describe_instances()["Reservations"] == []
+
+
+def test_two_regions_at_once(cloud):
+    west = cloud.client("ec2", "us-west-2").run_instances(
+        ImageId=cloud.image("us-west-2"), InstanceType="g6.xlarge", MinCount=1, MaxCount=1
+    )["Instances"][0]
+    east = cloud.instance(cloud.run())
+    assert west["Placement"]["AvailabilityZone"].startswith("us-west-2")
+    assert east["Placement"]["AvailabilityZone"].startswith("us-east-1")
+
+
+def test_an_instance_comes_and_goes_through_all_states(cloud):
+    answer = cloud.ec2.run_instances(ImageId=cloud.image(), InstanceType="g6e.xlarge", MinCount=1, MaxCount=1)
+    assert answer["Instances"][0]["State"]["Name"] == "pending"
+    instance_id = answer["Instances"][0]["InstanceId"]
+    cloud.wait_for_state(instance_id, "running")
+    ended = cloud.ec2.terminate_instances(InstanceIds=[instance_id])["TerminatingInstances"][0]
+    assert ended["CurrentState"]["Name"] == "shutting-down"
+    gone = cloud.wait_for_state(instance_id, "terminated")
+    assert gone["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    cloud.ec2.terminate_instances(InstanceIds=[instance_id])
+
+
+def test_addresses_are_loopback_and_distinct(cloud):
+    first, second = (cloud.instance(cloud.run()) for _ in range(2))
+    for found in (first, second):
+        assert found["PublicIpAddress"].startswith("127.")
+        assert found["PublicIpAddress"] == found["PrivateIpAddress"] == found["PublicDnsName"]
+    if first["PublicIpAddress"] != "127.0.0.1":
+        assert first["PublicIpAddress"] != second["PublicIpAddress"]
+
+
+def test_without_a_public_address_there_is_only_the_private_one(cloud):
+    subnet = cloud.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    nic = {"DeviceIndex": 0, "AssociatePublicIpAddress": False, "SubnetId": subnet}
+    found = cloud.instance(cloud.run(NetworkInterfaces=[nic], InstanceType="g4dn.xlarge"))
+    assert "PublicIpAddress" not in found
+    assert found["PrivateIpAddress"].startswith("127.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"ImageId": "ami-00000000000000000"}, "InvalidAMIID.NotFound"),
+        ({"ImageId": "resolve:ssm:/no/such"}, "InvalidParameterValue"),
+        ({"InstanceType": "g99.xlarge"}, "InvalidInstanceType.NotFound"),
+        ({"InstanceType": "p5e.48xlarge", "Placement": {"AvailabilityZone": "us-east-1f"}}, "Unsupported"),
+        ({"KeyName": "absent"}, "InvalidKeyPair.NotFound"),
+        ({"SecurityGroupIds": ["sg-00000000"]}, "InvalidGroup.NotFound"),
+        ({"SubnetId": "subnet-00000000"}, "InvalidSubnetID.NotFound"),
+        ({"IamInstanceProfile": {"Name": "absent"}}, "InvalidParameterValue"),
+        ({"UserData": "x" * (16 * 1024 + 1)}, "InvalidParameterValue"),
+    ],
+)
+def test_what_ec2_refuses_is_refused(cloud, changes, code):
+    with pytest.raises(ClientError) as error:
+        cloud.run(**changes)
+    assert code_of(error) == code
+    assert cloud.ec2.describe_instances()["Reservations"] == []
+
+
+def test_user_data_of_exactly_16_kib_is_accepted(cloud):
+    assert cloud.run("#" + "x" * (16 * 1024 - 1))
+
+
+def test_a_launch_template_with_too_much_user_data_is_refused(cloud):
+    data = {"UserData": base64.b64encode(b"x" * 16385).decode()}
+    with pytest.raises(ClientError) as error:
+        cloud.ec2.create_launch_template(LaunchTemplateName="big", LaunchTemplateData=data)
+    assert code_of(error) == "InvalidParameterValue"
+
+
+def test_a_type_that_one_zone_lacks_names_the_zones_that_have_it(cloud):
+    offers = cloud.ec2.describe_instance_type_offerings(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["g6e.xlarge"]}]
+    )["InstanceTypeOfferings"]
+    having = {one["Location"] for one in offers}
+    zones = {one["ZoneName"] for one in cloud.ec2.describe_availability_zones()["AvailabilityZones"]}
+    lacking = sorted(zones - having)[0]
+    with pytest.raises(ClientError) as error:
+        cloud.run(Placement={"AvailabilityZone": lacking})
+    assert code_of(error) == "Unsupported"
+    assert all(zone in error.value.response["Error"]["Message"] for zone in having)
+
+
+def test_without_a_zone_one_is_chosen_that_has_the_type(cloud):
+    found = cloud.instance(cloud.run(InstanceType="g6e.xlarge"))
+    offers = cloud.ec2.describe_instance_type_offerings(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["g6e.xlarge"]}]
+    )["InstanceTypeOfferings"]
+    assert found["Placement"]["AvailabilityZone"] in {one["Location"] for one in offers}
+
+
+def test_a_launch_template_is_applied_as_a_whole(cloud):
+    group = cloud.ec2.create_security_group(GroupName="g", Description="d")["GroupId"]
+    cloud.ec2.create_launch_template(
+        LaunchTemplateName="whole",
+        LaunchTemplateData={
+            "ImageId": f"resolve:ssm:{UBUNTU}",
+            "InstanceType": "g6e.xlarge",
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "InstanceMarketOptions": {"MarketType": "spot"},
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 120, "VolumeType": "gp3", "Encrypted": True}}
+            ],
+            "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": True, "Groups": [group]}],
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "k", "Value": "v"}]}],
+        },
+    )
+    launched = cloud.ec2.run_instances(LaunchTemplate={"LaunchTemplateName": "whole"}, MinCount=1, MaxCount=1)
+    found = cloud.instance(launched["Instances"][0]["InstanceId"])
+    behaviour = cloud.ec2.describe_instance_attribute(
+        InstanceId=found["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
+    )
+    assert behaviour["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
+    assert found["InstanceLifecycle"] == "spot"
+    assert found["MetadataOptions"]["HttpTokens"] == "required"
+    assert found["MetadataOptions"]["HttpPutResponseHopLimit"] == 2
+    assert found["ImageId"] == cloud.image()
+    assert {"Key": "k", "Value": "v"} in found["Tags"]
+    assert [nic["Groups"][0]["GroupId"] for nic in found["NetworkInterfaces"]] == [group]
+    volumes = cloud.ec2.describe_volumes()["Volumes"]
+    assert [(one["Size"], one["VolumeType"], one["Encrypted"]) for one in volumes] == [(120, "gp3", True)]
+
+
+def test_a_group_in_use_is_not_deleted_until_its_instance_is_gone(cloud):
+    group = cloud.ec2.create_security_group(GroupName="g", Description="d")["GroupId"]
+    instance_id = cloud.run(SecurityGroupIds=[group])
+    with pytest.raises(ClientError) as error:
+        cloud.ec2.delete_security_group(GroupId=group)
+    assert code_of(error) == "DependencyViolation"
+    cloud.ec2.terminate_instances(InstanceIds=[instance_id])
+    cloud.wait_for_state(instance_id, "terminated")
+    cloud.ec2.delete_security_group(GroupId=group)
+
+
+def test_instances_are_found_by_their_client_token(cloud):
+    instance_id = cloud.run(ClientToken="token-1")
+    cloud.run(ClientToken="token-2")
+
+    def found(token):
+        answer = cloud.ec2.describe_instances(Filters=[{"Name": "client-token", "Values": [token]}])
+        return [one["InstanceId"] for r in answer["Reservations"] for one in r["Instances"]]
+
+    assert found("token-1") == [instance_id]
+    assert found("token-3") == []
+
+
+def test_every_call_is_logged_with_its_parameters(cloud):
+    cloud.run(ClientToken="seen", InstanceInitiatedShutdownBehavior="terminate")
+    (call,) = cloud.calls("RunInstances")
+    assert call["region"] == "us-east-1"
+    assert call["params"]["ClientToken"] == "seen"
+    assert call["params"]["InstanceInitiatedShutdownBehavior"] == "terminate"
+    cloud.control("DELETE", "calls")
+    assert cloud.calls("RunInstances") == []
+
+
+def test_a_dry_run_launches_nothing(cloud):
+    with pytest.raises(ClientError) as error:
+        cloud.run(DryRun=True)
+    assert code_of(error) == "DryRunOperation"
+    assert cloud.control("GET", "machines")["machines"] == []
+
+
+def test_a_web_page_is_refused(cloud):
+    request = urllib.request.Request(  # noqa: S310 -- our own loopback server
+        f"{cloud.url}/", data=b"Action=RunInstances", headers={"Origin": "https://example.org"}
+    )
+    with pytest.raises(HTTPError) as error:
+        urllib.request.urlopen(request)  # noqa: S310 -- likewise
+    with error.value:
+        assert error.value.code == 403
+
+
+def test_no_user_data_means_no_machine(cloud):
+    instance_id = cloud.run()
+    cloud.wait_for_state(instance_id, "running")
+    (machine,) = cloud.control("GET", "machines")["machines"]
+    assert machine["pid"] is None
+    assert cloud.console(instance_id) == ""

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tgi_deploy.sandbox.addresses import AddressPool, can_bind
+from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, Port, parse_run
+from tgi_deploy.sandbox.guest.layout import Layout, PathMapper
+from tgi_deploy.sandbox.guest.power import parse_when
+from tgi_deploy.sandbox.guest.units import (
+    BadUnitError,
+    parse_calendar,
+    parse_command,
+    parse_environment,
+    parse_span,
+    parse_unit,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5", 5), ("90s", 90), ("5min 20s", 320), ("2h", 7200), ("1.5 min", 90), ("infinity", math.inf), ("500ms", 0.5)],
+)
+def test_time_spans(text, seconds):
+    assert parse_span(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "1h x"])
+def test_what_is_no_time_span(text):
+    with pytest.raises(BadUnitError):
+        parse_span(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [("@1700000000", 1700000000), ("2023-11-14 22:13:20 UTC", 1700000000), ("2023-11-14 22:13:20", 1700000000)],
+)
+def test_calendar_times(text, epoch):
+    assert parse_calendar(text) == epoch
+
+
+def test_a_repeating_calendar_time_is_refused():
+    with pytest.raises(BadUnitError):
+        parse_calendar("daily")
+
+
+def test_a_unit_file():
+    unit = parse_unit(
+        "a.service", "# c\n[Service]\nExecStart=/bin/a \\\n  b\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\nX=yes\n"
+    )
+    assert unit.one("Service", "ExecStart") == "/bin/a    b"
+    assert unit.all("Service", "Environment") == ("B=2",)
+    assert unit.flag("Service", "X")
+    assert unit.one("Service", "Restart", "no") == "no"
+
+
+@pytest.mark.parametrize("text", ["[Service]\nnonsense\n", "A=1\n"])
+def test_a_bad_unit_file(text):
+    with pytest.raises(BadUnitError):
+        parse_unit("a.service", text)
+
+
+def test_exec_lines():
+    command = parse_command("-/bin/a 'two words' $A x${B}y $$C %n %%", {"A": "1", "B": "2"}, "u.service")
+    assert command.argv == ("/bin/a", "two words", "1", "x2y", "$C", "u.service", "%")
+    assert command.ignore_failure
+
+
+@pytest.mark.parametrize("text", ["", "-", "/bin/a 'open"])
+def test_bad_exec_lines(text):
+    with pytest.raises(BadUnitError):
+        parse_command(text, {}, "u.service")
+
+
+def test_environment_files():
+    assert parse_environment("# c\nA=1\nB='two words'\n\nnonsense\n") == {"A": "1", "B": "two words"}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("now", 0), ("+2", 120), ("3", 180), ("01:00", 3600)])
+def test_shutdown_times(text, seconds):
+    assert parse_when(text, now=0.0) == seconds
+
+
+def test_a_bad_shutdown_time():
+    with pytest.raises(ValueError, match="later"):
+        parse_when("later", now=0.0)
+
+
+def test_docker_run_options(tmp_path):
+    env_file = tmp_path / "env"
+    env_file.write_text("# comment\nA='as it is'\nPASSED\nABSENT\n")
+    words = ["--rm", "--name=tgi", "-p8080:80", "-p", "127.0.0.1:9:90", "-e", "B=2", "--env-file", str(env_file)]
+    options = parse_run([*words, "--gpus", '"device=0,1"', "image:1", "--rm", "x"])
+    assert options.image == "image:1"
+    assert options.arguments == ("--rm", "x")
+    assert options.switches == {"--rm"}
+    assert options.one("--name") == "tgi"
+    assert options.ports == (
+        Port(address="", host=8080, container=80),
+        Port(address="127.0.0.1", host=9, container=90),
+    )
+    assert options.environment({"PASSED": "p"}) == {"A": "'as it is'", "PASSED": "p", "B": "2"}
+    assert options.gpus(4) == 2
+
+
+def test_clustered_switches():
+    assert parse_run(["-dit", "image"]).switches == {"--detach", "--interactive", "--tty"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", "all", "image"], "unknown flag: --gpu"),
+        (["-x", "image"], "unknown shorthand flag: 'x' in -x"),
+        (["--name"], "flag needs an argument: --name"),
+        ([], "requires at least 1 argument"),
+        (["--rm"], "requires at least 1 argument"),
+    ],
+)
+def test_docker_usage_errors(words, said):
+    with pytest.raises(DockerUsageError) as error:
+        parse_run(words)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "count"), [("all", 4, 4), ("2", 4, 2), ("device=3", 4, 1), ("", 4, 0), ("", 0, 0)]
+)
+def test_gpus_of_a_container(wanted, available, count):
+    assert parse_run(["--gpus", wanted, "i"]).gpus(available) == count
+
+
+@pytest.mark.parametrize(
+    ("wanted", "available", "said"),
+    [
+        ("all", 0, "could not select device driver"),
+        ("device=4", 4, "4: unknown device"),
+        ("5", 4, "unknown device"),
+        ("many", 4, "must be an integer"),
+    ],
+)
+def test_gpus_that_are_not_there(wanted, available, said):
+    with pytest.raises(DockerUsageError) as error:
+        parse_run(["--gpus", wanted, "i"]).gpus(available)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["80", "a:b", "1:2:3:4"])
+def test_bad_published_ports(text):
+    with pytest.raises(DockerUsageError):
+        _ = parse_run(["-p", text, "i"]).ports
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cat /opt/tgi-deploy/x", "cat /R/opt/tgi-deploy/x"),
+        ("-v /opt/dlami/nvme/tgi:/data", "-v /R/opt/dlami/nvme/tgi:/data"),
+        ('DIR="/var/lib/tgi-deploy"', 'DIR="/R/var/lib/tgi-deploy"'),
+        ("/usr/bin/docker stop tgi", "/B/docker stop tgi"),
+        ("/sbin/shutdown -h now", "/B/shutdown -h now"),
+        ("/opt/tgi-deployment/x", "/opt/tgi-deployment/x"),
+        ("x/opt/tgi-deploy", "x/opt/tgi-deploy"),
+        ("/bin/bash -c /usr/bin/env", "/bin/bash -c /usr/bin/env"),
+        ("/made/up/file", "/R/made/up/file"),
+    ],
+)
+def test_guest_paths_are_mapped(before, after):
+    assert PathMapper(root="/R", bin_folder="/B", extra=("/made/up/file",))(before) == after
+
+
+def test_a_guests_path_stays_below_its_root(tmp_path):
+    layout = Layout(folder=tmp_path)
+    layout.make()
+    assert layout.at("/opt/x") == layout.root.resolve() / "opt/x"
+    with pytest.raises(ValueError, match="leaves"):
+        layout.at("/../../x")
+
+
+def test_addresses_are_loopback_and_differ_between_sandboxes():
+    first, second = AddressPool(40000), AddressPool(40001)
+    addresses = [first.take() for _ in range(200)] + [second.take() for _ in range(200)]
+    assert all(one.startswith("127.") and can_bind(one) for one in addresses[:3])
+    if can_bind("127.77.1.1"):
+        assert len(set(addresses)) == 400

@@ -1,0 +1,335 @@
+"""Machines, from the outside: what user data does is seen on the console, through the API and at the address."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import socket
+import textwrap
+import time
+import urllib.request
+
+import pytest
+from botocore.exceptions import ClientError
+
+IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.7"
+TINY = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+
+
+def script(*lines: str) -> str:
+    return "#!/bin/bash\n" + "\n".join(lines) + "\n"
+
+
+def unit(service: str, *, unit_section: str = "", name: str = "job", runcmd: str = "") -> str:
+    text = f"[Unit]\nDescription={name}\n{unit_section}\n[Service]\nStandardOutput=journal+console\n{service}\n"
+    return (
+        "#cloud-config\nwrite_files:\n"
+        f"  - path: /etc/systemd/system/{name}.service\n    content: |\n"
+        + textwrap.indent(text + "[Install]\nWantedBy=multi-user.target\n", "      ")
+        + f"runcmd:\n  - systemctl daemon-reload\n  - {runcmd or f'systemctl enable --now {name}.service'}\n"
+    )
+
+
+def test_files_are_written_and_commands_run_below_the_root(cloud):
+    instance_id, console = cloud.booted(
+        textwrap.dedent("""\
+        #cloud-config
+        write_files:
+          - path: /opt/tgi-deploy/say
+            permissions: "0755"
+            content: |
+              #!/bin/sh
+              echo "said $1"
+          - path: /etc/motd-of-ours
+            encoding: b64
+            content: aGVsbG8K
+        runcmd:
+          - /opt/tgi-deploy/say one
+          - [/opt/tgi-deploy/say, "two words"]
+          - cat /etc/motd-of-ours
+          - echo straight >/dev/console
+        """)
+    )
+    assert "cloud-init[" in console
+    assert "said one" in console
+    assert "said two words" in console
+    assert "]: hello" in console
+    assert "\nstraight\n" in console
+    root = cloud.home / "machines" / instance_id / "root"
+    assert (root / "opt/tgi-deploy/say").stat().st_mode & 0o777 == 0o755
+    assert (root / "etc/motd-of-ours").read_text() == "hello\n"
+
+
+def test_gzipped_user_data_runs(cloud):
+    data = gzip.compress(script("echo unpacked").encode())
+    instance_id = cloud.run(UserData=data)
+    assert "unpacked" in cloud.wait_for_line(instance_id, "finished at")
+
+
+@pytest.mark.parametrize(
+    ("user_data", "said"),
+    [
+        ("#cloud-config\nwrite_files: [", "Failed loading yaml blob"),
+        ("#cloud-config\n- 1\n", "Failed loading yaml blob"),
+        ("#cloud-config\npackages: [jq]\n", "module packages is not simulated"),
+        ("just text\n", "Unhandled non-multipart"),
+        (script("exit 7"), "failed: exit code 7"),
+        ("#cloud-config\nwrite_files:\n  - path: /../../../escape\n    content: x\n", "leaves the machine's root"),
+    ],
+)
+def test_what_is_wrong_with_user_data_is_said_on_the_console(cloud, user_data, said):
+    assert said in cloud.booted(user_data)[1]
+
+
+def test_user_data_from_a_launch_template_is_run(cloud):
+    data = {
+        "ImageId": cloud.image(),
+        "InstanceType": "g6.xlarge",
+        "UserData": base64.b64encode(script("echo by template").encode()).decode(),
+    }
+    cloud.ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=data)
+    launched = cloud.ec2.run_instances(LaunchTemplate={"LaunchTemplateName": "t"}, MinCount=1, MaxCount=1)
+    cloud.wait_for_line(launched["Instances"][0]["InstanceId"], "by template")
+
+
+def test_the_guest_has_nothing_of_the_callers_environment(cloud):
+    _, console = cloud.booted(script("env | cut -d= -f1 | sort | tr '\\n' ' '"))
+    names = next(line for line in console.splitlines() if " PATH " in line)
+    assert not {"AWS_ACCESS_KEY_ID", "HF_TOKEN", "PYTHONPATH", "TGI_DEPLOY_HOME"} & set(names.split())
+
+
+def test_the_hardware_is_the_instance_types(cloud):
+    _, console = cloud.booted(
+        script(
+            "nvidia-smi -L | wc -l",
+            "nvidia-smi --query-gpu=name,memory.total,compute_cap --format=csv,noheader,nounits | head -1",
+            "mountpoint -q /opt/dlami/nvme && echo nvme is there",
+        ),
+        InstanceType="g6e.12xlarge",
+    )
+    assert "]: 4\n" in console
+    assert "NVIDIA L40S, " in console
+    assert ", 8.9" in console
+    assert "nvme is there" in console
+
+
+def test_a_machine_without_gpus_has_no_driver(cloud):
+    _, console = cloud.booted(script("nvidia-smi; echo status $?"), InstanceType="m5.large")
+    assert "status 9" in console
+
+
+def test_the_metadata_service_wants_its_token(cloud):
+    instance_id, console = cloud.booted(
+        script(
+            "base=http://169.254.169.254/latest",
+            "curl -sf $base/meta-data/instance-id || echo refused",
+            "token=$(curl -sX PUT $base/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 60')",
+            'echo "id $(curl -sf -H "X-aws-ec2-metadata-token: $token" $base/meta-data/instance-id)"',
+            "curl -s https://example.org || echo no way out",
+        )
+    )
+    assert "refused" in console
+    assert f"id {instance_id}" in console
+    assert "no way out" in console
+
+
+def test_parameters_are_read_with_an_instance_profile_only(cloud):
+    cloud.client("ssm").put_parameter(Name="/hub/token", Value="hf_secret", Type="SecureString")
+    get = "aws ssm get-parameter --with-decryption --query Parameter.Value --output text --name"
+    user_data = script(f"{get} /hub/token; echo status $?", f"{get} /absent; echo then $?")
+    _, without = cloud.booted(user_data)
+    assert "Unable to locate credentials" in without
+    assert "hf_secret" not in without
+    cloud.client("iam").create_instance_profile(InstanceProfileName="reader")
+    _, having = cloud.booted(user_data, IamInstanceProfile={"Name": "reader"})
+    assert "hf_secret" in having
+    assert "ParameterNotFound" in having
+    assert "then 254" in having
+
+
+def test_a_failing_service_is_restarted_until_the_limit(cloud):
+    service = "ExecStart=/bin/sh -c 'echo try; exit 1'\nRestart=on-failure\nRestartSec=1"
+    instance_id = cloud.run(unit(service, unit_section="StartLimitIntervalSec=1h\nStartLimitBurst=3"))
+    console = cloud.wait_for_line(instance_id, "Start request repeated too quickly")
+    assert console.count("]: try\n") == 3
+
+
+@pytest.mark.parametrize("status", [2, 64])
+def test_a_service_stays_down_after_a_status_that_prevents_restarts(cloud, status):
+    service = f"ExecStart=/bin/sh -c 'echo try; exit {status}'\nRestart=on-failure\nRestartPreventExitStatus=2 64"
+    console = cloud.wait_for_line(cloud.run(unit(service)), "Failed with result 'exit-code'")
+    assert console.count("]: try\n") == 1
+
+
+def test_a_service_that_ends_well_is_not_restarted_on_failure(cloud):
+    console = cloud.wait_for_line(cloud.run(unit("ExecStart=/bin/echo once\nRestart=on-failure")), "Deactivated")
+    assert console.count("]: once\n") == 1
+
+
+def test_environment_reaches_the_service(cloud):
+    service = 'Environment=A=1 "B=two words"\nExecStart=/bin/sh -c \'echo "$$A and $$B"\''
+    assert "1 and two words" in cloud.wait_for_line(cloud.run(unit(service)), "Deactivated")
+
+
+def test_systemctl_tells_the_state(cloud):
+    instance_id, console = cloud.booted(
+        unit(
+            "ExecStart=/bin/sleep 600\nExecStop=/bin/echo stopping",
+            runcmd="systemctl start job && systemctl is-active job && systemctl stop job; systemctl is-active job",
+        )
+    )
+    assert "]: active\n" in console
+    assert "]: stopping\n" in console
+    assert "]: inactive\n" in console
+    assert cloud.state(instance_id) == "running"
+
+
+@pytest.mark.parametrize(("behaviour", "state"), [("terminate", "terminated"), ("stop", "stopped")])
+def test_a_machine_that_powers_off_ends_by_its_shutdown_behaviour(cloud, behaviour, state):
+    instance_id = cloud.run(script("shutdown -h now"), InstanceInitiatedShutdownBehavior=behaviour)
+    found = cloud.wait_for_state(instance_id, state)
+    assert found["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+def test_a_timer_ends_the_machine(cloud):
+    user_data = textwrap.dedent("""\
+        #cloud-config
+        write_files:
+          - path: /etc/systemd/system/expire.service
+            content: |
+              [Service]
+              Type=oneshot
+              ExecStart=/sbin/shutdown -h now
+          - path: /etc/systemd/system/expire.timer
+            content: |
+              [Timer]
+              OnActiveSec=1s
+        runcmd:
+          - systemctl daemon-reload
+          - systemctl enable --now expire.timer
+        """)
+    instance_id, _ = cloud.booted(user_data, InstanceInitiatedShutdownBehavior="terminate")
+    assert cloud.state(instance_id) == "running"
+    found = cloud.wait_for_state(instance_id, "terminated")
+    assert found["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+def test_a_reboot_runs_enabled_services_but_not_the_user_data_again(cloud):
+    instance_id = cloud.run(unit("Type=oneshot\nExecStart=/bin/echo from service"))
+    cloud.wait_for_line(instance_id, "finished at")
+    cloud.ec2.stop_instances(InstanceIds=[instance_id])
+    cloud.wait_for_state(instance_id, "stopped")
+    cloud.ec2.start_instances(InstanceIds=[instance_id])
+    cloud.wait(lambda: cloud.console(instance_id).count("]: from service\n") == 2)
+    assert cloud.console(instance_id).count("finished at") == 1
+
+
+def test_the_console_keeps_its_latest_64_kib(cloud):
+    _, console = cloud.booted(script("for i in $(seq 1 3000); do echo line $i of much output; done"))
+    assert len(console.encode()) <= 64 * 1024
+    assert "line 3000 of" in console
+
+
+def test_the_engine_answers_at_the_instances_address_and_port(cloud):
+    instance_id = cloud.run(
+        script(f"docker run --rm --name tgi --gpus all -p 8123:80 {IMAGE} --model-id {TINY} --num-shard 1")
+    )
+    address = cloud.wait(lambda: cloud.instance(instance_id)["PublicIpAddress"])
+
+    def healthy() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{address}:8123/health", timeout=2) as answer:  # noqa: S310 -- loopback
+                return answer.status == 200
+        except OSError:
+            return False
+
+    cloud.wait(healthy)
+    cloud.ec2.terminate_instances(InstanceIds=[instance_id])
+    cloud.wait_for_state(instance_id, "terminated")
+    assert not healthy()
+
+
+def test_docker_refuses_what_docker_refuses(cloud):
+    _, console = cloud.booted(
+        script(
+            f"docker run --no-such-flag {IMAGE}; echo flag $?",
+            f"docker run --gpus 'device=7' {IMAGE}; echo device $?",
+            "docker pull ghcr.io/huggingface/text-generation-inference:0.0.0; echo tag $?",
+            "docker pull example.org/other:1; echo repository $?",
+            "docker stop absent; echo absent $?",
+            "docker rm -f absent; echo removed $?",
+        )
+    )
+    assert "unknown flag: --no-such-flag" in console
+    assert "flag 125" in console
+    assert "7: unknown device" in console
+    assert "device 125" in console
+    assert "manifest unknown" in console
+    assert "tag 1" in console
+    assert "pull access denied for example.org/other" in console
+    assert "absent 1" in console
+    assert "removed 0" in console
+
+
+def test_an_occupied_port_is_dockers_error(cloud):
+    instance_id = cloud.run(script(f"sleep 30; docker run -p 8124:80 {IMAGE} --model-id {TINY}; echo status $?"))
+    address = cloud.instance(instance_id)["PublicIpAddress"]
+    with socket.socket() as taken:
+        taken.bind((address, 8124))
+        taken.listen()
+        console = cloud.wait_for_line(instance_id, "status ")
+    assert "port is already allocated" in console
+    assert "status 125" in console
+
+
+def test_a_container_is_stopped_inspected_and_removed(cloud):
+    _, console = cloud.booted(
+        script(
+            f"docker run -d --name tgi --gpus all -p 8125:80 {IMAGE} --model-id {TINY} >/dev/null",
+            "docker ps",
+            f"docker run --name tgi {IMAGE}; echo twice $?",
+            "docker stop -t 60 tgi; docker inspect tgi | grep -o '\"Status\": \"exited\"'",
+            "docker rm tgi; docker ps -a | wc -l",
+        )
+    )
+    assert f"{IMAGE}   Up   tgi" in console
+    assert "is already in use by container" in console
+    assert "twice 125" in console
+    assert '"Status": "exited"' in console
+    assert console.rstrip().splitlines()[-2].endswith("]: 1")
+
+
+def test_a_failed_pull_can_be_tried_again(cloud):
+    cloud.fault(name="failed-pull", failed_pulls=1)
+    _, console = cloud.booted(script(f"docker pull {IMAGE} || docker pull -q {IMAGE} && echo pulled"))
+    assert "TLS handshake timeout" in console
+    assert "pulled" in console
+
+
+def test_an_engine_fault_is_handed_to_the_engine(cloud):
+    cloud.fault(name="engine", engine="oom")
+    _, console = cloud.booted(
+        script(f"docker run --rm --gpus all {IMAGE} --model-id {TINY} --num-shard 1; echo status $?")
+    )
+    assert "status 0" not in console
+    assert "status " in console
+
+
+def test_termination_kills_everything_the_machine_started(cloud):
+    instance_id, _ = cloud.booted(unit("ExecStart=/bin/sh -c 'trap \"\" TERM; echo up; while :; do /bin/sleep 1; done'"))
+    cloud.wait_for_line(instance_id, "]: up")
+    groups = cloud.home / "machines" / instance_id / "groups"
+    assert list(groups.iterdir())
+    started = time.monotonic()
+    cloud.ec2.terminate_instances(InstanceIds=[instance_id])
+    cloud.wait_for_state(instance_id, "terminated")
+    assert time.monotonic() - started < 5
+    assert list(groups.iterdir()) == []
+
+
+def test_a_batch_with_one_unknown_id_ends_nothing(cloud):
+    instance_id = cloud.run()
+    cloud.wait_for_state(instance_id, "running")
+    with pytest.raises(ClientError):
+        cloud.ec2.terminate_instances(InstanceIds=[instance_id, "i-00000000000000000"])
+    assert cloud.state(instance_id) == "running"

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import boto3
+import pytest
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.sandbox import api, control
+from tgi_deploy.sandbox.processes import is_alive
+
+UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+SERVICE = """#!/bin/bash
+cat >/etc/systemd/system/job.service <<'END'
+[Service]
+ExecStart=/bin/sh -c 'while :; do /bin/sleep 1; done'
+END
+systemctl start job
+docker run -d -p 8130:80 ghcr.io/huggingface/text-generation-inference:3.3.7 --model-id x/y
+echo all is up
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    place = tmp_path / "sandbox"
+    yield place
+    control.stop(place)
+
+
+def processes_of(home) -> list[str]:
+    listing = subprocess.run(["ps", "-ww", "-A", "-o", "command="], capture_output=True, text=True, check=True)  # noqa: S607 -- ps lies in different places
+    return [line for line in listing.stdout.splitlines() if str(home) in line]
+
+
+def wait(condition, within_s=10.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def launch(info) -> str:
+    options = {
+        "region_name": "us-east-1",
+        "endpoint_url": info.endpoint_url,
+        "aws_access_key_id": "a",
+        "aws_secret_access_key": "b",
+    }
+    image = boto3.client("ssm", **options).get_parameter(Name=UBUNTU)["Parameter"]["Value"]
+    ec2 = boto3.client("ec2", **options)
+    launched = ec2.run_instances(ImageId=image, InstanceType="g6e.xlarge", MinCount=1, MaxCount=1, UserData=SERVICE)
+    instance_id = launched["Instances"][0]["InstanceId"]
+    wait(lambda: "all is up" in ec2.get_console_output(InstanceId=instance_id).get("Output", ""))
+    return instance_id
+
+
+def test_starting_twice_is_starting_once(home):
+    first = control.start(home)
+    assert control.start(home) == first == control.status(home)
+    assert control.stop(home)
+    assert control.status(home) is None
+    assert not control.stop(home)
+
+
+def test_concurrent_starts_make_one_sandbox(home):
+    with ThreadPoolExecutor(3) as pool:
+        found = set(pool.map(lambda _: control.start(home), range(3)))
+    assert len(found) == 1
+    assert len([line for line in processes_of(home) if "sandbox.cloud" in line]) == 1
+
+
+def test_stopping_leaves_no_process_and_no_file_behind(home):
+    info = control.start(home, speed=600)
+    instance_id = launch(info)
+    groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
+    assert len(groups) >= 2
+    assert any("sandbox.machine" in line for line in processes_of(home))
+    assert control.stop(home)
+    assert not home.exists()
+    assert list(home.parent.iterdir()) == []
+    assert processes_of(home) == []
+    assert [group for group in groups if is_alive(group)] == []
+    assert not is_alive(info.pid)
+
+
+def test_machines_end_when_their_cloud_is_killed(home):
+    info = control.start(home, speed=600)
+    instance_id = launch(info)
+    groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
+    os.kill(info.pid, signal.SIGKILL)
+    wait(lambda: processes_of(home) == [] and not any(map(is_alive, groups)), within_s=2.5)
+    assert control.status(home) is None
+    again = control.start(home)
+    assert again.pid != info.pid
+    assert list((home / "machines").iterdir()) == []
+
+
+def test_the_sandbox_outlives_the_process_that_started_it(home):
+    code = f"from pathlib import Path; from tgi_deploy.sandbox import control; control.start(Path({str(home)!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert control.status(home) is not None
+
+
+def test_terminating_the_server_cleans_up_too(home):
+    info = control.start(home)
+    os.kill(info.pid, signal.SIGTERM)
+    wait(lambda: not home.exists() and not is_alive(info.pid))
+
+
+def test_a_stale_record_is_not_believed(home):
+    home.mkdir()
+    record = {"url": "http://127.0.0.1:9", "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00"}
+    (home / "sandbox.json").write_text(json.dumps(record))
+    assert control.status(home) is None
+    assert control.start(home).pid != os.getpid()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}'])
+def test_a_damaged_record_is_no_record(home, text):
+    home.mkdir()
+    (home / "sandbox.json").write_text(text)
+    assert control.status(home) is None
+    assert control.stop(home)
+    assert not home.exists()
+
+
+def test_another_server_at_the_recorded_port_is_not_ours(home):
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = b'{"nonce": "someone else"}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever).start()
+        home.mkdir()
+        record = {"url": f"http://127.0.0.1:{server.server_port}", "pid": os.getpid(), "nonce": "n", "started": "s"}
+        (home / "sandbox.json").write_text(json.dumps(record))
+        assert control.status(home) is None
+        assert control.stop(home), "it removes the files, and ends nothing that is not the sandbox's"
+        server.shutdown()
+
+
+def test_a_home_that_shell_scripts_cannot_name_is_refused(tmp_path):
+    with pytest.raises(InputError) as error:
+        control.start(tmp_path / "my $(sandbox)")
+    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.hint
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "sandbox").write_text("")
+    with pytest.raises(InputError) as error:
+        control.start(tmp_path / "sandbox")
+    assert error.value.code == "sandbox_home_unusable"
+
+
+def test_stopping_where_nothing_ever_was(tmp_path):
+    assert not control.stop(tmp_path / "no" / "such" / "sandbox")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_cannot_start_says_why(home, monkeypatch):
+    monkeypatch.setattr(control, "_SERVER", ("-c", "import sys; sys.stderr.write('no such module'); print(0)"))
+    with pytest.raises(DeployError) as error:
+        control.start(home)
+    assert error.value.code == "sandbox_not_started"
+    assert not home.exists()
+
+
+def test_what_does_not_answer_is_a_cloud_that_is_gone():
+    with pytest.raises(api.CloudGoneError):
+        api.control("http://127.0.0.1:9", "GET", "/_sandbox/health")
