@@ -108,7 +108,7 @@ class Search:
     def _evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
         for num_shard in sharding.shard_counts(hardware.accelerator_count, self.wish.num_shard):
             for scheme in self.schemes:
-                key = (*_kind(hardware, num_shard), num_shard, scheme.name)
+                key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id)
                 known = self._evaluations.get(key)
                 if known is None:
                     known = self._evaluations[key] = self._evaluate(hardware, num_shard, scheme)

@@ -35,7 +35,8 @@ def indivisible(model: ModelSpec, scheme: Scheme, num_shard: int) -> Iterator[tu
     for name, size in _split_dimensions(model):
         if size % num_shard:
             yield name, size
-        elif scheme.group_size and scheme.group_size > 0 and (size // num_shard) % scheme.group_size:
+    for name, size in _row_split_inputs(model):
+        if _breaks_groups(size, scheme.group_size, num_shard):
             yield f"{name} in quantization groups of {scheme.group_size}", size
 
 
@@ -44,3 +45,13 @@ def _split_dimensions(model: ModelSpec) -> Iterator[tuple[str, int]]:
         yield "intermediate size", model.intermediate_size
     if model.experts and model.expert_intermediate_size != model.intermediate_size:
         yield "expert intermediate size", model.expert_intermediate_size
+
+
+def _row_split_inputs(model: ModelSpec) -> Iterator[tuple[str, int]]:
+    """Inputs of the layers that are split by rows: group scales run along them."""
+    yield "attention output", model.attention_heads * model.head_dim
+    yield from _split_dimensions(model)
+
+
+def _breaks_groups(size: int, group_size: int | None, num_shard: int) -> bool:
+    return bool(group_size and group_size > 0 and size % num_shard == 0 and size // num_shard % group_size)

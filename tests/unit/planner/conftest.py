@@ -1,0 +1,40 @@
+"""One catalogue for all planner tests: its files are read once."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.types import Requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+@pytest.fixture(scope="session")
+def requirements(catalog: Catalog) -> Callable[..., Requirements]:
+    """Requirements of a model with the usual promises, any field changed."""
+
+    def make(model: str, **changes: Any) -> Requirements:
+        profile = catalog.resolve(model)
+        usual: dict[str, Any] = {
+            "model": profile,
+            "engine_version": catalog.default_release,
+            "input_tokens": 512,
+            "output_tokens": 128,
+            "concurrency": 8,
+            "context_tokens": min(profile.model.max_position_embeddings, 8192),
+        }
+        if isinstance(changes.get("budget_usd_per_hour"), str):
+            changes["budget_usd_per_hour"] = Decimal(changes["budget_usd_per_hour"])
+        return Requirements(**(usual | changes))
+
+    return make
