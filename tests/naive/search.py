@@ -1,0 +1,368 @@
+"""The planner's answer, found the slow way: every offer, every shard count, every scheme, each judged on its own.
+
+Written from the rules of the design and of the engine, not from the planner: only constants (sizes of fixed parts,
+steps of a ladder) and the physics of predicted speed are shared. Nothing is clever here, so that it can be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING
+
+from tgi_deploy.planner import performance
+from tgi_deploy.planner.quantization import Scheme
+from tgi_deploy.planner.types import MemoryBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.planner.supply import Supply
+    from tgi_deploy.planner.types import (
+        EngineRelease,
+        InstanceType,
+        ModelClass,
+        ModelSpec,
+        Offer,
+        Profile,
+        QuantizationRule,
+        Requirements,
+    )
+
+GIB = 2**30
+SHARD_COUNTS = (1, 2, 4, 8, 16)
+PREFILL_LADDER = (4096, 2048, 1024, 512)
+SYSTEM_GIB = 80  # the machine image with its tools, and room for logs
+KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """One way to serve the weights: `bits` a linear weight takes, group scales included."""
+
+    name: str
+    hub_id: str
+    bits: float
+    lost_bits: float
+    group: int
+    published: bool
+    rule: QuantizationRule | None
+    loads: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What is true of an instance type with this many shards of this way, whatever it costs."""
+
+    instance_type: str
+    num_shard: int
+    way: Way
+    codes: frozenset[str]
+    output_tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A configuration that works, on one offer; `total` is None where the price is not known."""
+
+    instance_type: str
+    region: str
+    market: str
+    num_shard: int
+    quantize: str
+    hub_id: str
+    total: Decimal | None
+    lost_bits: float
+    output_tokens_per_s: float
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return (
+            self.instance_type, self.region, self.market, self.num_shard, self.quantize, self.hub_id, self.total
+        )  # fmt: skip
+
+
+def ways(profile: Profile, release: EngineRelease) -> Iterator[Way]:
+    own = profile.model.quantization
+    if own is not None:
+        method = "fp8" if own.method == "fbgemm_fp8" else own.method
+        rule = release.quantizations.get(method)
+        bits = _with_scales(rule, own.bits, own.group_size)
+        yield Way(
+            name=method, hub_id=profile.model.hub_id, bits=bits, lost_bits=0, group=own.group_size or 0,
+            published=True, rule=rule, loads=rule is not None and rule.prequantized,
+        )  # fmt: skip
+        return
+    yield Way(
+        name="none", hub_id=profile.model.hub_id, bits=16, lost_bits=0, group=0, published=False, rule=None, loads=True
+    )
+    yield from _published(profile, release)
+    named = {repository.method for repository in profile.quantized}
+    for method, rule in release.quantizations.items():
+        if method not in named and rule.on_the_fly:
+            yield Way(
+                name=method, hub_id=profile.model.hub_id, bits=rule.bits, lost_bits=16 - rule.bits, group=0,
+                published=False, rule=rule, loads=True,
+            )  # fmt: skip
+
+
+def _published(profile: Profile, release: EngineRelease) -> Iterator[Way]:
+    for repository in profile.quantized:
+        rule = release.quantizations.get(repository.method)
+        if rule is not None and rule.prequantized:
+            bits = _with_scales(rule, repository.bits, repository.group_size)
+            yield Way(
+                name=repository.method, hub_id=repository.hub_id, bits=bits, lost_bits=16 - bits,
+                group=repository.group_size or 0, published=True, rule=rule, loads=True,
+            )  # fmt: skip
+
+
+def _with_scales(rule: QuantizationRule | None, bits: float, group: int | None) -> float:
+    if rule is None or not group or group < 0:
+        return float(bits)
+    return bits + rule.group_overhead_bits / group
+
+
+def verdicts(wish: Requirements, supply: Supply) -> Iterator[Verdict]:
+    """Every instance type on offer x shard counts it has accelerators for x ways to serve."""
+    release = supply.release
+    types = {offer.instance_type.name: offer.instance_type for offer in supply.offers}
+    all_ways = tuple(ways(wish.model, release))
+    for name in sorted(types):
+        for num_shard in SHARD_COUNTS:
+            if num_shard <= types[name].accelerator_count:
+                for way in all_ways:
+                    yield judge(wish, release, types[name], num_shard, way)
+
+
+def judge(wish: Requirements, release: EngineRelease, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
+    model = wish.model.model
+    served = release.model_classes.get(model.model_type)
+    codes = {
+        *_hardware_codes(release, hardware),
+        *_model_codes(served, num_shard),
+        *_split_codes(model, num_shard, way),
+        *_quantization_codes(model, served, hardware, num_shard, way),
+    }
+    memory_code = _memory_code(wish, release, hardware, num_shard, way)
+    speed = 0.0
+    if memory_code:
+        codes.add(memory_code)
+    else:
+        speed = _tokens_per_s(wish, hardware, num_shard, way)
+    return Verdict(
+        instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes), output_tokens_per_s=speed
+    )
+
+
+def _hardware_codes(release: EngineRelease, hardware: InstanceType) -> Iterator[str]:
+    chip = hardware.accelerator
+    if chip.vendor != "nvidia":
+        yield "vendor_unsupported"
+    else:
+        rules = [r for r in release.architectures if r.minimum <= (chip.compute_capability or (0, 0)) <= r.maximum]
+        if not rules:
+            yield "no rule for this compute capability"
+        elif rules[0].verdict != "ok":
+            yield rules[0].code
+    if hardware.cpu_arch not in release.cpu_archs:
+        yield "host_architecture"
+    if hardware.partition < 1:
+        yield "accelerator_fraction"
+    if hardware.capacity_block_only:
+        yield "capacity_block_only"
+
+
+def _model_codes(served: ModelClass | None, num_shard: int) -> Iterator[str]:
+    if served is None or served.backend == "refused":
+        yield "model_type_unsupported"
+    if served is not None and num_shard > 1 and not served.shardable:
+        yield "model_not_shardable"
+
+
+def _split_codes(model: ModelSpec, num_shard: int, way: Way) -> Iterator[str]:
+    """Heads and every split dimension must divide; with group scales each shard must hold whole groups."""
+    if num_shard == 1:
+        return
+    parts = [model.attention_heads]
+    if not (model.kv_heads == 1 and model.model_type in {"gpt_bigcode", "santacoder"}):
+        parts.append(model.kv_heads)
+    inputs_of_row_split_layers = [model.attention_heads * model.head_dim]
+    if model.intermediate_size:
+        parts.append(model.intermediate_size)
+        inputs_of_row_split_layers.append(model.intermediate_size)
+    if model.experts:
+        parts.append(model.expert_intermediate_size)
+        inputs_of_row_split_layers.append(model.expert_intermediate_size)
+    whole = all(part % num_shard == 0 for part in parts)
+    grouped = way.group <= 0 or all(size % (num_shard * way.group) == 0 for size in inputs_of_row_split_layers)
+    if not (whole and grouped):
+        yield "not_divisible"
+
+
+def _quantization_codes(
+    model: ModelSpec, served: ModelClass | None, hardware: InstanceType, num_shard: int, way: Way
+) -> Iterator[str]:
+    if not way.loads:
+        yield "quantization_unavailable"
+    if way.rule is None:
+        return
+    capability = hardware.accelerator.compute_capability
+    if capability is not None and capability < way.rule.min_compute_capability:
+        yield "quantization_capability"
+    if num_shard > 1 and not way.rule.shardable:
+        yield "quantization_not_shardable"
+    if served is None:
+        return
+    if served.backend == "transformers" and not way.rule.transformers_backend:
+        yield "quantization_no_effect"
+    elif model.experts and not way.rule.fused_moe:
+        yield "quantization_moe"
+    elif model.quantization is not None and model.quantization.block_scaled:
+        yield "quantization_block_scaled"
+
+
+def attention_kernels(model: ModelSpec, served: ModelClass | None, release: EngineRelease, chip_rule_env: str) -> str:
+    if served is None or not served.flash:
+        return "padded"
+    if chip_rule_env:
+        return chip_rule_env
+    if not release.default_attention:
+        return "paged"
+    usual = model.head_dim in release.flash_head_dims and not served.paged_only
+    return release.default_attention if usual else "flashdecoding"
+
+
+def _memory_code(
+    wish: Requirements, release: EngineRelease, hardware: InstanceType, num_shard: int, way: Way
+) -> str | None:
+    """None where some batch of prompts leaves room for the promised tokens; else which part is too big."""
+    model = wish.model.model
+    served = release.model_classes.get(model.model_type)
+    capability = hardware.accelerator.compute_capability
+    rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
+    kernels = "paged" if rule is None or served is None else attention_kernels(
+        model, served, release, rule.env.get("ATTENTION", "")
+    )  # fmt: skip
+    block = release.block_tokens.get(kernels, 1)
+    chunked = bool(
+        served and release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
+    )
+    kv_heads = model.kv_heads if served and served.replicated_kv else max(1, model.kv_heads // num_shard)
+    per_token = model.layers * 2 * kv_heads * model.head_dim * 2
+    left = 0
+    for prefill in _prompt_batches(wish.context_tokens, chunked=chunked):
+        left = (
+            int(hardware.memory_bytes_per_accelerator * release.memory_share)
+            - _weights(model, way, num_shard)
+            - _activations(wish, num_shard, prefill)
+            - _fixed(release, num_shard)
+        )
+        tokens = max(0, left) // (per_token * block) * block
+        promised = wish.concurrency * (wish.input_tokens + wish.output_tokens)
+        if tokens >= max(wish.context_tokens, promised, prefill):
+            return None
+    return "memory_weights" if left <= 0 else "memory_kv_cache"
+
+
+def _prompt_batches(context: int, *, chunked: bool) -> tuple[int, ...]:
+    """Without chunking the longest prompt must go through at once."""
+    if not chunked:
+        return (context - 1,)
+    return tuple(size for size in PREFILL_LADDER if size < context) or (context,)
+
+
+def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
+    """Linear layers are split; embedding and head stay 16-bit; the head only splits where the vocabulary does."""
+    one_table = model.vocab_size * model.hidden_size
+    linear_weights = model.parameters - one_table - (0 if model.tied_embeddings else one_table)
+    embedding_rows = math.ceil(model.vocab_size / num_shard)
+    head_rows = model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
+    linear_bytes = int(linear_weights * way.bits / 8 / num_shard)
+    return linear_bytes + 2 * model.hidden_size * (embedding_rows + head_rows)
+
+
+def _activations(wish: Requirements, num_shard: int, prefill: int) -> int:
+    model = wish.model.model
+    widest = model.intermediate_size
+    if model.experts:
+        widest = max(widest, model.experts_per_token * model.expert_intermediate_size)
+    return prefill * (6 * model.hidden_size + 3 * widest // num_shard) * 4 + wish.concurrency * model.vocab_size * 8
+
+
+def _fixed(release: EngineRelease, num_shard: int) -> int:
+    return release.workspace_bytes + (GIB if num_shard == 1 else GIB + GIB // 2)
+
+
+def _tokens_per_s(wish: Requirements, hardware: InstanceType, num_shard: int, way: Way) -> float:
+    plenty = MemoryBudget(
+        total_bytes=0, reserved_bytes=0, weights_bytes=0, activation_bytes=0, overhead_bytes=0, kv_cache_bytes=0,
+        kv_bytes_per_token=0, kv_capacity_tokens=10**12, required_kv_tokens=0,
+    )  # fmt: skip
+    scheme = Scheme(
+        name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published, rule=way.rule
+    )
+    load = performance.Load(
+        input_tokens=wish.input_tokens, output_tokens=wish.output_tokens, concurrency=wish.concurrency
+    )
+    predicted = performance.predict(
+        wish.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
+        interconnect=hardware.interconnect,
+    )  # fmt: skip
+    return predicted.output_tokens_per_s
+
+
+def choices(wish: Requirements, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
+    """Every offer on which something works, priced, in no order and under no budget."""
+    works: dict[str, list[Verdict]] = {}
+    for verdict in judged:
+        if not verdict.codes:
+            works.setdefault(verdict.instance_type, []).append(verdict)
+    for offer in supply.offers:
+        for verdict in works.get(offer.instance_type.name, ()):
+            yield Choice(
+                instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
+                num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
+                total=total_usd_per_hour(wish, supply, offer, verdict.way),
+                lost_bits=verdict.way.lost_bits, output_tokens_per_s=verdict.output_tokens_per_s,
+            )  # fmt: skip
+
+
+def total_usd_per_hour(wish: Requirements, supply: Supply, offer: Offer, way: Way) -> Decimal | None:
+    """Instance, root volume and public address; None where the instance's price is not known."""
+    if offer.usd_per_hour is None:
+        return None
+    extras = supply.extra_prices[offer.region]
+    stored = downloaded_bytes(wish.model.model, way)
+    on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
+    gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
+    volume = (gib * extras.gp3_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
+    return offer.usd_per_hour + volume + extras.public_ipv4_usd_per_hour
+
+
+def downloaded_bytes(model: ModelSpec, way: Way) -> int:
+    """The checkpoint as the hub has it: the model's own, or the published quantized copy."""
+    if not way.published and model.stored_bytes:
+        return model.stored_bytes
+    tables = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
+    bits = way.bits if way.published else (32 if model.torch_dtype == "float32" else 16)
+    return int((model.parameters - tables) * bits / 8) + 2 * tables
+
+
+def best(found: tuple[Choice, ...], prefer: str, budget: Decimal | None) -> Choice | None:
+    affordable = [c for c in found if c.total is not None and (budget is None or c.total <= budget)]
+    return min(affordable, key=lambda choice: _order(choice, prefer), default=None)
+
+
+def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
+    if choice.total is None:
+        raise AssertionError("an unknown price is never free")
+    dearness, slowness = choice.total, -choice.output_tokens_per_s
+    names = (choice.instance_type, f"{choice.num_shard:03}", choice.quantize, choice.region, choice.market)
+    return {
+        "quality": (choice.lost_bits, dearness, slowness, names),
+        "cost": (dearness, choice.lost_bits, slowness, names),
+        "speed": (slowness, dearness, choice.lost_bits, names),
+        "value": (float(dearness) / choice.output_tokens_per_s, choice.lost_bits, dearness, names),
+    }[prefer]

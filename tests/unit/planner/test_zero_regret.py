@@ -1,0 +1,130 @@
+"""Zero regret: the planner's choice is the exhaustive search's choice, for everything that is shipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+from naive import search as naive
+
+from tgi_deploy.app.plan import supply_for
+from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner import plan as plan_module
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.search import Search
+from tgi_deploy.planner.types import Plan, Preference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.planner.supply import Supply
+    from tgi_deploy.planner.types import Candidate, NoPlan, Rejection, Requirements
+
+BUDGETS = (Decimal("0.3"), Decimal("0.9"), Decimal("1.2"), Decimal("2.5"), Decimal(25), None)
+PREFERENCES: tuple[Preference, ...] = get_args(Preference)
+REACHES = (("us-east-1",), ("all",))
+PRICE_CODES = frozenset({"over_budget", "price_unknown"})
+
+
+@cache
+def shared_catalog() -> Catalog:
+    return Catalog.open()
+
+
+def wished(profile: str, regions: tuple[str, ...]) -> tuple[Requirements, Supply]:
+    catalog = shared_catalog()
+    wish = resolve(Wish(model=profile, regions=regions), {}, catalog)
+    return wish, supply_for(wish, catalog)
+
+
+def identity(candidate: Candidate) -> tuple[object, ...]:
+    offer = candidate.offer
+    return (
+        offer.instance_type.name, offer.region, offer.market, candidate.num_shard, candidate.quantize,
+        candidate.engine.settings.model_id, candidate.cost.usd_per_hour,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("regions", REACHES, ids=lambda regions: regions[0])
+@pytest.mark.parametrize("profile", shared_catalog().profile_names())
+def test_the_plan_is_what_exhaustive_search_finds(
+    profile: str, regions: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, supply = wished(profile, regions)
+    cold = make_plan(base, supply)
+    share_what_no_budget_changes(monkeypatch, base, supply)
+    assert make_plan(base, supply) == cold
+    judged = tuple(naive.verdicts(base, supply))
+    found = tuple(naive.choices(base, supply, judged))
+    for budget in BUDGETS:
+        for prefer in PREFERENCES:
+            made = make_plan(replace(base, budget_usd_per_hour=budget, prefer=prefer), supply)
+            expected = naive.best(found, prefer, budget)
+            chosen = identity(made.chosen) if isinstance(made, Plan) else None
+            assert chosen == (expected.identity if expected else None), (profile, regions, budget, prefer)
+        agrees_on_every_configuration(made, judged, found, budget)
+
+
+def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Requirements, supply: Supply) -> None:
+    """The 24 plans of a case run on one search, whose evaluations and bills know neither budget nor preference."""
+    search = Search(base, supply)
+
+    def resumed(wish: Requirements, _supply: Supply) -> Search:
+        search.wish = wish
+        return search
+
+    monkeypatch.setattr(plan_module, "Search", resumed)
+
+
+def agrees_on_every_configuration(
+    made: Plan | NoPlan, judged: tuple[naive.Verdict, ...], found: tuple[naive.Choice, ...], budget: Decimal | None
+) -> None:
+    """Nothing is refused that works and is affordable, nothing else is taken; and the reasons are the same."""
+    assert technical(made.rejections) == Counter((*key_of(v), v.codes) for v in judged if v.codes)
+    assert refused_for_their_price(made.rejections) == too_dear(found, budget)
+    assert made.considered == sum(rejection.offers for rejection in made.rejections) + sum(
+        1 for choice in found if price_code(choice, budget) is None
+    )
+
+
+def key_of(verdict: naive.Verdict) -> tuple[str, int, str]:
+    return verdict.instance_type, verdict.num_shard, verdict.way.name
+
+
+def technical(rejections: tuple[Rejection, ...]) -> Counter[tuple[str, int, str, frozenset[str]]]:
+    return Counter(
+        (rejection.instance_type, rejection.num_shard, rejection.quantize, codes)
+        for rejection in rejections
+        if (codes := frozenset(rejection.codes) - PRICE_CODES)
+    )
+
+
+def refused_for_their_price(rejections: tuple[Rejection, ...]) -> Counter[tuple[str, int, str, str]]:
+    counts: Counter[tuple[str, int, str, str]] = Counter()
+    for rejection in rejections:
+        if PRICE_CODES.issuperset(rejection.codes):
+            where = (rejection.instance_type, rejection.num_shard, rejection.quantize)
+            counts[*where, rejection.code] += rejection.offers
+    return counts
+
+
+def too_dear(found: tuple[naive.Choice, ...], budget: Decimal | None) -> Counter[tuple[str, int, str, str]]:
+    return Counter(_too_dear(found, budget))
+
+
+def _too_dear(found: tuple[naive.Choice, ...], budget: Decimal | None) -> Iterator[tuple[str, int, str, str]]:
+    for choice in found:
+        code = price_code(choice, budget)
+        if code is not None:
+            yield choice.instance_type, choice.num_shard, choice.quantize, code
+
+
+def price_code(choice: naive.Choice, budget: Decimal | None) -> str | None:
+    if choice.total is None:
+        return "price_unknown"
+    return "over_budget" if budget is not None and choice.total > budget else None
