@@ -14,12 +14,13 @@ def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: S
     """What to do, in order: deletions first, dependents before what they depend on; then keeps and creations.
 
     A resource whose spec or place changed is replaced, and so is everything that refers to it. Of several seen
-    with the same key the first that fits is kept, the others are deleted.
+    with the same key the first that fits is kept, the others are deleted. `seen` is in the order of creation.
     """
+    seen = [found for found in seen if not found.attached]
     ordered = in_order(wanted)
     records = {record.key: record for record in recorded}
     kept = _kept(ordered, records, seen)
-    deletions = _deletions(ordered, records, seen, kept)
+    deletions = _deletions(ordered, seen, kept)
     return ChangeSet(steps=(*deletions, *(_forward(item, records, seen, kept) for item in ordered)))
 
 
@@ -60,16 +61,9 @@ def _fits(item: Resource, found: Found, record: ResourceRecord | None) -> bool:
     return spec == item.spec
 
 
-def _deletions(
-    ordered: Sequence[Resource],
-    records: Mapping[str, ResourceRecord],
-    seen: Sequence[Found],
-    kept: Mapping[str, Found],
-) -> tuple[Step, ...]:
+def _deletions(ordered: Sequence[Resource], seen: Sequence[Found], kept: Mapping[str, Found]) -> tuple[Step, ...]:
     wanted = {item.key for item in ordered}
-    rank = {key: index for index, key in enumerate(dict.fromkeys([*records, *(item.key for item in ordered)]))}
     doomed = [found for found in seen if kept.get(found.key) is not found]
-    doomed.sort(key=lambda found: (rank.get(found.key, len(rank)), found.id))
     return tuple(
         Step(
             action="delete",

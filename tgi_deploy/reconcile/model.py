@@ -9,12 +9,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
-    from decimal import Decimal
 
 Action = Literal["create", "adopt", "keep", "delete"]
 RecordPhase = Literal["intent", "created", "deleting"]
@@ -68,7 +68,10 @@ class Resource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A resource as the world shows it. `attributes["id"]` identifies it; not `alive` means on its way out."""
+    """A resource as the world shows it. `attributes["id"]` identifies it; not `alive` means on its way out.
+
+    `attached` things belong to another resource and go with it; only a leftover of them is deleted by itself.
+    """
 
     key: str
     kind: str
@@ -77,6 +80,7 @@ class Found:
     tags: Mapping[str, str] = field(default_factory=dict)
     state: str = ""
     alive: bool = True
+    attached: bool = False
 
     @property
     def id(self) -> str:
@@ -214,7 +218,7 @@ def _plain(value: object) -> object:
         return {"$ref": [value.key, value.attribute]}
     if isinstance(value, Mapping):
         return dict(value)
-    return str(value)
+    return str(value.normalize() if isinstance(value, Decimal) else value)
 
 
 def _refs(value: object) -> Iterator[Ref]:

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 def observe(
     name: str, deployment: Deployment | None, *, cloud: Callable[[str], Cloud], places: Iterable[str]
 ) -> tuple[Found, ...]:
-    """Everything of deployment `name` in `places`. What the record knows and tags don't show is read by its id."""
+    """Everything of deployment `name` in `places`, in the order of creation.
+
+    What the record knows and tags don't show is read by its id.
+    """
     everywhere = dict.fromkeys([*places, *(deployment.places if deployment else ())])
     seen = [found for place in everywhere for found in cloud(place).find({TAG_NAME: name})]
     ids = {(found.place, found.id) for found in seen}
     for record in deployment.resources if deployment else ():
         if "id" in record.attributes and (record.place, record.attributes["id"]) not in ids:
             seen.extend(_read(record, cloud(record.place)))
-    return tuple(seen)
+    return tuple(sorted(seen, key=lambda found: cloud(found.place).kinds.index(found.kind)))
 
 
 def _read(record: ResourceRecord, cloud: Cloud) -> tuple[Found, ...]:

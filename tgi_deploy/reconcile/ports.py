@@ -49,6 +49,10 @@ class Cloud(Protocol):
     @property
     def region(self) -> str: ...
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Every kind of resource, in the order of creation."""
+
     def handler(self, kind: str) -> Handler: ...
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:

@@ -65,6 +65,7 @@ class Attached:
             tags=tags_of(item),
             state=state,
             alive=state != "deleting",
+            attached=True,
         )
 
 

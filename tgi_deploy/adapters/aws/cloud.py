@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Handler
 
-# In the order of creation; what a machine brings along comes before it, so that a reverse sweep ends machines first.
+# In the order of creation. What a machine brings along stands before it: it can go only once the machine has.
 _KINDS: Final = (
     security_group.KIND,
     launch_template.KIND,
@@ -42,6 +42,10 @@ class Ec2Cloud:
     @property
     def region(self) -> str:
         return self.api.region
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return _KINDS
 
     def handler(self, kind: str) -> Handler:
         handlers: dict[str, Handler] = {

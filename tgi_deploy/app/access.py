@@ -1,0 +1,60 @@
+"""The use case `open`: how a deployment is reached. Read-only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.errors import DeployError
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """Ready-to-paste ways in. `tunnel` needs no open port: it goes through Session Manager."""
+
+    name: str
+    url: str
+    curl: str
+    python: str
+    tunnel: str
+
+
+def access(context: Context, name: str) -> Access:
+    """Raises InputError `unknown_deployment`, DeployError `no_endpoint`."""
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unknown_deployment(context, name)
+    record = recorded.record("instance")
+    if recorded.endpoint is None or record is None or "id" not in record.attributes:
+        raise DeployError(
+            "no_endpoint",
+            f"'{name}' has no endpoint yet",
+            hint=f"'tgi-deploy status {name}' shows where it stands; 'up' goes on",
+        )
+    url = recorded.endpoint
+    port = urlsplit(url).port or 80
+    body = json.dumps({"inputs": "What is a GPU?", "parameters": {"max_new_tokens": 64}})
+    return Access(
+        name=name,
+        url=url,
+        curl=f"curl -s {url}/generate -H 'Content-Type: application/json' -d '{body}'",
+        python=(
+            "from huggingface_hub import InferenceClient; "
+            f"print(InferenceClient({url!r}).text_generation('What is a GPU?', max_new_tokens=64))"
+        ),
+        tunnel=_tunnel(record.place, record.attributes["id"], port),
+    )
+
+
+def _tunnel(region: str, instance_id: str, port: int) -> str:
+    ports = json.dumps({"portNumber": [str(port)], "localPortNumber": [str(port)]})
+    return (
+        f"aws ssm start-session --region {region} --target {instance_id} "
+        f"--document-name AWS-StartPortForwardingSession --parameters '{ports}'"
+    )

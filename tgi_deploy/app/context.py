@@ -1,0 +1,60 @@
+"""Everything a use case needs from outside, as one value. `cli/wiring.py` fills it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tgi_deploy.reconcile.executor import Executor
+from tgi_deploy.reconcile.retry import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tgi_deploy.reconcile.health import Listener, Probe
+    from tgi_deploy.reconcile.phase_table import PhaseTable
+    from tgi_deploy.reconcile.ports import Clock, Cloud, Reporter, Store
+    from tgi_deploy.reconcile.proof import EngineClient
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How often things are looked at, and how long they may take. A local cloud is looked at more often."""
+
+    running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
+    deletion: Patience = field(default_factory=lambda: Patience(deadline_s=900, poll_s=1, longest_poll_s=10))
+    sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
+    ready_poll_s: float = 5.0
+    settle_s: float = 3.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """`regions` are where to look for what no record names; `command` is what the lock says about us."""
+
+    store: Store
+    clock: Clock
+    reporter: Reporter
+    listener: Listener
+    cloud: Callable[[str], Cloud]
+    caller_cidr: Callable[[], str]
+    probe: Callable[[str], Probe]
+    engine_client: Callable[[str], EngineClient]
+    phases: Callable[[], PhaseTable]
+    regions: tuple[str, ...]
+    version: str
+    command: str
+    new_id: Callable[[], str]
+    pace: Pace = field(default_factory=Pace)
+    templates_dir: Path | None = None
+
+    def executor(self) -> Executor:
+        return Executor(
+            handler=lambda place, kind: self.cloud(place).handler(kind),
+            store=self.store,
+            clock=self.clock,
+            reporter=self.reporter,
+            version=self.version,
+            deletion=self.pace.deletion,
+        )

@@ -1,0 +1,257 @@
+"""From a plan to a running machine: zone by zone, then fallback by fallback, never two at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.app.documents import plan_document
+from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.render.artifacts import Deployable, launch_template_data, render
+from tgi_deploy.targets.ec2 import INSTANCE, Machine, pool_name, resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from decimal import Decimal
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.pools import PoolMemory
+    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, MachineImage, Placement, Resource
+    from tgi_deploy.reconcile.ports import Cloud
+
+_MISSING_GRACE_S: Final = 60.0
+ENGINE_ARCHITECTURE: Final = "x86_64"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchSettings:
+    """What only a launch needs. `lifetime_s` gives seconds to live at a price an hour, None for ever."""
+
+    lifetime_s: Callable[[Decimal], int | None]
+    cidrs: tuple[str, ...]
+    subnet: str | None = None
+    ami: str | None = None
+    hub_token_parameter: str | None = None
+    instance_profile: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One candidate in one zone, ready to be carried out."""
+
+    candidate: Candidate
+    machine: Machine
+    wanted: tuple[Resource, ...]
+    changes: ChangeSet
+    ttl_s: int | None
+    artifacts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    context: Context
+    plan: Plan
+    settings: LaunchSettings
+    pools: PoolMemory
+    images: dict[str, MachineImage] = field(default_factory=dict)
+
+    def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
+        """The attempt that `launch` would begin with. Raises NoCapacityError when there is no place at all."""
+        for candidate, placement in self._ladder(deployment, seen):
+            return self._attempt(deployment, candidate, placement, seen)
+        raise self._exhausted()
+
+    def launch(self, deployment: Deployment) -> tuple[Deployment, Candidate]:
+        """Carry out attempts until a machine runs; the deployment as recorded, and what was launched.
+
+        Raises NoCapacityError or QuotaError when every pool has been tried; what stops at once is raised as it is.
+        """
+        executor = self.context.executor()
+        seen = self._observe(deployment)
+        for candidate, placement in self._ladder(deployment, seen):
+            attempt = self._attempt(deployment, candidate, placement, self._observe(deployment))
+            deployment = executor.save(self._describe(deployment, attempt))
+            for file_name, text in attempt.artifacts:
+                self.context.store.save_artifact(deployment.name, file_name, text)
+            try:
+                deployment = executor.execute(deployment, attempt.changes)
+                await_running(self.context, deployment, pool=attempt.machine.pool)
+            except NoCapacityError as error:
+                self._no_capacity(attempt, error)
+            except QuotaError as error:
+                self._no_quota(attempt, error)
+            else:
+                return executor.save(replace(deployment, phase="running")), candidate
+            deployment = self.context.store.load(deployment.name) or deployment
+        raise self._exhausted()
+
+    def _observe(self, deployment: Deployment) -> tuple[Found, ...]:
+        return observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
+
+    def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
+        """Every (candidate, zone) worth a try, best first; where something may exist already comes before all."""
+        begun = begun_pools(deployment, seen)
+        candidates = sorted(
+            (self.plan.chosen, *self.plan.fallbacks),
+            key=lambda candidate: not any(pool_of(candidate, pool) for pool in begun),
+        )
+        for candidate in candidates:
+            for placement in self._placements(candidate, begun):
+                skipped = _family(candidate) in self.pools.families
+                if not skipped and not self.pools.is_out(pool_name(candidate, placement.zone)):
+                    yield candidate, placement
+
+    def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
+        offer = candidate.offer
+        try:
+            found = self._cloud(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
+        except NoCapacityError as error:
+            self.pools.failed(pool_name(candidate, "*"), error.message)
+            return []
+        return sorted(found, key=lambda place: pool_name(candidate, place.zone) not in begun)
+
+    def _cloud(self, candidate: Candidate) -> Cloud:
+        return self.context.cloud(candidate.offer.region)
+
+    def _attempt(
+        self, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
+    ) -> Attempt:
+        ttl_s = self.settings.lifetime_s(candidate.cost.usd_per_hour)
+        image = self._image(candidate)
+        deployable = self._deployable(deployment.name, candidate, image, ttl_s)
+        user_data = render("user-data", deployable, templates_dir=self.context.templates_dir)
+        machine = Machine(
+            name=deployment.name,
+            deployment_id=deployment.id,
+            candidate=candidate,
+            data=launch_template_data(deployable, user_data=user_data.text, root_device_name=image.root_device),
+            placement=placement,
+            image=image,
+            cidrs=self.settings.cidrs,
+        )
+        wanted = resources(machine)
+        return Attempt(
+            candidate=candidate,
+            machine=machine,
+            wanted=wanted,
+            changes=diff(wanted, deployment.resources, seen),
+            ttl_s=ttl_s,
+            artifacts=((user_data.file_name, user_data.text),),
+        )
+
+    def _image(self, candidate: Candidate) -> MachineImage:
+        region = candidate.offer.region
+        if region not in self.images:
+            cloud = self._cloud(candidate)
+            self.images[region] = cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=self.settings.ami)
+        return self.images[region]
+
+    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, ttl_s: int | None) -> Deployable:
+        return Deployable(
+            name=name,
+            candidate=candidate,
+            model=self.plan.requirements.model,
+            ttl_s=ttl_s,
+            hub_token_parameter=self.settings.hub_token_parameter,
+            region=candidate.offer.region,
+            instance_profile=self.settings.instance_profile,
+            image_id=image.id,
+            public_ipv4=self.plan.requirements.public_ipv4,
+            ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
+        )
+
+    def _describe(self, deployment: Deployment, attempt: Attempt) -> Deployment:
+        """The record of what is about to be tried. The moment of expiry stays while the lifetime does."""
+        candidate, expires = attempt.candidate, deployment.expires
+        if attempt.ttl_s is None:
+            expires = None
+        elif expires is None or attempt.ttl_s != deployment.ttl_s:
+            expires = (self.context.clock.now() + timedelta(seconds=attempt.ttl_s)).replace(microsecond=0)
+        return replace(
+            deployment,
+            region=candidate.offer.region,
+            phase="creating",
+            plan=plan_document(replace(self.plan, chosen=candidate)),
+            usd_per_hour=candidate.cost.usd_per_hour,
+            ttl_s=attempt.ttl_s,
+            expires=expires,
+        )
+
+    def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
+        self.pools.failed(attempt.machine.pool, error.message)
+        self.context.reporter.warn("no_capacity", f"{attempt.machine.pool}: {error.message}; trying the next")
+
+    def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
+        family = _family(attempt.candidate)
+        self.pools.no_quota(family, error.message)
+        self.context.reporter.warn("quota_exceeded", f"{family}: {error.message}; trying another family")
+
+    def _exhausted(self) -> NoCapacityError | QuotaError:
+        tried = "; ".join(f"{pool}: {why}" for pool, why in self.pools.why())
+        only_quota = self.pools.families and not self.pools.failures
+        if only_quota:
+            code = next(iter(self.pools.families)).partition("/")[2]
+            return QuotaError(
+                f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})",
+                hint=f"ask for more of quota {code} in the Service Quotas console, or allow more regions or markets",
+            )
+        return NoCapacityError(
+            f"every machine of the plan was tried in vain: {tried or 'no zone has a subnet for one'}"
+        )
+
+
+def await_running(context: Context, deployment: Deployment, *, pool: str) -> str:
+    """Wait until the machine runs; its address. A machine that dies first raises what its reason stands for."""
+    record = deployment.record(INSTANCE)
+    if record is None:
+        raise ValueError("there is no record of a machine")
+    cloud = context.cloud(record.place)
+    state = "missing"
+    for waited_s in looks(context.clock, context.pace.running):
+        machine = cloud.machine(record.attributes["id"])
+        state = machine.state
+        if state == "running" and machine.address:
+            return machine.address
+        if state != "missing" or waited_s > _MISSING_GRACE_S:
+            cloud.check_death(machine, pool=pool)
+    raise NotHealthyError(
+        "not_running",
+        f"the machine {record.attributes['id']} is {state} after {context.pace.running.deadline_s:.0f} s",
+        hint=f"'tgi-deploy down {deployment.name}' removes it, 'tgi-deploy up' goes on waiting",
+    )
+
+
+def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
+    """Pools in which a machine of this deployment exists, or may exist for all that is recorded."""
+    pools = [
+        "/".join((found.place, *(found.attributes[name] for name in ("zone", "instance_type", "market"))))
+        for found in seen
+        if found.kind == INSTANCE and found.alive
+    ]
+    record = deployment.record(INSTANCE)
+    if record is not None and record.phase == "intent" and "pool" in record.notes:
+        pools.append(record.notes["pool"])
+    return pools
+
+
+def pool_of(candidate: Candidate, pool: str) -> bool:
+    """Whether `pool` is one of the candidate's."""
+    region, zone, *_ = pool.split("/")
+    return candidate.offer.region == region and pool_name(candidate, zone) == pool
+
+
+def _family(candidate: Candidate) -> str:
+    """What quota is counted by: the region, and the quota's code (or the type's family, where none is known)."""
+    offer = candidate.offer
+    kind = offer.instance_type
+    code = kind.quota_spot if offer.market == "spot" else kind.quota_on_demand
+    named = code or f"{kind.name.partition('.')[0]} {offer.market}"
+    return f"{offer.region}/{named}"

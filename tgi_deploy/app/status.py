@@ -1,0 +1,100 @@
+"""The use case `status`: what was recorded, what is there, the difference, and whether it answers. Read-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.observe import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.health import MachineState, Probe
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """One difference between the record and the world."""
+
+    key: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """`machine` and `probe` are None where there is no machine, or no endpoint to ask."""
+
+    name: str
+    recorded: Deployment | None
+    seen: tuple[Found, ...]
+    drift: tuple[Drift, ...]
+    machine: MachineState | None
+    probe: Probe | None
+
+    @property
+    def healthy(self) -> bool:
+        return self.probe is not None and self.probe.ok
+
+
+def status(context: Context, name: str) -> Status:
+    """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
+    recorded = context.store.load(name)
+    seen = observe(name, recorded, cloud=context.cloud, places=context.regions)
+    if recorded is None and not seen:
+        raise unknown_deployment(context, name)
+    machine = next((found for found in seen if found.kind == "instance"), None)
+    url = recorded.endpoint if recorded else None
+    return Status(
+        name=name,
+        recorded=recorded,
+        seen=seen,
+        drift=tuple(drift(recorded, seen)),
+        machine=context.cloud(machine.place).machine(machine.id) if machine else None,
+        probe=context.probe(url) if url and machine and machine.alive else None,
+    )
+
+
+def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
+    """The differences, record first."""
+    records = recorded.resources if recorded else ()
+    known = {record.attributes["id"] for record in records if "id" in record.attributes}
+    there = {found.id: found for found in seen}
+    differences = [
+        Drift(key=record.key, code="gone", message=f"{record.kind} {record.attributes['id']} is recorded and gone")
+        for record in records
+        if "id" in record.attributes and record.attributes["id"] not in there
+    ]
+    differences.extend(
+        Drift(key=record.key, code="unsettled", message=f"{record.kind}: creating it was begun, not finished")
+        for record in records
+        if record.phase == "intent"
+    )
+    differences.extend(
+        Drift(key=found.key, code="unrecorded", message=f"{found.kind} {found.id} exists and is not in the record")
+        for found in seen
+        if not found.attached and found.id not in known
+    )
+    differences.extend(
+        Drift(key=found.key, code="not_running", message=f"{found.kind} {found.id} is {found.state}")
+        for found in seen
+        if found.id in known and not found.alive
+    )
+    return differences
+
+
+def unknown_deployment(context: Context, name: str) -> InputError:
+    """With the nearest recorded names."""
+    import difflib  # noqa: PLC0415 -- only on the way to an error
+
+    near = difflib.get_close_matches(name, context.store.names(), n=2)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return InputError(
+        "unknown_deployment",
+        f"there is no deployment '{name}' in {', '.join(context.regions)}",
+        hint=f"{meant}'tgi-deploy list' shows what there is; --region looks elsewhere",
+    )

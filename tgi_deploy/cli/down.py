@@ -1,0 +1,96 @@
+"""`down`: remove a deployment, or all, and prove that nothing is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tgi_deploy.cli.ask import confirm
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import sandbox_option, yes_option
+from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.down import DownOutcome, Removal
+    from tgi_deploy.cli.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    everything: bool
+    regions: tuple[str, ...]
+    sandbox: bool
+    dry_run: bool
+    yes: bool
+
+
+@command(
+    "down",
+    examples=("tgi-deploy down llama3-13b", "tgi-deploy down --all --yes", "tgi-deploy down llama3-13b --region all"),
+)
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or only tagged.")
+@region_option
+@sandbox_option
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@yes_option
+def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+    """Remove everything of a deployment, look that it is gone, then forget it. Works from tags without a record."""
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
+
+    options = Options(**given)
+    if bool(name) == options.everything:
+        raise InputError(
+            "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what there is"
+        )
+    with Progress() as progress:
+        return _down([name] if name else [], options, progress)
+
+
+def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
+    from tgi_deploy.app.down import down  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+
+    setup = wiring.Setup(progress=progress, sandbox=options.sandbox, regions=options.regions)
+    context = wiring.context(setup)
+    outcome = down(context, names, lambda removals: _confirm(removals, options, progress))
+    progress.stop()
+    return Result(data=_document(outcome, context), text=_text(outcome, names, context, dry_run=options.dry_run))
+
+
+def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) -> bool:
+    from tgi_deploy.cli.views.deployment import removals_text  # noqa: PLC0415 -- see down_command
+
+    progress.stop()
+    click.echo(removals_text(removals), err=True)
+    return not options.dry_run and confirm("Remove all this?", yes=options.yes, what="removing a deployment")
+
+
+def _document(outcome: DownOutcome, context: Context) -> dict[str, Any]:
+    from tgi_deploy.cli.views.deployment import changes_document  # noqa: PLC0415 -- see down_command
+
+    return {
+        "removed": list(outcome.removed),
+        "absent": list(outcome.absent),
+        "declined": outcome.declined,
+        "regions": list(context.regions),
+        "changes": {item.name: changes_document(item.changes) for item in outcome.removals if not item.nothing},
+    }
+
+
+def _text(outcome: DownOutcome, names: Sequence[str], context: Context, *, dry_run: bool) -> str:
+    lines = [f"{name} is gone: nothing of it is left" for name in outcome.removed]
+    regions = ", ".join(context.regions)
+    lines.extend(f"there is nothing of {name} in {regions}" for name in outcome.absent)
+    if outcome.declined:
+        lines.append("dry run: nothing was done" if dry_run else "nothing was done")
+    if not lines and not names:
+        lines.append(f"there is nothing to remove in {regions}")
+    return "\n".join(lines)

@@ -1,0 +1,28 @@
+"""`list`: every deployment, recorded ones and those only the cloud knows."""
+
+from __future__ import annotations
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.region_option import region_option
+
+
+@command("list", examples=("tgi-deploy list", "tgi-deploy list --region all --json"))
+@region_option
+@sandbox_option
+def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
+    """List deployments: recorded ones, and those that only tags in the cloud tell of."""
+    from tgi_deploy.app.listing import list_deployments  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
+
+    with Progress() as progress:
+        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+        listing = list_deployments(context)
+    return Result(
+        data={"deployments": [row_document(row) for row in listing.rows], "regions": list(context.regions)},
+        text=rows_text(listing.rows),
+        warnings=tuple(Notice(code=code, message=message) for code, message in listing.warnings),
+    )

@@ -1,0 +1,22 @@
+"""`open`: how to reach a deployment."""
+
+from __future__ import annotations
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import name_argument, sandbox_option
+from tgi_deploy.cli.output import Result
+
+
+@command("open", examples=("tgi-deploy open llama3-13b", "tgi-deploy open llama3-13b --json"))
+@name_argument
+@sandbox_option
+def open_command(*, name: str, sandbox: bool) -> Result:
+    """Say how to reach a deployment: its URL, a curl line, a Python line, a tunnel without an open port."""
+    from tgi_deploy.app.access import access  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.deployment import access_document, access_text  # noqa: PLC0415 -- likewise
+
+    with Progress() as progress:
+        found = access(wiring.context(wiring.Setup(progress=progress, sandbox=sandbox)), name)
+    return Result(data=access_document(found), text=access_text(found))

@@ -1,0 +1,89 @@
+"""Progress on stderr: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+from tgi_deploy.cli.output import one_line, use_colour
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.status import Status
+
+    from tgi_deploy.reconcile.model import Step
+
+_DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
+_DONE = {"create": "created", "delete": "removed", "adopt": "adopted", "keep": "kept"}
+
+
+class Progress:
+    """Hears of steps and phases and shows them. A context manager: leaving it ends the live line."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        self._phase = ""
+        self._live = use_colour(sys.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the live line: something else is about to be written, or to be asked."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def step(self, step: Step, outcome: str) -> None:
+        what = " ".join(filter(None, (step.kind, step.attributes.get("id", ""))))
+        if outcome == "begun":
+            self._show(f"{_DOING[step.action]} {what}")
+        else:
+            self._print(f"{_DONE[step.action]} {what} in {step.place}")
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def warn(self, code: str, text: str) -> None:
+        self._print(f"warning[{code}]: {text}")
+
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
+        words = phase.replace("_", " ")
+        if phase != self._phase:
+            self._phase = phase
+            expected = f" (about {expected_s:.0f} s)" if expected_s else ""
+            self._print(f"{words}{expected}")
+        about = f" of about {expected_s:.0f} s" if expected_s else ""
+        self._show(f"{words} {elapsed_s:.0f} s{about}{f': {detail}' if detail else ''}")
+
+    def line(self, text: str) -> None:
+        self._print(text)
+
+    def _print(self, text: str) -> None:
+        self.stop()
+        sys.stderr.write(f"{one_line(text)}\n")
+        sys.stderr.flush()
+
+    def _show(self, text: str) -> None:
+        """What goes on right now; only a terminal has a place for it."""
+        if not self._live:
+            return
+        from rich.text import Text  # noqa: PLC0415 -- only a live line pays for it
+
+        if self._status is None:
+            self._status = _new_status()
+            self._status.start()
+        self._status.update(Text(one_line(text, limit=100)))
+
+
+def _new_status() -> Status:
+    from rich.console import Console  # noqa: PLC0415 -- see _show
+    from rich.status import Status  # noqa: PLC0415 -- likewise
+
+    return Status("", console=Console(stderr=True), spinner="dots")

@@ -1,0 +1,238 @@
+"""`up`: plan, show the changes and the price, ask, act, wait until healthy, prove it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tgi_deploy.cli.ask import can_ask, confirm, need_answer
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import (
+    name_option,
+    profiles_dir_option,
+    sandbox_option,
+    target_option,
+    templates_dir_option,
+    wish_options,
+    yes_option,
+)
+from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.launch import LaunchSettings
+    from tgi_deploy.app.up import Decision, Proposal, UpOutcome, UpRequest
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.errors import DeployError
+    from tgi_deploy.planner.types import Plan
+
+_WORLD: Final = ("0.0.0.0/0", "::/0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What `up` takes beside the wish."""
+
+    name: str | None
+    target: str
+    sandbox: bool
+    profiles_dir: Path | None
+    templates_dir: Path | None
+    allow_cidr: tuple[str, ...]
+    expose_to_world: bool
+    subnet: str | None
+    ami: str | None
+    hub_token_parameter: str | None
+    instance_profile: str | None
+    wait: bool
+    on_failure: str
+    dry_run: bool
+    yes: bool
+
+
+@command(
+    "up",
+    examples=(
+        "tgi-deploy up llama3-13b --budget 5 --sandbox",
+        "tgi-deploy up llama3-13b --budget 5 --ttl 2h --region eu-west-1",
+        "tgi-deploy up llama3-8b --market spot --max-spend 3 --yes --no-wait",
+        "tgi-deploy up llama3-70b --dry-run --json",
+    ),
+)
+@wish_options
+@name_option
+@target_option
+@sandbox_option
+@profiles_dir_option
+@templates_dir_option
+@click.option("--allow-cidr", multiple=True, metavar="CIDR", help="Who may connect; repeatable.  [default: you]")
+@click.option("--expose-to-world", is_flag=True, help="Let everybody connect.")
+@click.option("--subnet", metavar="ID", help="A subnet of yours.  [default: the default ones, zone by zone]")
+@click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
+@click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token; read on the machine.")
+@click.option("--instance-profile", metavar="NAME", help="Instance profile whose role may read that parameter.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the engine has answered.  [default: wait]")
+@click.option(
+    "--on-failure",
+    type=click.Choice(("ask", "keep", "remove")),
+    default="ask",
+    show_default=True,
+    help="What to do with a machine whose engine fails; without a terminal 'ask' removes.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@yes_option
+def up_command(*, wish: Wish, **given: object) -> Result:
+    """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
+
+    options = Options(**given)  # type: ignore[arg-type]
+    with Progress() as progress:
+        return _up(wish, options, progress)
+
+
+def _up(wish: Wish, options: Options, progress: Progress) -> Result:
+    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.up import up  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
+
+    _check_cidrs(options)
+    catalog = Catalog.open(options.profiles_dir)
+    plan = make(wish, catalog, os.environ)
+    if isinstance(plan, NoPlan):
+        return no_plan_result("up", wish, plan)
+    setup = wiring.Setup(
+        progress=progress,
+        sandbox=options.sandbox,
+        regions=plan.requirements.regions if wish.regions else (),
+        profiles_dir=options.profiles_dir,
+        templates_dir=options.templates_dir,
+    )
+    _check_rentable(plan)
+    _check_answerable(options)
+    context = wiring.context(setup)
+    outcome = up(context, _request(wish, plan, catalog, options, context))
+    progress.stop()
+    notice = wiring.region_notice(setup)
+    return Result(data=up_document(outcome), text=up_text(outcome), warnings=_warnings(plan, outcome, notice))
+
+
+def _request(wish: Wish, plan: Plan, catalog: Catalog, options: Options, context: Context) -> UpRequest:
+    from tgi_deploy.app.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
+
+    release = catalog.release(plan.chosen.engine.version)
+    return UpRequest(
+        plan=plan,
+        settings=_settings(wish, options, context),
+        confirm=lambda proposal: _confirm(proposal, options, context),
+        on_failure=lambda error: _on_failure(error, options, context),
+        versions=tuple(filter(None, (release.version, release.reported_version))),
+        name=options.name,
+        wait=options.wait,
+        dry_run=options.dry_run,
+    )
+
+
+def _settings(wish: Wish, options: Options, context: Context) -> LaunchSettings:
+    from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- likewise
+
+    return LaunchSettings(
+        lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour),
+        cidrs=_cidrs(options, context),
+        subnet=options.subnet,
+        ami=options.ami,
+        hub_token_parameter=options.hub_token_parameter,
+        instance_profile=options.instance_profile,
+    )
+
+
+def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
+    if options.expose_to_world:
+        return _WORLD[:1]
+    return options.allow_cidr or (context.caller_cidr(),)
+
+
+def _check_cidrs(options: Options) -> None:
+    for cidr in options.allow_cidr:
+        try:
+            network = ipaddress.ip_network(cidr)
+        except ValueError as error:
+            raise InputError(
+                "bad_cidr", f"--allow-cidr {cidr[:60]!r} is no network: {error}", hint="write 203.0.113.7/32"
+            ) from None
+        if network.prefixlen == 0 and not options.expose_to_world:
+            raise InputError(
+                "world_exposed",
+                f"--allow-cidr {cidr} lets everybody in",
+                hint="name your own network, or add --expose-to-world if you mean it",
+            )
+
+
+def _check_rentable(plan: Plan) -> None:
+    if plan.chosen.offer.market == "owned":
+        raise InputError(
+            "not_rentable",
+            f"{plan.chosen.offer.instance_type.name} is a machine of your own: 'up' can't start it",
+            hint="'tgi-deploy render --as docker' gives the command line to run on it",
+        )
+
+
+def _check_answerable(options: Options) -> None:
+    """Where nobody can be asked, say so before anything is looked up."""
+    if not (options.yes or options.dry_run):
+        need_answer("starting a machine that costs money")
+
+
+def _confirm(proposal: Proposal, options: Options, context: Context) -> bool:
+    from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- see up_command
+
+    click.echo(proposal_text(proposal), err=True)
+    _stop_live(context)
+    return confirm("Go on?", yes=options.yes, what="starting a machine that costs money")
+
+
+def _on_failure(error: DeployError, options: Options, context: Context) -> Decision:
+    if options.on_failure == "keep":
+        return "keep"
+    if options.on_failure == "remove" or not can_ask():
+        return "remove"
+    _stop_live(context)
+    click.echo(f"{error.message}", err=True)
+    return "remove" if click.confirm("Remove everything again?", default=True, err=True) else "keep"
+
+
+def _stop_live(context: Context) -> None:
+    stop = getattr(context.reporter, "stop", None)
+    if stop is not None:
+        stop()
+
+
+def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
+    warnings = [Notice(code="notice", message=text) for text in plan.notices]
+    if notice is not None:
+        warnings.append(Notice(code="default_region", message=notice))
+    if outcome.proof is not None:
+        warnings.extend(Notice(code=item.code, message=item.message) for item in outcome.proof.warnings)
+    deployment = outcome.deployment
+    if outcome.changed and deployment.ttl_s is None and deployment.usd_per_hour is not None:
+        month = deployment.usd_per_hour * 730
+        warnings.append(
+            Notice(
+                code="no_end",
+                message=f"nothing ends this machine by itself: about ${month:,.0f} a month; see --ttl and --max-spend",
+            )
+        )
+    return tuple(warnings)

@@ -1,0 +1,230 @@
+"""Deployments, change sets and removals: as JSON-like documents and as text of at most 100 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.cli.views.text import heading, plural, table, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.access import Access
+    from tgi_deploy.app.down import Removal
+    from tgi_deploy.app.listing import Row
+    from tgi_deploy.app.status import Status
+    from tgi_deploy.app.up import Proposal, UpOutcome
+    from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
+
+_SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
+_MONTH_HOURS: Final = 730
+
+
+def deployment_document(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "name": deployment.name,
+        "id": deployment.id,
+        "target": deployment.target,
+        "region": deployment.region,
+        "phase": deployment.phase,
+        "endpoint": deployment.endpoint,
+        "usd_per_hour": deployment.usd_per_hour,
+        "ttl_s": deployment.ttl_s,
+        "expires": deployment.expires.isoformat() if deployment.expires else None,
+        "created": deployment.created.isoformat(),
+        "updated": deployment.updated.isoformat(),
+        "resources": [_record(record) for record in deployment.resources],
+        "model": (deployment.plan.get("model") or {}).get("id"),
+        "chosen": deployment.plan.get("chosen"),
+    }
+
+
+def _record(record: ResourceRecord) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "kind": record.kind,
+        "region": record.place,
+        "phase": record.phase,
+        "id": record.attributes.get("id"),
+    }
+
+
+def changes_document(changes: ChangeSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "action": step.action,
+            "key": step.key,
+            "kind": step.kind,
+            "region": step.place,
+            "reason": step.reason,
+            "id": step.attributes.get("id"),
+        }
+        for step in changes.steps
+    ]
+
+
+def changes_text(changes: ChangeSet) -> str:
+    return "\n".join(
+        " ".join(filter(None, (f"  {_SIGNS[step.action]}", step.kind, step.attributes.get("id"), f"({step.reason})")))
+        for step in changes.steps
+    )
+
+
+def proposal_text(proposal: Proposal) -> str:
+    """What is about to be done, and what it costs."""
+    offer, cost = proposal.candidate.offer, proposal.candidate.cost
+    month = cost.usd_per_hour * _MONTH_HOURS
+    end = f"ends by itself after {proposal.ttl_s} s" if proposal.ttl_s else f"about {usd(month)} a month if left alone"
+    lines = [
+        heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
+        changes_text(proposal.changes),
+        f"  reachable from {', '.join(proposal.cidrs)}",
+        f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
+    ]
+    return "\n".join(lines)
+
+
+def up_document(outcome: UpOutcome) -> dict[str, Any]:
+    proposal, ready, proof = outcome.proposal, outcome.ready, outcome.proof
+    return {
+        "deployment": deployment_document(outcome.deployment),
+        "changed": outcome.changed,
+        "changes": changes_document(proposal.changes) if proposal else [],
+        "endpoint": outcome.deployment.endpoint,
+        "ready": None
+        if ready is None
+        else {
+            "elapsed_s": round(ready.elapsed_s, 1),
+            "phases": [{"phase": item.phase, "took_s": round(item.took_s, 1)} for item in ready.phases],
+        },
+        "proof": None
+        if proof is None
+        else {
+            "steps": [{"name": item.name, "took_ms": item.took_ms} for item in proof.steps],
+            "answer": proof.answer,
+            "first_token_ms": proof.first_token_ms,
+        },
+    }
+
+
+def up_text(outcome: UpOutcome) -> str:
+    deployment = outcome.deployment
+    if outcome.declined:
+        return "nothing was done"
+    if not outcome.changed and outcome.proposal is not None:
+        return f"{proposal_text(outcome.proposal)}\n\ndry run: nothing was done"
+    if not outcome.changed:
+        return f"{deployment.name} is {deployment.phase} at {deployment.endpoint}: nothing to do"
+    lines = [f"{deployment.name} is {deployment.phase} at {deployment.endpoint}"]
+    if outcome.proof is not None:
+        lines.append(f"  it answered {outcome.proof.answer!r}")
+    lines.append(f"  {usd(deployment.usd_per_hour)} an hour until 'tgi-deploy down {deployment.name}'")
+    return "\n".join(lines)
+
+
+def removals_text(removals: Sequence[Removal]) -> str:
+    blocks = []
+    for removal in removals:
+        attached = [found for found in removal.seen if found.attached]
+        more = f"\n  - {plural(len(attached), 'thing')} attached to it" if attached else ""
+        steps = changes_text(removal.changes) or "  - its record; nothing of it is left in the cloud"
+        blocks.append(f"{heading(removal.name)}\n{steps}{more}")
+    return "\n".join(blocks)
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "recorded": row.recorded,
+        "phase": row.phase,
+        "region": row.region,
+        "instance_type": row.instance_type,
+        "machine": row.machine,
+        "endpoint": row.endpoint,
+        "usd_per_hour": row.usd_per_hour,
+        "expires": row.expires,
+    }
+
+
+def rows_text(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "no deployments"
+    header = ("name", "phase", "machine", "type", "region", "$/h", "endpoint", "ends")
+    cells = [
+        (
+            row.name,
+            row.phase,
+            row.machine or "-",
+            row.instance_type or "-",
+            row.region,
+            usd(row.usd_per_hour),
+            row.endpoint or "-",
+            row.expires or "-",
+        )
+        for row in rows
+    ]
+    return table(header, cells, right=frozenset({5}))
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    machine, probe = status.machine, status.probe
+    return {
+        "name": status.name,
+        "healthy": status.healthy,
+        "recorded": deployment_document(status.recorded) if status.recorded else None,
+        "seen": [_found(found) for found in status.seen],
+        "drift": [{"key": item.key, "code": item.code, "message": item.message} for item in status.drift],
+        "machine": None
+        if machine is None
+        else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
+        "probe": None if probe is None else {"outcome": probe.outcome, "status": probe.status},
+    }
+
+
+def _found(found: Found) -> dict[str, Any]:
+    return {
+        "key": found.key,
+        "kind": found.kind,
+        "region": found.place,
+        "id": found.id,
+        "state": found.state,
+        "attached": found.attached,
+    }
+
+
+def status_text(status: Status) -> str:
+    recorded, probe = status.recorded, status.probe
+    phase = recorded.phase if recorded else "known from tags alone"
+    lines = [heading(status.name, phase)]
+    if recorded is not None and recorded.endpoint:
+        answer = "was not asked: no machine runs" if probe is None else str(probe)
+        lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
+    if recorded is not None:
+        lines.append(f"  cost      {usd(recorded.usd_per_hour)} an hour")
+    if recorded is not None and recorded.expires is not None:
+        lines.append(f"  ends      {recorded.expires.isoformat()}")
+    lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
+    lines.extend(f"  drift     {item.message}" for item in status.drift)
+    return "\n".join(lines)
+
+
+def access_document(access: Access) -> dict[str, Any]:
+    return {
+        "name": access.name,
+        "url": access.url,
+        "curl": access.curl,
+        "python": access.python,
+        "tunnel": access.tunnel,
+    }
+
+
+def access_text(access: Access) -> str:
+    return "\n".join(
+        (
+            access.url,
+            "",
+            f"curl    {access.curl}",
+            f'python  python -c "{access.python}"',
+            f"tunnel  {access.tunnel}",
+        )
+    )

@@ -1,0 +1,126 @@
+"""One machine on EC2: a candidate in a zone → the resources it is made of. Pure."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.reconcile.model import Ref, Resource, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.reconcile.model import MachineImage, Placement
+
+NAME: Final = "ec2"
+GROUP: Final = "security-group"
+TEMPLATE: Final = "launch-template"
+INSTANCE: Final = "instance"
+# Given with the launch itself as well: not every EC2-compatible endpoint takes them from a template, and a machine
+# without them would be open to, or outlive, more than it should.
+_DIRECT: Final = (
+    "MetadataOptions",
+    "InstanceInitiatedShutdownBehavior",
+    "InstanceMarketOptions",
+    "IamInstanceProfile",
+)
+_NOT_IN_TEMPLATE: Final = ("NetworkInterfaces", "TagSpecifications")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """All that decides what is created. `data` is the rendered launch template's data."""
+
+    name: str
+    deployment_id: str
+    candidate: Candidate
+    data: Mapping[str, Any]
+    placement: Placement
+    image: MachineImage
+    cidrs: tuple[str, ...]
+
+    @property
+    def pool(self) -> str:
+        return pool_name(self.candidate, self.placement.zone)
+
+
+def pool_name(candidate: Candidate, zone: str) -> str:
+    """What capacity is counted by: region, zone, type and market."""
+    offer = candidate.offer
+    return f"{offer.region}/{zone}/{offer.instance_type.name}/{offer.market}"
+
+
+def resources(machine: Machine) -> tuple[Resource, ...]:
+    """Security group, launch template, instance."""
+    return (_security_group(machine), _launch_template(machine), _instance(machine))
+
+
+def endpoint(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def _security_group(machine: Machine) -> Resource:
+    return Resource(
+        key=GROUP,
+        kind=GROUP,
+        place=machine.candidate.offer.region,
+        properties={
+            "name": f"tgi-deploy-{machine.name}-{machine.deployment_id}",
+            "description": f"endpoint of the tgi-deploy deployment {machine.name}",
+            "network": machine.placement.network,
+            "port": machine.candidate.engine.port,
+            "cidrs": list(machine.cidrs),
+        },
+        loose=("cidrs",),
+    )
+
+
+def _launch_template(machine: Machine) -> Resource:
+    data = {name: copy.deepcopy(value) for name, value in machine.data.items() if name not in _NOT_IN_TEMPLATE}
+    data["BlockDeviceMappings"] = [_volume(disk, machine.image) for disk in data.get("BlockDeviceMappings", ())]
+    return Resource(
+        key=TEMPLATE,
+        kind=TEMPLATE,
+        place=machine.candidate.offer.region,
+        properties={
+            "name": f"tgi-deploy-{machine.name}-{machine.deployment_id}-{digest(data)[:8]}",
+            "data": data,
+        },
+    )
+
+
+def _volume(disk: Mapping[str, Any], image: MachineImage) -> dict[str, Any]:
+    """A root volume is never smaller than its image's snapshot."""
+    ebs = dict(disk["Ebs"])
+    if disk["DeviceName"] == image.root_device:
+        ebs["VolumeSize"] = max(int(ebs["VolumeSize"]), image.minimum_gib)
+    return {**disk, "Ebs": ebs}
+
+
+def _instance(machine: Machine) -> Resource:
+    offer, placement = machine.candidate.offer, machine.placement
+    template = {
+        "LaunchTemplateId": Ref(key=TEMPLATE, attribute="id"),
+        "Version": Ref(key=TEMPLATE, attribute="version"),
+    }
+    interface = {
+        **machine.data["NetworkInterfaces"][0],
+        "SubnetId": placement.subnet,
+        "Groups": [Ref(key=GROUP, attribute="id")],
+    }
+    request = {
+        "LaunchTemplate": template,
+        "InstanceType": offer.instance_type.name,
+        "Placement": {"AvailabilityZone": placement.zone},
+        "NetworkInterfaces": [interface],
+        **{name: machine.data[name] for name in _DIRECT if name in machine.data},
+    }
+    return Resource(
+        key=INSTANCE,
+        kind=INSTANCE,
+        place=offer.region,
+        properties={"request": request, "spot": offer.market == "spot"},
+        notes={"pool": machine.pool},
+    )
