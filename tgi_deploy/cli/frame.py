@@ -105,7 +105,7 @@ class FrameGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The subcommand asked for. Raises UnknownCommandError with the nearest names."""
         known = self.list_commands(ctx)
-        if args[0] not in known and not args[0].startswith("-"):
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise UnknownCommandError(args[0], known, ctx)
         return super().resolve_command(ctx, args)
 

@@ -13,7 +13,6 @@ from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, w
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from decimal import Decimal
 
     from tgi_deploy.planner.types import (
         Candidate,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     )
 
 _BAR_WIDTH: Final = 60
+_DECIMALS: Final = 4
 _LABEL: Final = 34
 _TOP_FALLBACKS: Final = 3
 _UNALTERABLE: Final = ("arch_", "vendor_", "host_", "accelerator_")
@@ -90,15 +90,13 @@ def _cost(candidate: Candidate, requirements: Requirements) -> str:
     if candidate.offer.usd_per_hour is None:
         return ""
     budget = requirements.budget_usd_per_hour
-    rows = [f"  {line.item:<{_LABEL}}{_exact(line.usd_per_hour):>12}" for line in candidate.cost.lines]
-    rows.append(f"  {'sum':<{_LABEL}}{_exact(candidate.cost.usd_per_hour):>12}")
+    rows = [(line.item, line.usd_per_hour) for line in candidate.cost.lines]
+    rows.append(("sum", candidate.cost.usd_per_hour))
+    decimals = max(_DECIMALS, *(-int(amount.as_tuple().exponent) for _, amount in rows))
+    lines = [f"  {item:<{_LABEL}}{f'${amount:,.{decimals}f}':>12}" for item, amount in rows]
     if budget is not None:
-        rows[-1] += f"  of a budget of {usd(budget)}"
-    return "\n".join([heading("Cost an hour"), *rows])
-
-
-def _exact(amount: Decimal) -> str:
-    return f"${amount:,.4f}"
+        lines[-1] += f"  of a budget of {usd(budget)}"
+    return "\n".join([heading("Cost an hour"), *lines])
 
 
 def _memory(candidate: Candidate) -> str:

@@ -1,0 +1,117 @@
+"""The plan as text: what it must say, that it adds up, and that it fits 100 columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+import click
+import pytest
+
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
+from tgi_deploy.planner.types import MemoryBudget
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return Catalog.open()
+
+
+@pytest.fixture(scope="module")
+def made(catalog):
+    return plan(Wish(model="llama3-13b", budget="5"), catalog, {})
+
+
+def section(text, title):
+    return next(block for block in click.unstyle(text).split("\n\n") if block.startswith(title))
+
+
+def test_the_choice_stands_first(made):
+    first = " ".join(click.unstyle(plan_text(made, explain=False)).split("\n\n")[0].split())
+    assert first.startswith("llama3-13b (elinas/Llama-3-13B-Instruct, 13.0B parameters) runs on g6e.xlarge")
+    assert "1 x L40S" in first
+
+
+def test_cost_lines_add_up(made):
+    *lines, total = [
+        Decimal(found) for found in re.findall(r"\$(\d+\.\d{4})", section(plan_text(made, explain=False), "Cost"))
+    ]
+    assert sum(lines) == total
+    assert len(lines) == len(made.chosen.cost.lines)
+
+
+def test_memory_bar_is_to_scale(made):
+    bar = re.search(r"\[(.+)\]", section(plan_text(made, explain=False), "Memory"))[1]
+    memory = made.chosen.memory
+    assert len(bar) == 60
+    for letter, size in {"w": memory.weights_bytes, "k": memory.kv_cache_bytes}.items():
+        assert bar.count(letter) == pytest.approx(60 * size / memory.total_bytes, abs=1)
+
+
+def test_every_engine_argument_is_shown(made):
+    text = " ".join(section(plan_text(made, explain=False), "Engine").split())
+    assert " ".join(made.chosen.engine.args) in text
+    assert all(f"{name}={value}" in text for name, value in made.chosen.engine.env.items())
+
+
+def test_every_reason_is_shown_once(made):
+    refused = section(plan_text(made, explain=False), "Refused")
+    codes = {item.code for item in made.rejections}
+    assert {code for code in codes if len(re.findall(rf"^  {code} \(", refused, re.MULTILINE)) == 1} == codes
+
+
+def test_explain_shows_every_refusal(made):
+    refused = section(plan_text(made, explain=True), "Refused")
+    assert len(re.findall(r"^  \w+: ", refused, re.MULTILINE)) == len(made.rejections)
+
+
+def test_what_a_wish_can_change_is_refused_first(made):
+    codes = re.findall(r"^  (\w+) \(", section(plan_text(made, explain=False), "Refused"), re.MULTILINE)
+    assert codes.index("over_budget") < codes.index("arch_flash_attention")
+
+
+def test_notices_and_assumptions_are_shown(made):
+    notes = " ".join(section(plan_text(made, explain=False), "Notes").split())
+    assert all(" ".join(text.split()) in notes for text in (*made.notices, *made.assumptions))
+
+
+def test_an_owned_machine_shows_no_price(catalog):
+    text = plan_text(plan(Wish(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}), explain=False)
+    assert "$" not in text
+    assert "Cost" not in text
+
+
+@pytest.mark.parametrize("model", ["llama3-13b", "llama3.1-405b-fp8", "mixtral-8x7b", "gpt2"])
+def test_nothing_is_wider_than_100_columns(catalog, model):
+    made = plan(Wish(model=model), catalog, {})
+    for line in click.unstyle(plan_text(made, explain=True)).splitlines():
+        assert len(line) <= 100 or " " not in line.strip(), line
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(made):
+    wanted = made.requirements
+    hostile = replace(made, requirements=replace(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
+    text = click.unstyle(plan_text(hostile, explain=False))
+    assert text.replace("\n", "").isprintable()
+
+
+def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
+    outcome = plan(Wish(model="llama3-13b", budget="0.3"), catalog, {})
+    commands = [f"tgi-deploy plan llama3-13b {miss.option}" for miss in outcome.near_misses]
+    text = click.unstyle(no_plan_text(outcome, commands, explain=False))
+    assert text.startswith("No machine serves llama3-13b as wished.")
+    for command in commands:
+        assert f"    {command}\n" in text
+    assert "over_budget (" in text
+
+
+def test_a_bar_where_nothing_is_left(made):
+    over = MemoryBudget(
+        total_bytes=100, reserved_bytes=10, weights_bytes=150, activation_bytes=5, overhead_bytes=5,
+        kv_cache_bytes=-70, kv_bytes_per_token=1, kv_capacity_tokens=0, required_kv_tokens=1,
+    )  # fmt: skip
+    assert _bar(over) == "w" * 60

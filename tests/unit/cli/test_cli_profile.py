@@ -1,0 +1,67 @@
+"""Profiles made from a directory: the draft is valid, and plans like the directory itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 128256,
+    "max_position_embeddings": 8192, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+}  # fmt: skip
+AWQ = {**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-model" / "config.json").write_text(json.dumps(getattr(request, "param", LLAMA)))
+    (tmp_path / "mine" / "models").mkdir(parents=True)
+    return tmp_path
+
+
+def data(capsys, *argv):
+    exit_code = frame.run(ROOT, [*argv, "--json"])
+    out, err = capsys.readouterr()
+    assert exit_code == 0, out + err
+    return json.loads(out)["data"]
+
+
+@pytest.mark.parametrize("model", [LLAMA, AWQ], ids=["plain", "quantized"], indirect=True)
+def test_a_draft_is_valid_and_plans_alike(model, capsys):
+    assert frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"]) == 0
+    validated = data(capsys, "profile", "validate", "mine/models/mine.toml")["profile"]
+    assert validated["name"] == "mine"
+    from_draft = data(capsys, "plan", "mine", "--profiles-dir", "mine", "--budget", "5")["plan"]
+    from_directory = data(capsys, "plan", "./my-model", "--budget", "5")["plan"]
+    assert from_draft["chosen"] == from_directory["chosen"]
+    assert from_draft["memory"] == from_directory["memory"]
+
+
+def test_without_out_the_draft_is_the_result(model, capsys):
+    assert frame.run(ROOT, ["profile", "new", "./my-model"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# The model as the hub knows it")
+    assert "attention_heads = 32\n" in out
+
+
+def test_users_profiles_are_listed(model, capsys):
+    frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"])
+    capsys.readouterr()
+    names = [item["name"] for item in data(capsys, "profile", "list", "--profiles-dir", "mine")["profiles"]]
+    assert "mine" in names
+    assert "llama3-13b" in names
+
+
+def test_validating_leaves_nothing_behind(model, capsys, monkeypatch, tmp_path_factory):
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"])
+    data(capsys, "profile", "validate", "mine/models/mine.toml")
+    assert list(temporary.iterdir()) == []

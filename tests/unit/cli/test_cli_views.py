@@ -1,0 +1,58 @@
+"""Small pieces of text: money, tables, cells."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import click
+import pytest
+
+from tgi_deploy.cli.views.catalog import item_text, list_text
+from tgi_deploy.cli.views.text import gib, plural, table, usd
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Decimal("1.861"), "$1.861"),
+        (Decimal(5), "$5.00"),
+        (Decimal("0.8206"), "$0.8206"),
+        (Decimal("1.87684931"), "$1.8768"),
+        (Decimal("98.32"), "$98.32"),
+        (Decimal("1234.5678"), "$1,234.57"),
+        (None, "-"),
+    ],
+)
+def test_usd(amount, text):
+    assert usd(amount) == text
+
+
+def test_gib():
+    assert gib(48 * 1024**3) == "48.00 GiB"
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 entries"), (1, "1 entry"), (1200, "1,200 entries")])
+def test_plural(number, text):
+    assert plural(number, "entry", "entries") == text
+
+
+def test_table_aligns_columns_and_leaves_no_space_at_the_end():
+    text = click.unstyle(table(("NAME", "COUNT"), [("a", "1"), ("longer", "100")], right=frozenset({1})))
+    assert text == "NAME    COUNT\na           1\nlonger    100\n"
+
+
+def test_an_empty_list_is_its_header():
+    assert click.unstyle(list_text("regions", [])) == "NAME\n"
+
+
+def test_cells():
+    item = {"memory_bytes": 1024**3, "ok": True, "no": False, "none": None, "many": ["a", "b"], "card": {"name": "L4"}}
+    lines = dict(line.split(maxsplit=1) for line in item_text({**item, "table": {"x": 1}}).splitlines())
+    assert lines == {
+        "memory_bytes": "1.00 GiB", "ok": "yes", "no": "no", "none": "-", "many": "a, b", "card": "L4",
+        "table": "1 entry",
+    }  # fmt: skip
+
+
+def test_a_cell_is_one_line():
+    assert item_text({"note": "two\nlines\x1b[31m"}) == "note  two lines\\x1b[31m\n"
