@@ -126,7 +126,7 @@ def test_a_type_that_one_zone_lacks_names_the_zones_that_have_it(cloud):
     )["InstanceTypeOfferings"]
     having = {one["Location"] for one in offers}
     zones = {one["ZoneName"] for one in cloud.ec2.describe_availability_zones()["AvailabilityZones"]}
-    lacking = sorted(zones - having)[0]
+    lacking = min(zones - having)
     with pytest.raises(ClientError) as error:
         cloud.run(Placement={"AvailabilityZone": lacking})
     assert code_of(error) == "Unsupported"

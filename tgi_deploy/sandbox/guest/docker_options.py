@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,8 @@ _SHORT: Final = {
     "-l": "--label",
     "-q": "--quiet",
 }
+# A port of the container alone (docker would choose the host's) is not simulated.
+_PUBLISHED: Final = re.compile(r"^(?:(?P<address>[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
 _SWITCHES: Final = frozenset(
     {"--rm", "--detach", "--interactive", "--tty", "--init", "--privileged", "--read-only", "--quiet"}
 )
@@ -189,11 +192,10 @@ def _unknown(word: str) -> str:
 
 
 def _port(text: str) -> Port:
-    parts = text.removesuffix("/tcp").rsplit(":", 2)
-    try:
-        return Port(address=parts[-3] if len(parts) > len("hc") else "", host=int(parts[-2]), container=int(parts[-1]))
-    except (ValueError, IndexError) as problem:
-        raise DockerUsageError(f'invalid argument "{text}" for "-p, --publish" flag') from problem
+    found = _PUBLISHED.match(text)
+    if not found:
+        raise DockerUsageError(f'invalid argument "{text}" for "-p, --publish" flag: invalid hostPort')
+    return Port(address=found["address"] or "", host=int(found["host"]), container=int(found["container"]))
 
 
 def _env_file(name: str) -> list[str]:
