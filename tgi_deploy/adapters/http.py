@@ -169,6 +169,8 @@ class _Exchange:
             if size > _BODY_LIMIT_BYTES:
                 raise http.client.HTTPException("its answer is too long")
             self._allow_silence()
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
         return b"".join(parts)
 
     def lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ def _table(data: Mapping[str, Any]) -> PhaseTable:
         signatures=signatures_from(data),
         consequences=_all_of(data["consequences"]),
         error_lines=tuple(re.compile(text) for text in data["error_lines"]),
-        exited=re.compile(exits["match"]),
+        exited=_with_code(exits["match"]),
         final_exit_codes=tuple(int(code) for code in exits["final_codes"]),
         gave_up=_all_of(exits["gave_up"]),
     )
@@ -135,6 +135,13 @@ def _progress(item: Mapping[str, Any]) -> ProgressPattern:
     if item["kind"] not in PROGRESS_KINDS:
         raise _bad(f"unknown kind of progress {item['kind']!r}")
     return ProgressPattern(kind=item["kind"], pattern=re.compile(item["match"]))
+
+
+def _with_code(pattern: str) -> re.Pattern[str]:
+    compiled = re.compile(pattern)
+    if "code" not in compiled.groupindex:
+        raise _bad("the pattern of an exit has no group 'code'")
+    return compiled
 
 
 def _any_of(patterns: Sequence[Any]) -> re.Pattern[str] | None:

@@ -12,12 +12,31 @@ from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, signatures_
 from tgi_deploy.reconcile.phases import _HEARD
 
 DATA = read_phases()
-WANTED = (
-    "gated_no_token token_forbidden repo_not_found revision_not_found no_weights disk_full network gpu_not_visible "
-    "toolkit_missing driver_too_old arch_unsupported nccl_shm shards_gt_gpus not_divisible model_type_unsupported "
-    "quant_mismatch oom_load oom_warmup_prefill host_oom_killed argument_validation unknown_flag port_in_use "
-    "tokenizer_failed"
-).split()
+WANTED = [
+    "gated_no_token",
+    "token_forbidden",
+    "repo_not_found",
+    "revision_not_found",
+    "no_weights",
+    "disk_full",
+    "network",
+    "gpu_not_visible",
+    "toolkit_missing",
+    "driver_too_old",
+    "arch_unsupported",
+    "nccl_shm",
+    "shards_gt_gpus",
+    "not_divisible",
+    "model_type_unsupported",
+    "quant_mismatch",
+    "oom_load",
+    "oom_warmup_prefill",
+    "host_oom_killed",
+    "argument_validation",
+    "unknown_flag",
+    "port_in_use",
+    "tokenizer_failed",
+]
 
 
 def test_the_table_has_every_wanted_code():
@@ -57,6 +76,7 @@ def broken(**changes):
         (broken(signatures=[dict(DATA["signatures"][0], match=[])]), "empty"),
         (broken(signatures=[dict(DATA["signatures"][0], match=[7])]), "something else than text"),
         (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
+        (broken(exits=dict(DATA["exits"], match="exited")), "group 'code'"),
     ],
 )
 def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):

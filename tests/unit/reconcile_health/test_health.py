@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import pytest
+from waiting_fakes import (
+    BOOT,
+    DEADLINES,
+    ENGINE,
+    EXIT,
+    LOAD,
+    OK,
+    OOM,
+    PENDING,
+    PULL,
+    REFUSED,
+    RESET,
+    RUNNING,
+    SICK,
+    TIMEOUT,
+    UP,
+    WARM,
+    FakeClock,
+    story,
+)  # fmt: skip
+
+from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.reconcile.health import MachineState, Patience, PhaseDeadline
+
+CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
+
+
+def dead(code=None, reason=None, state="terminated"):
+    return MachineState(state=state, reason_code=code, reason=reason)
+
+
+def fails(tale, kind=DeployError, **settings):
+    with pytest.raises(kind) as caught:
+        tale.wait(**settings)
+    assert type(caught.value) is kind
+    return caught.value
+
+
+def test_happy_path_goes_through_every_phase_and_reports_it():
+    tale = story(
+        machines=[(0, PENDING), (10, RUNNING)], consoles=CLEAN_BOOT, probes=[(0, REFUSED), (100, RESET), (160, OK)]
+    )
+    report = tale.wait()
+    assert [item.phase for item in report.phases] == [item.phase for item in DEADLINES]
+    assert tale.heard.order() == [item.phase for item in DEADLINES]
+    assert (report.address, report.kv_capacity_tokens) == (RUNNING.address, 9000)
+    assert report.elapsed_s == 163
+    assert sum(item.took_s for item in report.phases) == report.elapsed_s
+    assert tale.heard.lines == []
+
+
+def test_details_and_expected_seconds_reach_the_listener():
+    tale = story(consoles=CLEAN_BOOT, probes=[(0, REFUSED), (160, OK)])
+    tale.wait()
+    assert ("pulling", "tgi:3.3.7", 5.0, 100) in tale.heard.phases
+    assert ("warming_up", "KV cache holds 9000 tokens", 0.0, 20) in tale.heard.phases
+
+
+def test_no_probe_before_the_machine_runs_and_has_an_address():
+    tale = story(machines=[(0, PENDING), (10, MachineState(state="running")), (20, RUNNING)], probes=[(0, OK)])
+    assert tale.wait().elapsed_s == 23
+    assert len(tale.world.asked) == 2
+
+
+def test_http_is_the_truth_when_the_console_never_says_anything():
+    tale = story(probes=[(0, REFUSED), (900, OK)])
+    report = tale.wait()
+    assert report.elapsed_s == 903
+    assert [item.phase for item in report.phases] == ["launching", "booting"]
+
+
+def test_a_console_that_cannot_be_read_is_told_once_and_does_not_matter():
+    tale = story(consoles=[(0, DeployError("denied", "not allowed"))], probes=[(0, REFUSED), (300, OK)])
+    assert tale.wait().elapsed_s == 303
+    assert len(tale.heard.lines) == 1
+    assert "not allowed" in tale.heard.lines[0]
+
+
+def test_a_silent_machine_ends_at_the_sum_of_all_deadlines():
+    tale = story(probes=[(0, TIMEOUT)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s, error.exit_code) == ("not_ready_booting", 920, 5)
+    assert "none yet" in error.message
+    assert "timeout" in error.message
+
+
+@pytest.mark.parametrize(
+    ("console", "phase", "ends_s"),
+    [(BOOT, "booting", 200), (PULL, "pulling", 300), (ENGINE, "downloading", 150), (LOAD, "loading", 90),
+     (WARM, "warming_up", 60), (UP, "ready", 20)],
+)  # fmt: skip
+def test_each_phase_has_its_own_deadline_to_the_second(console, phase, ends_s):
+    tale = story(consoles=[(0, console)])
+    error = fails(tale, NotHealthyError, poll_s=7.0)
+    assert (error.code, tale.elapsed_s) == (f"not_ready_{phase}", ends_s)
+    assert error.data["deadline_s"] == ends_s
+    assert console.splitlines()[-1] in error.message
+    assert error.hint
+
+
+def test_a_machine_that_stays_pending_ends_at_its_deadline():
+    tale = story(machines=[(0, PENDING)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("not_ready_launching", 100)
+    assert tale.world.asked == []
+
+
+def test_the_clock_of_a_phase_starts_when_it_is_first_seen():
+    tale = story(consoles=[(0, BOOT), (150, PULL)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 450)
+    assert error.data["phases"][-1] == {"phase": "booting", "took_s": 150.0}
+
+
+def test_the_overall_limit_cuts_a_phase_short():
+    tale = story(consoles=[(0, PULL)])
+    error = fails(tale, NotHealthyError, overall_s=123.5)
+    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 123.5)
+    assert "all phases" in error.message
+
+
+def test_the_last_sleep_is_only_as_long_as_what_is_left():
+    tale = story(consoles=[(0, UP)])
+    fails(tale, NotHealthyError, poll_s=8.0)
+    assert tale.world.clock.slept == [8.0, 8.0, 4.0]
+
+
+def test_time_that_probes_take_counts():
+    tale = story(consoles=[(0, LOAD)], probes=[(0, TIMEOUT)])
+    tale.world.probe_takes_s = 10.0
+    error = fails(tale, NotHealthyError)
+    assert error.code == "not_ready_loading"
+    assert tale.elapsed_s <= 90 + 10
+
+
+def test_ready_at_the_very_deadline_counts():
+    tale = story(consoles=[(0, LOAD)], probes=[(0, REFUSED), (90, OK)])
+    assert tale.wait().elapsed_s == 93
+
+
+def test_a_stall_is_told_once_with_the_last_line():
+    tale = story(consoles=[(0, PULL)], probes=[(0, REFUSED), (280, OK)])
+    tale.wait()
+    assert len(tale.heard.lines) == 1
+    assert "pulling takes longer than expected (105 s, expected 100 s)" in tale.heard.lines[0]
+    assert "phase=pulling" in tale.heard.lines[0]
+
+
+def test_a_download_failure_ends_the_wait_at_once():
+    failed = ENGINE + "OSError: [Errno 28] No space left on device\nError: DownloadError\n" + EXIT
+    tale = story(consoles=[(0, ENGINE), (30, failed)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, error.exit_code, tale.elapsed_s) == ("engine_failed", 5, 30)
+    assert error.data["finding"] == "disk_full"
+    assert "No space left on device" in error.message
+    assert error.data["evidence"] == "OSError: [Errno 28] No space left on device"
+    assert "bigger volume" in error.hint
+
+
+def test_out_of_memory_at_warm_up_is_told_from_out_of_memory_at_load():
+    tale = story(consoles=[(0, LOAD), (20, WARM + OOM + EXIT)])
+    assert fails(tale, NotHealthyError).data["finding"] == "oom_warmup_prefill"
+    tale = story(consoles=[(0, LOAD + OOM + EXIT)])
+    assert fails(tale, NotHealthyError).data["finding"] == "oom_load"
+
+
+def test_a_known_error_without_an_end_is_waited_out():
+    """Engines survive some errors: only the end makes it a verdict. The time-out names it then."""
+    tale = story(consoles=[(0, LOAD + OOM)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("not_ready_loading", 90)
+    assert error.data["finding"] == "oom_load"
+    assert "out of memory" in error.message
+
+
+def test_an_attempt_that_came_and_died_between_two_looks_is_not_missed():
+    tale = story(consoles=[(0, LOAD), (30, LOAD + OOM + EXIT + BOOT)])
+    error = fails(tale, NotHealthyError)
+    assert (error.data["finding"], tale.elapsed_s) == ("oom_load", 30)
+
+
+def test_one_unknown_failure_may_be_healed_by_a_restart():
+    odd = LOAD + "KeyError: 'odd'\n" + EXIT
+    tale = story(consoles=[(0, LOAD), (30, odd), (40, odd + UP)], probes=[(0, REFUSED), (60, OK)])
+    assert tale.wait().elapsed_s == 63
+    assert tale.heard.order()[-1] == "ready"
+
+
+def test_two_unknown_failures_are_enough():
+    odd = LOAD + "KeyError: 'odd'\n" + EXIT
+    tale = story(consoles=[(0, LOAD), (30, odd), (60, odd + odd)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, error.data["finding"], tale.elapsed_s) == ("engine_failed", None, 60)
+    assert "KeyError: 'odd'" in error.message
+
+
+@pytest.mark.parametrize("code", [2, 64])
+def test_an_exit_that_is_not_retried_ends_the_wait(code):
+    tale = story(consoles=[(0, ENGINE + f"[tgi-deploy] phase=engine-exited code={code}\n")])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, error.data["exit_code"], tale.elapsed_s) == ("engine_failed", code, 0)
+    assert f"with code {code}" in error.message
+
+
+def test_a_restart_goes_back_to_an_earlier_phase_with_a_fresh_clock():
+    odd = LOAD + EXIT
+    tale = story(consoles=[(0, LOAD), (80, odd), (85, odd + BOOT)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("not_ready_booting", 85 + 200)
+
+
+def test_a_crash_within_the_settling_time_is_not_ready():
+    crash = UP + "Shard 0 crashed\nError: ShardFailed\n" + EXIT
+    tale = story(consoles=[(0, UP), (2, crash), (5, crash + crash)], probes=[(0, OK), (2, REFUSED)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("engine_failed", 8)
+    assert any("once and then no more" in line for line in tale.heard.lines)
+
+
+def test_an_answer_that_settles_later_is_ready():
+    tale = story(consoles=[(0, UP)], probes=[(0, OK), (2, RESET), (10, OK)])
+    assert tale.wait().elapsed_s == 16
+    assert tale.world.clock.slept == [3.0, 5.0, 5.0, 3.0]
+
+
+def test_503_means_sick_and_can_become_ready():
+    tale = story(consoles=[(0, UP)], probes=[(0, SICK), (10, OK)])
+    assert tale.wait().elapsed_s == 13
+    assert tale.heard.lines[0] == "the health check answers 503: it was up and is sick now"
+    assert tale.heard.phases[0][1] == "health check answers 503"
+
+
+def test_503_for_ever_is_a_time_out_that_says_so():
+    tale = story(consoles=[(0, UP)], probes=[(0, SICK)])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, error.data["probe"]) == ("not_ready_ready", "answered 503")
+
+
+def test_another_answer_is_not_ready():
+    tale = story(consoles=[(0, UP)], probes=[(0, type(OK)(outcome="status", status=404))])
+    assert "answered 404" in fails(tale, NotHealthyError).message
+
+
+@pytest.mark.parametrize(
+    ("machine", "code", "says"),
+    [
+        (dead("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: reclaimed"), "spot_reclaimed", "spot"),
+        (dead("Server.SpotInstanceShutdown", state="stopped"), "spot_reclaimed", "spot"),
+        (dead("Server.InternalError", "host failed"), "machine_died", "new machine"),
+        (dead("Client.InstanceInitiatedShutdown", state="shutting-down"), "machine_died", "--ttl"),
+        (dead("Server.InsufficientInstanceCapacity"), "machine_died", "regions"),
+        (dead("Client.InternalError"), "machine_died", "key"),
+        (dead(state="stopping"), "machine_died", "new machine"),
+        (dead(state="missing"), "machine_died", "new machine"),
+    ],
+)
+def test_a_machine_that_dies_ends_the_wait_with_its_reason(machine, code, says):
+    tale = story(machines=[(0, PENDING), (10, RUNNING), (50, machine)], consoles=[(20, PULL), (0, "")][::-1])
+    error = fails(tale)
+    assert (error.code, tale.elapsed_s, error.exit_code) == (code, 50, 1)
+    assert says in error.hint
+    assert machine.reason_code is None or machine.reason_code in error.message
+    assert (error.data["phase"], error.data["machine"]["state"]) == ("pulling", machine.state)
+
+
+def test_a_machine_that_shut_down_after_a_known_error_died_of_it():
+    tale = story(machines=[(0, RUNNING), (20, dead("Client.InstanceInitiatedShutdown"))], consoles=[(0, LOAD + OOM)])
+    assert fails(tale, NotHealthyError).data["finding"] == "oom_load"
+
+
+def test_a_reclaimed_machine_was_reclaimed_whatever_its_log_says():
+    tale = story(
+        machines=[(0, RUNNING), (20, dead("Server.SpotInstanceTermination"))], consoles=[(0, LOAD), (20, LOAD + OOM)]
+    )
+    assert fails(tale).code == "spot_reclaimed"
+
+
+def test_a_machine_not_visible_yet_is_waited_for():
+    tale = story(machines=[(0, dead(state="missing")), (15, PENDING), (30, RUNNING)], probes=[(0, REFUSED), (50, OK)])
+    assert tale.wait().elapsed_s == 53
+
+
+def test_a_machine_that_never_appears_is_a_time_out():
+    tale = story(machines=[(0, dead(state="missing"))])
+    assert fails(tale, NotHealthyError).code == "not_ready_launching"
+
+
+def test_a_machine_that_dies_while_the_answer_settles_is_dead():
+    tale = story(machines=[(0, RUNNING), (2, dead("Server.InternalError"))], probes=[(0, OK)])
+    assert fails(tale).code == "machine_died"
+
+
+def test_a_rotated_console_does_not_lead_back():
+    window = "Waiting for shard to be ready... rank=0\n" * 5
+    tale = story(
+        consoles=[(0, LOAD), (30, window), (60, window + "Starting Webserver\n")], probes=[(0, REFUSED), (70, OK)]
+    )
+    report = tale.wait()
+    assert [item.phase for item in report.phases] == ["launching", "loading", "warming_up"]
+
+
+def test_a_console_that_goes_empty_changes_nothing():
+    tale = story(consoles=[(0, LOAD), (30, "")])
+    error = fails(tale, NotHealthyError)
+    assert (error.code, tale.elapsed_s) == ("not_ready_loading", 90)
+
+
+def test_no_deadlines_at_all_means_one_look():
+    tale = story()
+    assert fails(tale, NotHealthyError, deadlines=()).code == "not_ready_booting"
+    assert tale.elapsed_s == 0
+
+
+def test_a_phase_without_a_deadline_has_the_overall_one():
+    only = (PhaseDeadline(phase="booting", expected_s=1, deadline_s=30),)
+    tale = story(consoles=[(0, LOAD)])
+    assert fails(tale, NotHealthyError, deadlines=only).code == "not_ready_loading"
+    assert tale.elapsed_s == 30
+
+
+def test_patience_sums_what_it_is_given():
+    assert Patience.of(DEADLINES).overall_s == 920
+    assert Patience.of(DEADLINES, 5).overall_s == 5
+
+
+def test_the_fake_clock_is_the_only_time():
+    clock = FakeClock()
+    clock.sleep(5)
+    assert (clock.monotonic(), clock.now().second) == (1005.0, 45)
