@@ -12,6 +12,7 @@ from tgi_deploy.catalog.fields import Where, text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
+from tgi_deploy.errors import InputError
 from tgi_deploy.planner.supply import Supply
 from tgi_deploy.planner.types import ExtraPrices, Offer
 
@@ -36,8 +37,18 @@ class Catalog:
 
     @classmethod
     def open(cls, user_dir: Path | None = None) -> Catalog:
-        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it."""
+        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it.
+
+        Raises:
+            InputError: `unreadable_path` when the user's folder is not there.
+        """
         packaged = resources.profiles_dir()
+        if user_dir is not None and not user_dir.is_dir():
+            raise InputError(
+                "unreadable_path",
+                f"{names.quoted(str(user_dir))} is no folder with profiles.",
+                hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
+            )
         return cls(Store((packaged,) if user_dir is None else (user_dir, packaged)))
 
     @property

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from tgi_deploy.errors import InputError
 
+_LONGEST_MESSAGE: Final = 400
+
 Check = Callable[[object], Any]
 
 
@@ -37,7 +39,13 @@ class Where:
 
     def error(self, problem: str) -> InputError:
         place = f"{self.file}: {self.path}" if self.path else self.file
-        return InputError("bad_profile", f"{place}: {problem}", hint=f"Mend {self.file} and try again.")
+        return InputError("bad_profile", _shown(f"{place}: {problem}"), hint=_shown(f"Mend {self.file} and try again."))
+
+
+def _shown(message: str) -> str:
+    """Keys and paths come from files: nothing of them may steer a terminal or fill it."""
+    printable = message if message.isprintable() else ascii(message)[1:-1]
+    return printable if len(printable) <= _LONGEST_MESSAGE else f"{printable[:_LONGEST_MESSAGE]}…"
 
 
 def text(value: object) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SHAPES_FILE: Final = "models/shapes.json"
 _LONGEST_NAME: Final = 200
+_LONGEST_PATH: Final = 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)?")
 _PATH_STARTS: Final = ("/", "./", "../")
 
@@ -116,7 +117,7 @@ class Models:
         Raises:
             InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`.
         """
-        if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_NAME:
+        if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_PATH:
             return _from_directory(model)
         self._check_name(model)
         if "/" not in model and self._store.find(f"models/{model}.toml"):

@@ -81,11 +81,14 @@ def read_text(path: Path) -> str:
         raise _unreadable(path, problem.strerror or str(problem)) from None
     except UnicodeDecodeError:
         raise _unreadable(path, "it is not UTF-8 text") from None
+    except ValueError:
+        raise _unreadable(path, "no file can have this name") from None
 
 
 def _unreadable(path: Path, why: str) -> InputError:
+    shown = str(path) if str(path).isprintable() else ascii(str(path))
     return InputError(
-        "unreadable_path", f"Reading {path}: {why}", hint="Check the path, its permissions and its content."
+        "unreadable_path", f"Reading {shown}: {why}", hint="Check the path, its permissions and its content."
     )
 
 

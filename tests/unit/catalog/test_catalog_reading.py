@@ -38,6 +38,7 @@ def test_profile_case(path, tmp_path):
         catalog.resolve(path.stem)
     assert caught.value.code == "bad_profile"
     assert caught.value.message.startswith(expected)
+    assert caught.value.message.isprintable()
     assert caught.value.hint
 
 
@@ -102,6 +103,20 @@ def test_missing_directory_and_missing_config(tmp_path):
             Catalog.open().resolve(str(path))
         assert caught.value.code == "unreadable_path"
         assert caught.value.hint
+
+
+@pytest.mark.parametrize("path", ["./a\x00b", "./a\x1b[31m", "./\ud800", "/" + "a" * 300])
+def test_strange_paths(path):
+    with pytest.raises(InputError) as caught:
+        Catalog.open().resolve(path)
+    assert caught.value.code == "unreadable_path"
+    assert caught.value.message.isprintable()
+
+
+def test_profiles_folder_that_is_not_there(tmp_path):
+    with pytest.raises(InputError) as caught:
+        Catalog.open(tmp_path / "nowhere")
+    assert caught.value.code == "unreadable_path"
 
 
 def test_config_that_is_no_text(tmp_path):
