@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _CUDA_VENDOR: Final = "nvidia"
 
+# Attention kernels that can keep the KV cache in 8 bits, by the flag's value.
+_FP8_CACHE_KERNELS: Final = {"fp8_e4m3fn": ("flashinfer", "paged"), "fp8_e5m2": ("flashinfer",)}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
@@ -40,7 +43,11 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is known of a configuration when its checks run. `performance` is None where memory does not fit."""
+    """What is known of a configuration when its checks run. `performance` is None where memory does not fit.
+
+    `pins` are the user's own flags; `prompt_batch_short`: one of them makes the prefill batch shorter than a prompt
+    on kernels that cannot prefill in chunks.
+    """
 
     hardware: InstanceType
     model: ModelSpec
@@ -51,6 +58,9 @@ class Facts:
     num_shard: int
     memory: MemoryBudget
     performance: Performance | None
+    attention: str = "paged"
+    pins: Mapping[str, str] = field(default_factory=dict)
+    prompt_batch_short: bool = False
 
 
 def check_vendor(facts: Facts, _wish: Requirements) -> Failure | None:
@@ -211,6 +221,37 @@ def check_quantization_backend(facts: Facts, _wish: Requirements) -> Failure | N
     return None
 
 
+def check_dtype_flag(facts: Facts, _wish: Requirements) -> Failure | None:
+    rule = facts.scheme.rule
+    if "--dtype" not in facts.pins or rule is None or rule.takes_dtype:
+        return None
+    return Failure(code="dtype_with_quantization", message=f"the engine refuses --dtype together with {rule.method}")
+
+
+def check_kv_cache_flag(facts: Facts, _wish: Requirements) -> Failure | None:
+    """Source: TGI `layers/attention/kv_cache.py` and the transformers backend, read at 3.3.7."""
+    wanted = facts.pins.get("--kv-cache-dtype")
+    if wanted is None or facts.model_class is None:
+        return None
+    if facts.model_class.backend == "transformers":
+        text = f"the transformers backend, which serves {facts.model.model_type!r}, ignores --kv-cache-dtype"
+    elif facts.attention in _FP8_CACHE_KERNELS.get(wanted, ()):
+        return None
+    else:
+        text = f"{facts.attention} attention has no KV cache of type {wanted}"
+    return Failure(code="kv_cache_dtype_unsupported", message=text, numbers={"attention": facts.attention})
+
+
+def check_prompt_batch(facts: Facts, _wish: Requirements) -> Failure | None:
+    if not facts.prompt_batch_short:
+        return None
+    return Failure(
+        code="prefill_too_small",
+        message=f"{facts.attention} attention prefills whole prompts: --max-batch-prefill-tokens "
+        f"{facts.pins['--max-batch-prefill-tokens']} is below --max-input-tokens",
+    )
+
+
 def check_memory(facts: Facts, _wish: Requirements) -> Failure | None:
     memory = facts.memory
     if memory.fits:
@@ -273,6 +314,9 @@ CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_quantization_capability,
     check_quantization_shardable,
     check_quantization_backend,
+    check_dtype_flag,
+    check_kv_cache_flag,
+    check_prompt_batch,
     check_memory,
     check_time_to_first_token,
     check_time_per_token,

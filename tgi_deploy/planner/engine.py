@@ -16,7 +16,14 @@ from tgi_deploy.planner.types import EngineCommand, EngineSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import ArchitectureRule, EngineRelease, Flag, ModelClass, ModelSpec
+    from tgi_deploy.planner.types import (
+        ArchitectureRule,
+        EngineRelease,
+        Flag,
+        ModelClass,
+        ModelSpec,
+        Requirements,
+    )
 
 STOP_TIMEOUT_S: Final = 120  # the engine drains for up to 90 s before it ends
 SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is enough
@@ -87,11 +94,19 @@ def _value_problem(flag: Flag, value: str) -> str | None:
     if flag.kind.startswith("uint"):
         return None if value.isascii() and value.isdigit() else "should be a whole number, 0 or more"
     if flag.kind == "float":
-        return None if _is_number(value) else "should be a number"
+        return _number_problem(flag, value)
     if flag.kind == "list[uint]":
         parts = value.split(",")
         return None if all(part.strip().isdigit() for part in parts) else "should be whole numbers with commas"
     return None if value.isprintable() and value else "should be printable and not empty"
+
+
+def _number_problem(flag: Flag, value: str) -> str | None:
+    if not _is_number(value):
+        return "should be a number"
+    if flag.name == "--cuda-memory-fraction" and not 0 < float(value) <= 1:
+        return "should be above 0, and 1 at most"
+    return None
 
 
 def _is_number(text: str) -> bool:
@@ -131,9 +146,9 @@ def limits_for(context_tokens: int, pins: Mapping[str, str], *, chunked: bool) -
     return Limits(max_input_tokens=max_input, max_total_tokens=total, prefill_choices=choices)
 
 
-def check_limits(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> None:
-    """The launcher's and router's own comparisons, as InputError `contradictory_limits`."""
-    for problem in _contradictions(limits, pins, chunked=chunked):
+def check_limits(wish: Requirements, limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> None:
+    """The launcher's and router's own comparisons, and the wish's promises, as InputError `contradictory_limits`."""
+    for problem in (*_contradictions(limits, pins, chunked=chunked), *_broken_promises(wish, limits)):
         raise InputError("contradictory_limits", f"the token limits contradict each other: {problem}",
                          hint="drop one of the --set flags or change --context")  # fmt: skip
 
@@ -149,13 +164,23 @@ def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -
         yield f"--max-input-tokens {max_input} must be below --max-total-tokens {total}"
     if prefill < 1 or (not chunked and prefill < max_input):
         yield f"--max-batch-prefill-tokens {prefill} must be at least --max-input-tokens {max_input}"
-    batch_total = int(pins.get("--max-batch-total-tokens", total))
+    batch_total = int(pins.get("--max-batch-total-tokens", max(total, prefill)))
     if batch_total < max(total, prefill):
         yield f"--max-batch-total-tokens {batch_total} must be at least {max(total, prefill)}"
     if pins.get("--validation-workers") == "0":
         yield "--validation-workers must be above 0"
     if pins.get("--max-batch-size") == "0":
         yield "--max-batch-size must be above 0"
+
+
+def _broken_promises(wish: Requirements, limits: Limits) -> Iterator[str]:
+    promised, longest = wish.input_tokens + wish.output_tokens, wish.model.model.max_position_embeddings
+    if limits.max_total_tokens < promised:
+        yield f"--max-total-tokens {limits.max_total_tokens} is less than a promised request of {promised} tokens"
+    if limits.max_input_tokens < wish.input_tokens:
+        yield f"--max-input-tokens {limits.max_input_tokens} is less than the promised {wish.input_tokens}"
+    if limits.max_total_tokens > max(longest, wish.context_tokens):
+        yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} the model was made for"
 
 
 def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:

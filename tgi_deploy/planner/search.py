@@ -76,6 +76,7 @@ class Search:
         self.model = wish.model.model
         self.model_class = self.release.model_classes.get(self.model.model_type)
         self.pins = engine.checked_pins(self.release, wish.flags)
+        engine.check_limits(wish, self._limits("flashinfer"), self.pins, chunked=self._chunked("flashinfer"))
         self.schemes = quantization.schemes(wish.model, self.release, wish.quantize)
         self._evaluations: dict[tuple[Any, ...], Evaluation] = {}
         self._billed: dict[tuple[str, int], tuple[Decimal, Cost, Storage]] = {}
@@ -116,11 +117,13 @@ class Search:
 
     def _evaluate(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Evaluation:
         rule = self._architecture_rule(hardware)
-        limits, budget, prefill = self._budget(hardware, num_shard, scheme, rule)
+        attention = self._attention(rule)
+        limits, budget, prefill = self._budget(hardware, num_shard, scheme, attention)
         speed = self._speed(hardware, num_shard, scheme, budget) if budget.fits else None
         facts = checks.Facts(
             hardware=hardware, model=self.model, model_class=self.model_class, release=self.release, rule=rule,
-            scheme=scheme, num_shard=num_shard, memory=budget, performance=speed,
+            scheme=scheme, num_shard=num_shard, memory=budget, performance=speed, attention=attention, pins=self.pins,
+            prompt_batch_short=prefill < limits.max_input_tokens and not self._chunked(attention),
         )  # fmt: skip
         return Evaluation(
             num_shard=num_shard, scheme=scheme, failures=checks.failures(facts, self.wish), memory=budget,
@@ -133,13 +136,25 @@ class Search:
             return None
         return next((r for r in self.release.architectures if r.minimum <= capability <= r.maximum), None)
 
+    def _attention(self, rule: ArchitectureRule | None) -> str:
+        if self.model_class is None or rule is None:
+            return "paged"
+        return engine.attention_for(self.model, self.model_class, self.release, rule)
+
+    def _chunked(self, attention: str) -> bool:
+        """Whether long prompts are prefilled in pieces; speculation turns that off."""
+        if self.model_class is None or not self.model_class.flash or "--speculate" in self.pins:
+            return False
+        return engine.prefills_in_chunks(self.release, self.model_class, attention)
+
+    def _limits(self, attention: str) -> engine.Limits:
+        return engine.limits_for(self.wish.context_tokens, self.pins, chunked=self._chunked(attention))
+
     def _budget(
-        self, hardware: InstanceType, num_shard: int, scheme: Scheme, rule: ArchitectureRule | None
+        self, hardware: InstanceType, num_shard: int, scheme: Scheme, attention: str
     ) -> tuple[engine.Limits, MemoryBudget, int]:
         """The memory budget with the largest prefill batch that leaves room for what is promised."""
-        layout, chunked = self._layout(num_shard, rule)
-        limits = engine.limits_for(self.wish.context_tokens, self.pins, chunked=chunked)
-        engine.check_limits(limits, self.pins, chunked=chunked)
+        layout, limits = self._layout(num_shard, attention), self._limits(attention)
         for prefill in limits.prefill_choices:
             needed = max(self.wish.required_kv_tokens, limits.max_total_tokens, prefill)
             budget = memory.memory_budget(
@@ -150,21 +165,15 @@ class Search:
                 break
         return limits, budget, prefill
 
-    def _layout(self, num_shard: int, rule: ArchitectureRule | None) -> tuple[memory.Layout, bool]:
-        model_class = self.model_class
-        attention, chunked = "paged", False
-        if model_class is not None and rule is not None:
-            attention = engine.attention_for(self.model, model_class, self.release, rule)
-            chunked = engine.prefills_in_chunks(self.release, model_class, attention)
-        layout = memory.Layout(
+    def _layout(self, num_shard: int, attention: str) -> memory.Layout:
+        return memory.Layout(
             num_shard=num_shard,
             share=self.release.memory_share * float(self.pins.get("--cuda-memory-fraction", "1")),
             workspace_bytes=self.release.workspace_bytes,
             block_tokens=self.release.block_tokens.get(attention, 1),
             kv_bytes=1 if self.pins.get("--kv-cache-dtype", "").startswith("fp8") else 2,
-            replicated_kv=model_class.replicated_kv if model_class else False,
+            replicated_kv=self.model_class.replicated_kv if self.model_class else False,
         )
-        return layout, chunked
 
     def _speed(self, hardware: InstanceType, num_shard: int, scheme: Scheme, budget: MemoryBudget) -> Performance:
         load = performance.Load(
@@ -261,7 +270,8 @@ class Search:
         evaluation, accelerator = option.evaluation, option.offer.instance_type.accelerator
         if evaluation.performance is None:
             raise AssertionError("an option has been evaluated")
-        dtype = quantization.served_dtype(self.wish.model, evaluation.scheme, self.model_class, accelerator)
+        own = quantization.served_dtype(self.wish.model, evaluation.scheme, self.model_class, accelerator)
+        dtype = self.pins.get("--dtype", own)
         usd = option.cost.usd_per_hour
         speed = evaluation.performance
         priced = performance.usd_per_million(usd, speed.output_tokens_per_s) if usd else None

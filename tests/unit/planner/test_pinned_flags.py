@@ -1,0 +1,130 @@
+"""Flags the user pins are held against the release, the promise and each configuration's kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.types import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import NoPlan, Requirements
+
+    MakePlan = Callable[..., Any]
+
+
+@pytest.fixture
+def planned(catalog: Catalog, requirements: Callable[..., Requirements]) -> Callable[..., Plan | NoPlan]:
+    def make(model: str, *pins: tuple[str, str], **changes: Any) -> Plan | NoPlan:
+        wish = requirements(model, flags=pins, **changes)
+        supply = catalog.supply(release=wish.engine_version, regions=("us-east-1",), markets=("on-demand",))
+        return make_plan(wish, supply)
+
+    return make
+
+
+def codes_by_type(made: Plan | NoPlan) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for rejection in made.rejections:
+        found.setdefault(rejection.instance_type, set()).update(rejection.codes)
+    return found
+
+
+def test_a_short_prompt_batch_is_fine_where_prompts_are_prefilled_in_chunks(planned: MakePlan) -> None:
+    made = planned("llama3-8b", ("max-batch-prefill-tokens", "2048"))
+    assert isinstance(made, Plan)
+    assert made.chosen.memory.activation_bytes < planned("llama3-8b").chosen.memory.activation_bytes
+    assert "prefill_too_small" in codes_by_type(made)["g4dn.xlarge"]
+
+
+def test_speculation_turns_chunks_off(planned: MakePlan) -> None:
+    made = planned("llama3-8b", ("speculate", "2"))
+    assert made.chosen.engine.settings.max_batch_prefill_tokens == 8191
+    with pytest.raises(InputError, match="max-batch-prefill-tokens 2048 must be at least --max-input-tokens 8191"):
+        planned("llama3-8b", ("speculate", "2"), ("max-batch-prefill-tokens", "2048"))
+
+
+def test_a_long_prompt_batch_needs_as_much_cache_and_no_more(planned: MakePlan) -> None:
+    made = planned("llama3-8b", ("max-batch-prefill-tokens", "20000"))
+    assert made.chosen.memory.required_kv_tokens == 20000
+    assert made.chosen.memory.kv_capacity_tokens >= 20000
+
+
+@pytest.mark.parametrize("method", ["fp8", "eetq", "awq"])
+def test_a_pinned_dtype_excludes_what_the_engine_refuses_beside_it(planned: MakePlan, method: str) -> None:
+    made = planned("llama3-8b", ("dtype", "float16"))
+    refused = [r for r in made.rejections if r.quantize == method and r.instance_type == "g6.xlarge"]
+    assert refused
+    assert all("dtype_with_quantization" in rejection.codes for rejection in refused)
+    assert made.chosen.dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "works"),
+    [
+        ("llama3-8b", "fp8_e5m2", True),
+        ("llama3-8b", "fp8_e4m3fn", True),
+        ("falcon-7b", "fp8_e5m2", False),
+        ("qwen3-8b", "fp8_e5m2", False),
+    ],
+)
+def test_an_8_bit_cache_needs_kernels_that_have_it(planned: MakePlan, model: str, value: str, works: bool) -> None:  # noqa: FBT001 -- a case
+    made = planned(model, ("kv-cache-dtype", value))
+    assert isinstance(made, Plan) is works
+    assert ("kv_cache_dtype_unsupported" in codes_by_type(made).get("g6.xlarge", ())) is not works
+
+
+def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
+    half = planned("llama3-8b", ("kv-cache-dtype", "fp8_e5m2")).chosen.memory
+    whole = planned("llama3-8b").chosen.memory
+    assert half.kv_bytes_per_token * 2 == whole.kv_bytes_per_token
+    assert half.kv_capacity_tokens in {whole.kv_capacity_tokens * 2, whole.kv_capacity_tokens * 2 + 1}
+
+
+@pytest.mark.parametrize(
+    ("pin", "says"),
+    [
+        (("max-total-tokens", "512"), "less than a promised request of 640 tokens"),
+        (("max-input-tokens", "100"), "less than the promised 512"),
+        (("max-total-tokens", "8193"), "more than the 8192 the model was made for"),
+        (("max-input-tokens", "8192"), "must be below --max-total-tokens 8192"),
+        (("max-batch-total-tokens", "4096"), "must be at least 8192"),
+        (("validation-workers", "0"), "must be above 0"),
+        (("max-batch-size", "0"), "must be above 0"),
+        (("max-batch-prefill-tokens", "0"), "must be at least"),
+    ],
+)
+def test_what_launcher_or_router_would_refuse_is_refused_here(
+    planned: MakePlan, pin: tuple[str, str], says: str
+) -> None:
+    with pytest.raises(InputError, match=says) as refused:
+        planned("llama3-8b", pin)
+    assert refused.value.code == "contradictory_limits"
+
+
+@pytest.mark.parametrize("fraction", ["0", "1.01", "-0.5", "nan", "1e3", ""])
+def test_a_memory_share_is_above_0_and_at_most_1(planned: MakePlan, fraction: str) -> None:
+    with pytest.raises(InputError) as refused:
+        planned("llama3-8b", ("cuda-memory-fraction", fraction))
+    assert refused.value.code == "bad_flag_value"
+
+
+@pytest.mark.parametrize("name", ["model-id", "port", "api-key", "num-shard", "quantize", "ngrok-authtoken"])
+def test_flags_with_a_way_of_their_own_cannot_be_pinned(planned: MakePlan, name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        planned("llama3-8b", (name, "1"))
+    assert refused.value.code == "flag_not_allowed"
+    assert refused.value.hint
+
+
+def test_a_switch_is_written_alone_and_left_out_when_false(planned: MakePlan) -> None:
+    on = planned("llama3-8b", ("trust-remote-code", "true")).chosen.engine.args
+    off = planned("llama3-8b", ("trust-remote-code", "false")).chosen.engine.args
+    assert on[-1] == "--trust-remote-code"
+    assert "--trust-remote-code" not in off
