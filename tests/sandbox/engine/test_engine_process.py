@@ -122,6 +122,13 @@ def test_weights_are_kept_in_the_data_folder(start_engine, tmp_path):
         assert "Download file" in engine.log
 
 
+def test_a_machine_without_a_card(start_engine):
+    with start_engine(options=["--accelerator", "none"]) as engine:
+        assert engine.end() == 1
+        engine.wait_for("Error: ShardCannotStart")
+        assert "Cannot determine GPU compute capability" in engine.log
+
+
 def test_colours_are_on_unless_turned_off(start_engine):
     with start_engine(environ={"NO_COLOR": "", "LOG_COLORIZE": "1"}) as engine:
         engine.wait_for("Using backend V3")

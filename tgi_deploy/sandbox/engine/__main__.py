@@ -14,7 +14,7 @@ from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import DeployError
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
-from tgi_deploy.sandbox.engine.host import Host, image_environment
+from tgi_deploy.sandbox.engine.host import NO_ACCELERATOR, Host, image_environment
 from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.startup import Container
 
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
     parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
-    parser.add_argument("--accelerator", required=True, help="as the catalogue names it, e.g. L40S")
+    parser.add_argument("--accelerator", required=True, help="as the catalogue names it, e.g. L40S, or none")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
     parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
     parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
@@ -102,13 +102,14 @@ def _speed(text: str) -> float:
 
 def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Mapping[str, str]) -> Container:
     release = catalog.release(options.version)
-    accelerator = catalog.accelerator(options.accelerator)
+    bare = options.accelerator == NO_ACCELERATOR.name
+    accelerator = NO_ACCELERATOR if bare else catalog.accelerator(options.accelerator)
     memory: int | None = options.memory_bytes
     return Container(
         release=release,
         host=Host(
             accelerator=accelerator,
-            gpus=options.gpus,
+            gpus=0 if bare else options.gpus,
             memory_bytes=accelerator.memory_bytes if memory is None else memory,
             data=options.data,
         ),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner.types import Accelerator
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tgi_deploy.planner.types import Accelerator, EngineRelease
+    from tgi_deploy.planner.types import EngineRelease
 
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 _EVERY_DEVICE: Final = frozenset({"all", "void"})
@@ -26,6 +28,13 @@ class Host:
     gpus: int
     memory_bytes: int
     data: Path | None = None
+
+
+# A machine without one: the launcher still starts, and its shard finds no card.
+NO_ACCELERATOR: Final = Accelerator(
+    name="none", vendor="none", architecture="none", compute_capability=None, memory_bytes=0, bandwidth_gb_s=0.0,
+    fp16_tflops=None, fp8_tflops=None, int8_tops=None, bf16=False, interconnect="none",
+)  # fmt: skip
 
 
 def image_environment(release: EngineRelease) -> dict[str, str]:

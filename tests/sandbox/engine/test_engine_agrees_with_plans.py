@@ -1,0 +1,71 @@
+"""What the planner chooses and renders starts in the stand-in, and a little less machine does not do."""
+
+from __future__ import annotations
+
+import threading
+from io import StringIO
+
+import pytest
+
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.types import Plan
+from tgi_deploy.sandbox.engine.container import Run, run
+from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.host import Host, image_environment
+from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.pace import Pace
+from tgi_deploy.sandbox.engine.situation import Stage
+from tgi_deploy.sandbox.engine.startup import Container, start
+
+# Any profile may be asked for; a fifth of them, and three older releases, keep this quick.
+PROFILES = Catalog.open().profile_names()[::5]
+WISHES = [
+    *((name, "3.3.7") for name in PROFILES),
+    ("llama3-8b", "2.0.4"),
+    ("llama3-8b", "2.4.1"),
+    ("llama3-70b", "3.0.1"),
+]
+
+
+def _container(catalog, candidate, memory_bytes):
+    hardware, release = candidate.offer.instance_type, catalog.release(candidate.engine.version)
+    return Container(
+        release=release,
+        host=Host(accelerator=hardware.accelerator, gpus=candidate.engine.gpus, memory_bytes=memory_bytes),
+        environ={**image_environment(release), **candidate.engine.env, "HF_TOKEN": "hf_made_up"},
+        faults=frozenset(),
+        models=catalog,
+    )
+
+
+@pytest.mark.parametrize("prefer", ["quality", "cost"])
+@pytest.mark.parametrize(("name", "version"), WISHES)
+def test_the_chosen_candidate_starts(catalog, name, version, prefer):
+    made = plan(Wish(model=name, prefer=prefer, engine_version=version, regions=("us-east-1",)), catalog, {})
+    assert isinstance(made, Plan)
+    chosen = made.chosen
+    container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
+    arguments = parse(container.release.flags, chosen.engine.args, container.environ)
+    stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
+    limits = start(container, arguments, stage)[1]
+    assert limits.max_total_tokens == chosen.engine.settings.max_total_tokens
+    assert limits.max_input_tokens == chosen.engine.settings.max_input_tokens
+    assert limits.max_batch_total_tokens >= chosen.memory.kv_capacity_tokens
+
+
+def test_the_same_command_on_less_memory_fails(catalog):
+    made = plan(Wish(model="llama3-13b", regions=("us-east-1",)), catalog, {})
+    container = _container(catalog, made.chosen, made.chosen.memory.weights_bytes)
+    out, err = StringIO(), StringIO()
+    options = Run(
+        listen=("127.0.0.1", 0),
+        pace=Pace(speed=1e9, stopping=threading.Event()),
+        chat_template=True,
+        out=out,
+        err=err,
+    )
+    assert run(container, made.chosen.engine.args, options) == 1
+    assert err.getvalue() == "Error: ShardCannotStart\n"
+    assert "CUDA out of memory" in out.getvalue()

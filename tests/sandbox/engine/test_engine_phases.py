@@ -1,0 +1,190 @@
+"""The phase table and the stand-in tell the same story: its real output, read by `read_phase`, waited for, proved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from tgi_deploy.adapters.http import HttpEngine, probe_health
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.reconcile.health import MachineState, PhaseDeadline, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.phase_table import PHASES, table_from
+from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.reconcile.proof import ExpectedService, prove
+
+SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+TABLE = table_from(read_phases())
+COLOURED = {"NO_COLOR": ""}
+
+
+class RealClock:
+    """Everything here runs at thousands of times the real speed, so real seconds are few."""
+
+    def now(self):
+        return datetime.now(UTC)
+
+    def monotonic(self):
+        return time.monotonic()
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+
+@dataclass
+class Watcher:
+    """Observer and listener of one stand-in. The box's own marker for an exit is added as run-engine prints it."""
+
+    engine: object
+    phases: list = field(default_factory=list)
+
+    def machine(self):
+        return MachineState(state="running", address=self.engine.url)
+
+    def console(self):
+        code = self.engine.process.poll()
+        return self.engine.log + ("" if code is None else f"[tgi-deploy] phase=engine-exited code={code}\n")
+
+    def probe(self, address):
+        return probe_health(address)
+
+    def phase(self, phase, detail, elapsed_s, expected_s):
+        self.phases.append(phase)
+
+    def line(self, text):
+        pass
+
+
+def wait(engine):
+    watcher = Watcher(engine)
+    deadlines = [PhaseDeadline(phase=phase, expected_s=5, deadline_s=20) for phase in PHASES]
+    settings = WaitSettings(poll_s=0.01, settle_s=0.02)
+    report = wait_until_ready(watcher, deadlines, table=TABLE, clock=RealClock(), listener=watcher, settings=settings)
+    return report, watcher
+
+
+def expected(**changes):
+    wanted = {
+        "model_id": SMALL,
+        "max_input_tokens": 1024,
+        "max_total_tokens": 2048,
+        "versions": ("3.3.7", "3.3.6-dev0"),
+    }
+    return ExpectedService(**(wanted | changes))
+
+
+LIMITS = ("--max-input-tokens", "1024", "--max-total-tokens", "2048")
+
+
+@pytest.mark.parametrize("args", [(), ("--json-output",)])
+@pytest.mark.parametrize("environ", [{}, COLOURED])
+def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
+    with start_engine(*LIMITS, *args, environ=environ, speed=200) as engine:
+        report, watcher = wait(engine)
+        assert {"downloading", "loading", "warming_up"} <= set(watcher.phases)
+        assert report.kv_capacity_tokens > 2048
+        proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
+        assert proof.answer
+        assert proof.warnings == ()
+        assert len(proof.steps) == 5
+        view = read_phase(engine.log, TABLE)
+        assert (view.phase, view.finding, view.error_line) == ("ready", None, None)
+
+
+@pytest.mark.parametrize("version", ["2.0.4", "2.4.0", "3.0.2"])
+def test_older_releases_are_waited_for_and_proved(start_engine, version):
+    with start_engine(*LIMITS, options=["--version", version], environ=COLOURED) as engine:
+        wait(engine)
+        prove(HttpEngine(engine.url), expected(versions=(version,)), clock=RealClock())
+
+
+def test_shards_are_counted(start_engine):
+    with start_engine("--num-shard", "4", "--model-id", "meta-llama/Llama-3.1-8B", options=["--gpus", "4"],
+                      environ={"HF_TOKEN": "hf_x"}) as engine:  # fmt: skip
+        engine.wait_for("Starting Webserver")
+        loading = engine.log[: engine.log.index("Starting Webserver")]
+        assert read_phase(loading, TABLE).detail == "4 of 4 shards ready"
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "environ", "code"),
+    [
+        ((), ["--fault", "gated"], {}, "gated_no_token"),
+        ((), ["--fault", "gated"], {"HF_TOKEN": "hf_x"}, "token_forbidden"),
+        (("--model-id", "meta-llama/Llama-3.1-8B-Instruct"), [], {}, "gated_no_token"),
+        (("--model-id", "nobody/knows-this"), [], {}, "repo_not_found"),
+        ((), ["--fault", "disk-full"], {}, "disk_full"),
+        ((), ["--fault", "network"], {}, "network"),
+        ((), ["--fault", "oom-load"], {}, "oom_load"),
+        ((), ["--fault", "oom-warmup"], {}, "oom_warmup_prefill"),
+        (("--max-input-tokns", "5"), [], {}, "unknown_flag"),
+        (("--quantize", "nonsense"), [], {}, "argument_validation"),
+        (("--max-input-tokens", "9", "--max-total-tokens", "9"), [], {}, "argument_validation"),
+        (("--quantize", "awq"), [], {}, "quant_mismatch"),
+        (("--dtype", "float16", "--quantize", "fp8"), [], {}, "quant_mismatch"),
+        ((), ["--accelerator", "none"], {}, "gpu_not_visible"),
+        ((), ["--accelerator", "B200"], {}, "arch_unsupported"),
+        ((), ["--memory-bytes", "100000000"], {}, "oom_load"),
+        (("--model-id", "NousResearch/Meta-Llama-3.1-8B-Instruct"), ["--memory-bytes", "9000000000"], {}, "oom_load"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), ("--json-output",)])
+def test_a_failing_run_is_named_by_its_cause(start_engine, args, options, environ, code, shape):
+    with start_engine(*args, *shape, options=options, environ=COLOURED | environ) as engine:
+        with pytest.raises(NotHealthyError) as caught:
+            wait(engine)
+        assert (caught.value.code, caught.value.data["finding"]) == ("engine_failed", code)
+        assert caught.value.data["evidence"]
+
+
+def test_a_hanging_shard_is_a_time_out_of_its_phase(start_engine):
+    with start_engine(options=["--fault", "hang-shard"]) as engine:
+        engine.wait_for("Waiting for shard")
+        watcher = Watcher(engine)
+        deadlines = [PhaseDeadline(phase="loading", expected_s=0.1, deadline_s=0.3)]
+        with pytest.raises(NotHealthyError) as caught:
+            wait_until_ready(watcher, deadlines, table=TABLE, clock=RealClock(), listener=watcher,
+                             settings=WaitSettings(poll_s=0.05, overall_s=5.0))  # fmt: skip
+        assert caught.value.code == "not_ready_loading"
+        assert "Waiting for shard" in caught.value.message
+
+
+def test_a_crash_right_after_ready_is_no_success(start_engine):
+    with start_engine(options=["--fault", "crash-after-ready"], speed=500) as engine:
+        engine.wait_until_ready()
+        engine.end()
+        view = read_phase(Watcher(engine).console(), TABLE)
+        assert view.exit_code == 1
+        assert "crashed" in (view.error_line or "")
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "code"),
+    [("wrong-model", {}, "wrong_model"), (None, {"max_total_tokens": 4096}, "limits_differ"),
+     (None, {"versions": ("2.0.4",)}, "wrong_version"), ("overloaded", {}, "generate_failed")],
+)  # fmt: skip
+def test_what_was_not_promised_is_not_proved(start_engine, fault, changes, code):
+    with start_engine(*LIMITS, options=["--fault", fault] if fault else []) as engine:
+        wait(engine)
+        with pytest.raises(NotHealthyError) as caught:
+            prove(HttpEngine(engine.url), expected(**changes), clock=RealClock())
+        assert caught.value.code == code
+
+
+def test_a_missing_chat_template_is_a_warning(start_engine):
+    with start_engine(*LIMITS, options=["--no-chat-template"]) as engine:
+        wait(engine)
+        proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
+        assert [warning.code for warning in proof.warnings] == ["no_chat_template"]
+
+
+def test_a_wanted_key_is_asked_for_and_given(start_engine):
+    with start_engine(*LIMITS, "--api-key", "sesame-7") as engine:
+        wait(engine)
+        with pytest.raises(NotHealthyError) as caught:
+            prove(HttpEngine(engine.url), expected(), clock=RealClock())
+        assert caught.value.code == "unauthorized"
+        assert prove(HttpEngine(engine.url, api_key=lambda: "sesame-7"), expected(), clock=RealClock()).answer
