@@ -33,6 +33,8 @@ _GRAPH_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _DEFAULT_GRAPHS: Final = 32
 _MIN_CONCURRENT_REQUESTS: Final = 128
 
+_GLOB_CHARACTERS: Final = "*?["
+
 # Flags a wish may not pin, and what to use instead.
 _NOT_PINNABLE: Final = {
     "--model-id": "name the model on the command line",
@@ -205,13 +207,15 @@ def build_command(
     gated: bool,
 ) -> EngineCommand:
     """The finished command: settings by meaning first, then the user's own flags."""
-    args = [*_setting_args(release, settings, pins), *_pin_args(release, pins)]
+    by_env = {name: value for name, value in pins.items() if _split_by_entry_point(value)}
+    args = [*_setting_args(release, settings, pins), *_pin_args(release, pins, by_env)]
+    told = {release.flags[name].env or name: value for name, value in by_env.items()}
     return EngineCommand(
         name=release.name,
         version=release.version,
         image=release.image,
         args=tuple(args),
-        env=dict(sorted({**release.cache_env, **env}.items())),
+        env=dict(sorted({**release.cache_env, **env, **told}.items())),
         settings=settings,
         gpus=settings.num_shard,
         shm_bytes=SHM_BYTES if settings.num_shard > 1 else 0,
@@ -245,8 +249,15 @@ def _wanted(settings: EngineSettings) -> Iterator[tuple[tuple[str, ...], str | N
     yield ("--usage-stats",), "off"
 
 
-def _pin_args(release: EngineRelease, pins: Mapping[str, str]) -> Iterator[str]:
+def _split_by_entry_point(value: str) -> bool:
+    """The image's entry point forwards its arguments unquoted: such a value reaches the launcher only by variable."""
+    return any(char.isspace() or char in _GLOB_CHARACTERS for char in value)
+
+
+def _pin_args(release: EngineRelease, pins: Mapping[str, str], by_env: Mapping[str, str]) -> Iterator[str]:
     for name, value in sorted(pins.items()):
+        if name in by_env:
+            continue
         if not release.flags[name].switch:
             yield name
             yield value
