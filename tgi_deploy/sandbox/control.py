@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive
+from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,12 +191,6 @@ def _clean(home: Path) -> None:
 def _end_machine_processes(home: Path) -> None:
     """Machines notice by themselves that their cloud is gone; wait for those that are not through with it."""
     marker = f"tgi_deploy.sandbox.machine {home}/"
-    listing = subprocess.run(
-        ["ps", "-ww", "-A", "-o", "pid=,command="],  # noqa: S607 -- ps lies in different places
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    for line in listing.splitlines():
-        if marker in line:
-            end_group(int(line.split()[0]), grace_s=1.0)
+    for process in processes():
+        if marker in process.command:
+            end_group(process.pid, grace_s=1.0)

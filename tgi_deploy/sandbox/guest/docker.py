@@ -107,7 +107,8 @@ class Docker:
         images = [word for word in argv if not word.startswith("-")]
         if len(images) != 1:
             raise DockerUsageError('"docker pull" requires exactly 1 argument.')
-        self._fetch(images[0], client.err if {"-q", "--quiet"} & set(argv) else client.out)
+        quiet = bool({"-q", "--quiet"} & set(argv))
+        self._fetch(images[0], (lambda _text: None) if quiet else client.out)
         client.out(f"{images[0]}\n")
         return 0
 
