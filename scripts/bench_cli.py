@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TOOL: Final = (sys.executable, "-m", "tgi_deploy")
+_SCRIPT: Final = Path(sys.executable).with_name("tgi-deploy")
+_TOOL: Final = (str(_SCRIPT),) if _SCRIPT.is_file() else (sys.executable, "-m", "tgi_deploy")
 _PLAN: Final = (*_TOOL, "plan", "llama3-13b", "--budget", "5")
 _COMMANDS: Final = {
     "import click": (sys.executable, "-c", "import click"),

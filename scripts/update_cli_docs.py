@@ -50,7 +50,7 @@ Written by `scripts/update_cli_docs.py` from `--help`; a test fails when it is o
 
 def document() -> str:
     parts = [_INTRODUCTION]
-    for path, text in help_texts(ROOT, click.Context(ROOT, info_name=PROGRAM, max_content_width=_WIDTH)):
+    for path, text in help_texts(ROOT, click.Context(ROOT, info_name=PROGRAM, **ROOT.context_settings)):
         parts.append(f"{'#' * min(3, 1 + len(path))} `{' '.join(path)}`\n\n```text\n{text.rstrip()}\n```\n")
     return "\n".join(parts)
 
@@ -64,7 +64,7 @@ def help_texts(item: click.Command, ctx: click.Context) -> Iterator[tuple[list[s
     for name in item.list_commands(ctx):
         member = item.get_command(ctx, name)
         if member is not None:
-            yield from help_texts(member, click.Context(member, parent=ctx, info_name=name))
+            yield from help_texts(member, click.Context(member, parent=ctx, info_name=name, **member.context_settings))
 
 
 def main() -> int:

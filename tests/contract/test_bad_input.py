@@ -17,7 +17,7 @@ LONGEST_LINE = 800
 
 
 def tree(folder):
-    return {path.relative_to(folder): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -58,7 +57,8 @@ def render_command(
 
 
 def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_dir: Path | None) -> Artifact:
-    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.up import default_name  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- likewise
     from tgi_deploy.planner.time_to_ready import estimate  # noqa: PLC0415 -- likewise
     from tgi_deploy.render.artifacts import Deployable, render  # noqa: PLC0415 -- likewise
 
@@ -73,10 +73,3 @@ def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_
         ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(chosen))),
     )
     return render(cast("Kind", kind), deployable, templates_dir=templates_dir)
-
-
-def default_name(model: str) -> str:
-    """A deployment name made of a model's: lower case, digits and dashes, 3 to 40 characters."""
-    slug = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
-    slug = slug if slug[:1].isalpha() else f"m-{slug}"
-    return slug[:40].strip("-").ljust(3, "x")
