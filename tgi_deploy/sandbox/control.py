@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api
+from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD
 from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
-_RECORD: Final = "sandbox.json"
-_LOG: Final = "server.log"
 _START_S: Final = 20.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
-_DEFAULT_SPEED: Final = 60.0
 # Paths of the home end up in shell scripts of machines.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
 
@@ -43,7 +41,7 @@ class SandboxInfo:
     started: str
 
 
-def start(home: Path, *, speed: float = _DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
+def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
     """The running sandbox of this home, started if there is none; it goes on when the caller ends.
 
     Raises:
@@ -123,7 +121,7 @@ def _locked(home: Path) -> Iterator[None]:
 
 def _read_record(home: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads((home / _RECORD).read_text(encoding="utf-8"))
+        record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return None
     whole = isinstance(record, dict) and {"url", "pid", "nonce", "started"} <= set(record)
@@ -157,7 +155,7 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
         if found is not None:
             return found
         time.sleep(_POLL_S)
-    log = home / _LOG
+    log = home / LOG
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     _clean(home)
     raise DeployError(

@@ -86,7 +86,7 @@ class Machines:
             if instance is None or machine is None:
                 return False
             if event == "reboot":
-                self._end(machine)
+                instance.reboot()
             else:
                 behaviour = str(instance.instance_initiated_shutdown_behavior)
                 instance.sandbox_end("Client.InstanceInitiatedShutdown", behaviour=behaviour)
@@ -175,6 +175,9 @@ class Machines:
             instance.sandbox_end(due[0])
 
     def _keep_running(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+        if instance.sandbox_reboot_wanted:
+            instance.sandbox_reboot_wanted = False
+            self._end(machine)
         if machine.process is None and machine.gone and instance.user_data:
             self._boot(region, instance, machine)
 

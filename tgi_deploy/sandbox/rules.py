@@ -36,6 +36,8 @@ _LIST_NAMES: Final = {
 
 def complete(call: Call) -> Call:
     """The request EC2 would act on: launch template applied, image resolved, a zone chosen."""
+    if not world.is_region(call.region):
+        return call
     world.backend(call.region)
     if call.action == "RunInstances":
         return _with_zone(_with_image(_with_template(call)))
@@ -46,6 +48,8 @@ def complete(call: Call) -> Call:
 
 def refuse(call: Call) -> Answer | None:
     """The error that EC2 would give and moto would not; None when there is none."""
+    if not world.is_region(call.region):
+        return error(call, "InvalidRegion", f"the region {call.region!r} does not exist")
     if call.action == "RunInstances":
         return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
     if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:

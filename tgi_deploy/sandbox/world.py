@@ -75,6 +75,7 @@ class SandboxInstance(moto_instances.Instance):
         super().__init__(*args, **kwargs)
         self.sandbox_address = self.addresses.take()
         self.sandbox_launched = time.monotonic()
+        self.sandbox_reboot_wanted = False
         self._sandbox_place()
         self.sandbox_state("pending")
 
@@ -104,6 +105,10 @@ class SandboxInstance(moto_instances.Instance):
         self.sandbox_state("pending")
         return before
 
+    def reboot(self) -> None:
+        super().reboot()
+        self.sandbox_reboot_wanted = True
+
     def stop(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
         before = super().stop()
         self.sandbox_state("stopping")
@@ -132,6 +137,10 @@ def install(addresses: AddressPool) -> None:
     """From now on moto's EC2 launches `SandboxInstance`s."""
     SandboxInstance.addresses = addresses
     setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is no variable to mypy
+
+
+def is_region(region: str) -> bool:
+    return region in ec2_backends[DEFAULT_ACCOUNT_ID].regions
 
 
 def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name

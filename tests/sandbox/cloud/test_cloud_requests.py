@@ -59,6 +59,24 @@ def test_two_regions_at_once(cloud):
     assert east["Placement"]["AvailabilityZone"].startswith("us-east-1")
 
 
+def test_a_region_that_does_not_exist(cloud):
+    with pytest.raises(ClientError) as error:
+        cloud.client("ec2", "mars-north-1").describe_instances()
+    assert code_of(error) == "InvalidRegion"
+
+
+def test_an_instant_fleet_boots_machines_too(cloud):
+    data = {"ImageId": cloud.image(), "InstanceType": "g6.xlarge", "UserData": base64.b64encode(b"#!/bin/sh").decode()}
+    cloud.ec2.create_launch_template(LaunchTemplateName="fleet", LaunchTemplateData=data)
+    answer = cloud.ec2.create_fleet(
+        Type="instant",
+        LaunchTemplateConfigs=[{"LaunchTemplateSpecification": {"LaunchTemplateName": "fleet", "Version": "1"}}],
+        TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"},
+    )
+    (instance_id,) = answer["Instances"][0]["InstanceIds"]
+    cloud.wait_for_line(instance_id, "finished at")
+
+
 def test_an_instance_comes_and_goes_through_all_states(cloud):
     answer = cloud.ec2.run_instances(ImageId=cloud.image(), InstanceType="g6e.xlarge", MinCount=1, MaxCount=1)
     assert answer["Instances"][0]["State"]["Name"] == "pending"

@@ -221,6 +221,8 @@ def test_a_reboot_runs_enabled_services_but_not_the_user_data_again(cloud):
     cloud.wait_for_state(instance_id, "stopped")
     cloud.ec2.start_instances(InstanceIds=[instance_id])
     cloud.wait(lambda: cloud.console(instance_id).count("]: from service\n") == 2)
+    cloud.ec2.reboot_instances(InstanceIds=[instance_id])
+    cloud.wait(lambda: cloud.console(instance_id).count("]: from service\n") == 3)
     assert cloud.console(instance_id).count("finished at") == 1
 
 
