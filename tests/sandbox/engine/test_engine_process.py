@@ -129,6 +129,18 @@ def test_a_machine_without_a_card(start_engine):
         assert "Cannot determine GPU compute capability" in engine.log
 
 
+def test_it_ends_when_nobody_reads_its_log():
+    command = [
+        sys.executable, "-m", "tgi_deploy.sandbox.engine", "--version", "3.3.7", "--listen", "127.0.0.1:0",
+        "--accelerator", "L40S", "--speed", "300", "--", "--model-id", "openai-community/gpt2",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 1
+        assert process.stderr.read() == ""
+
+
 def test_colours_are_on_unless_turned_off(start_engine):
     with start_engine(environ={"NO_COLOR": "", "LOG_COLORIZE": "1"}) as engine:
         engine.wait_for("Using backend V3")

@@ -56,5 +56,22 @@ def test_start(path, catalog, watched):
         assert fragment not in out.getvalue()
 
 
+def test_a_local_directory_needs_no_hub(catalog, watched, tmp_path):
+    shape = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000,
+        "max_position_embeddings": 2048, "torch_dtype": "float16", "tie_word_embeddings": False,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    stopping = threading.Event()
+    out, err = watched("Connected", 1, stopping), StringIO()
+    options = Run(
+        listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), chat_template=True, out=out, err=err
+    )
+    assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tmp_path)], options) == 0
+    assert "Files are already present on the host. Skipping download." in out.getvalue()
+    assert "Using the Hugging Face API" not in out.getvalue()
+
+
 def test_there_are_cases():
     assert len(CASES) > 60

@@ -47,7 +47,12 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
         out=sys.stdout,
         err=sys.stderr,
     )
-    return run(container, launcher_args, settings)
+    try:
+        return run(container, launcher_args, settings)
+    except BrokenPipeError:
+        # Whoever read the log is gone, and so is the machine this container belongs to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:

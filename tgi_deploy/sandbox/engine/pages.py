@@ -23,12 +23,12 @@ def info(service: Service, exchange: Exchange) -> None:
 
 def _info(service: Service) -> dict[str, Any]:
     inference = service.inference
-    arguments, limits = inference.situation.arguments, inference.limits
+    arguments, limits, checkpoint = inference.situation.arguments, inference.limits, inference.situation.checkpoint
     # The limit got its present name in the release that brought LoRA adapters.
     input_name = "max_input_tokens" if service.has("lora-adapters") else "max_input_length"
     return {
         "model_id": service.model_id,
-        "model_sha": inference.situation.checkpoint.commit,
+        "model_sha": None if checkpoint.is_local else checkpoint.commit,
         **_older_fields(service),
         "model_pipeline_tag": "text-generation",
         "max_concurrent_requests": arguments.number("max-concurrent-requests"),
