@@ -6,6 +6,7 @@ Listens on 127.0.0.1 only. Everything it keeps lies in the home folder, which it
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import os
@@ -23,6 +24,8 @@ from tgi_deploy.sandbox.addresses import AddressPool
 DEFAULT_SPEED: Final = 60.0
 RECORD: Final = "sandbox.json"
 LOG: Final = "server.log"
+# Says that a folder is a sandbox's, to be removed with everything in it.
+MARKER: Final = ".tgi-deploy-sandbox"
 # moto reads these when it is imported.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
@@ -99,7 +102,7 @@ def serve(options: argparse.Namespace) -> None:
     os.environ.update(STRICT)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     home: Path = options.home
-    (home / "machines").mkdir(parents=True, exist_ok=True)
+    (home / "machines").mkdir(exist_ok=True)
     sandbox = Sandbox(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sandbox.stop())
@@ -107,6 +110,24 @@ def serve(options: argparse.Namespace) -> None:
     try:
         sandbox.serve()
     finally:
+        remove(home)
+
+
+def claim(home: Path) -> None:
+    """Make the folder a sandbox's own.
+
+    Raises:
+        FileExistsError: it holds something else.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / MARKER).exists() and any(home.iterdir()):
+        raise FileExistsError(errno.EEXIST, "it holds files that are not a sandbox's", str(home))
+    (home / MARKER).touch()
+
+
+def remove(home: Path) -> None:
+    """Remove a sandbox's folder; nobody else's."""
+    if (home / MARKER).exists():
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -123,7 +144,6 @@ def _detach(home: Path) -> bool:
         sys.stdout.write(f"{child}\n")
         return False
     os.setsid()
-    home.mkdir(parents=True, exist_ok=True)
     log = os.open(home / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
@@ -134,6 +154,11 @@ def _detach(home: Path) -> bool:
 def main(argv: list[str]) -> int:
     options = _arguments(argv)
     options.home = options.home.resolve()
+    try:
+        claim(options.home)
+    except OSError as problem:
+        sys.stderr.write(f"{options.home} cannot be a sandbox's home: {problem.strerror}\n")
+        return 2
     if options.detach and not _detach(options.home):
         return 0
     serve(options)

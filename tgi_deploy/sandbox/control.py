@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD
+from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, MARKER, RECORD, claim, remove
 from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive, processes
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _START_S: Final = 20.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
+_OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home end up in shell scripts of machines.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
 
@@ -65,7 +65,7 @@ def stop(home: Path) -> bool:
         return False
     home = home.resolve()
     with _locked(home):
-        if not home.exists():
+        if not (home / MARKER).exists():
             return False
         running = status(home)
         if running is not None:
@@ -92,7 +92,7 @@ def _usable(home: Path) -> Path:
     resolved = home.expanduser().absolute()
     try:
         resolved = resolved.resolve()
-        resolved.mkdir(parents=True, exist_ok=True)
+        claim(resolved)
     except OSError as problem:
         raise InputError(
             "sandbox_home_unusable",
@@ -124,13 +124,14 @@ def _read_record(home: Path) -> dict[str, Any] | None:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return None
-    whole = isinstance(record, dict) and {"url", "pid", "nonce", "started"} <= set(record)
-    return record if whole else None
+    if not isinstance(record, dict) or not {"url", "pid", "nonce", "started"} <= set(record):
+        return None
+    return record if _OWN_URL.match(str(record["url"])) and isinstance(record["pid"], int) else None
 
 
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
     """Returns the server's process id."""
-    home.mkdir(parents=True, exist_ok=True)
+    claim(home)
     home.chmod(0o700)
     command = [
         *(sys.executable, *_SERVER, "--detach"),
@@ -178,12 +179,12 @@ def _ask_to_stop(running: SandboxInfo) -> None:
 def _clean(home: Path) -> None:
     """End what is left of a sandbox that no longer answers, and remove its files."""
     record = _read_record(home)
-    if record is not None and "tgi_deploy.sandbox.cloud" in command_of(int(record["pid"])):
-        end_group(int(record["pid"]), grace_s=1.0)
+    if record is not None and f"--home {home} " in command_of(record["pid"]):
+        end_group(record["pid"], grace_s=1.0)
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
     _end_machine_processes(home)
-    shutil.rmtree(home, ignore_errors=True)
+    remove(home)
 
 
 def _end_machine_processes(home: Path) -> None:

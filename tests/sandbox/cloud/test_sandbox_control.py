@@ -15,6 +15,7 @@ import pytest
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api, control, processes
+from tgi_deploy.sandbox.cloud import claim
 from tgi_deploy.sandbox.processes import is_alive
 
 UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -118,16 +119,26 @@ def test_processes_are_found_where_there_is_no_ps(monkeypatch):
 
 
 def test_a_stale_record_is_not_believed(home):
-    home.mkdir()
+    claim(home)
     record = {"url": "http://127.0.0.1:9", "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00"}
     (home / "sandbox.json").write_text(json.dumps(record))
     assert control.status(home) is None
     assert control.start(home).pid != os.getpid()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"url": 1}',
+        '{"url": "http://127.0.0.1:9", "pid": "x", "nonce": "n", "started": "s"}',
+        '{"url": "http://127.0.0.1:port", "pid": 1, "nonce": "n", "started": "s"}',
+    ],
+)
 def test_a_damaged_record_is_no_record(home, text):
-    home.mkdir()
+    claim(home)
     (home / "sandbox.json").write_text(text)
     assert control.status(home) is None
     assert control.stop(home)
@@ -148,7 +159,7 @@ def test_another_server_at_the_recorded_port_is_not_ours(home):
 
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
         threading.Thread(target=server.serve_forever).start()
-        home.mkdir()
+        claim(home)
         record = {"url": f"http://127.0.0.1:{server.server_port}", "pid": os.getpid(), "nonce": "n", "started": "s"}
         (home / "sandbox.json").write_text(json.dumps(record))
         assert control.status(home) is None
@@ -168,6 +179,17 @@ def test_a_home_that_is_a_file_is_refused(tmp_path):
     with pytest.raises(InputError) as error:
         control.start(tmp_path / "sandbox")
     assert error.value.code == "sandbox_home_unusable"
+
+
+def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
+    home = tmp_path / "sandbox"
+    home.mkdir()
+    (home / "precious").write_text("mine")
+    with pytest.raises(InputError) as error:
+        control.start(home)
+    assert error.value.code == "sandbox_home_unusable"
+    assert not control.stop(home)
+    assert (home / "precious").read_text() == "mine"
 
 
 def test_stopping_where_nothing_ever_was(tmp_path):
