@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.documents import plan_document
+from tgi_deploy.app.documents import choice_document, plan_document
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.diff import diff
@@ -18,7 +19,7 @@ from tgi_deploy.render.artifacts import Deployable, launch_template_data, render
 from tgi_deploy.targets.ec2 import INSTANCE, Machine, pool_name, resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
     from tgi_deploy.app.context import Context
@@ -101,7 +102,10 @@ class Launcher:
         begun = begun_pools(deployment, seen)
         candidates = sorted(
             (self.plan.chosen, *self.plan.fallbacks),
-            key=lambda candidate: not any(pool_of(candidate, pool) for pool in begun),
+            key=lambda candidate: (
+                not any(pool_of(candidate, pool) for pool in begun),
+                not _is_recorded(candidate, deployment),
+            ),
         )
         for candidate in candidates:
             for placement in self._placements(candidate, begun):
@@ -113,8 +117,8 @@ class Launcher:
         offer = candidate.offer
         try:
             found = self._cloud(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
-        except NoCapacityError as error:
-            self.pools.failed(pool_name(candidate, "*"), error.message)
+        except NoCapacityError:
+            self.pools.failed(pool_name(candidate, "*"), "not offered in a zone with a subnet")
             return []
         return sorted(found, key=lambda place: pool_name(candidate, place.zone) not in begun)
 
@@ -179,23 +183,25 @@ class Launcher:
             deployment,
             region=candidate.offer.region,
             phase="creating",
-            plan=plan_document(replace(self.plan, chosen=candidate)),
+            plan=_as_json(plan_document(replace(self.plan, chosen=candidate))),
             usd_per_hour=candidate.cost.usd_per_hour,
             ttl_s=attempt.ttl_s,
             expires=expires,
         )
 
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
-        self.pools.failed(attempt.machine.pool, error.message)
-        self.context.reporter.warn("no_capacity", f"{attempt.machine.pool}: {error.message}; trying the next")
+        why = error.cause or error.message
+        self.pools.failed(attempt.machine.pool, why)
+        self.context.reporter.warn("no_capacity", f"{attempt.machine.pool}: {why}; trying the next")
 
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
-        self.pools.no_quota(family, error.message)
-        self.context.reporter.warn("quota_exceeded", f"{family}: {error.message}; trying another family")
+        why = error.cause or error.message
+        self.pools.no_quota(family, why)
+        self.context.reporter.warn("quota_exceeded", f"{family}: {why}; trying another family or market")
 
     def _exhausted(self) -> NoCapacityError | QuotaError:
-        tried = "; ".join(f"{pool}: {why}" for pool, why in self.pools.why())
+        tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())
         only_quota = self.pools.families and not self.pools.failures
         if only_quota:
             code = next(iter(self.pools.families)).partition("/")[2]
@@ -229,6 +235,18 @@ def await_running(context: Context, deployment: Deployment, *, pool: str) -> str
     )
 
 
+def await_visible(context: Context, deployment: Deployment) -> None:
+    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended."""
+    record = deployment.record(INSTANCE)
+    if record is None or "id" not in record.attributes:
+        return
+    cloud = context.cloud(record.place)
+    patience = replace(context.pace.running, deadline_s=_MISSING_GRACE_S)
+    for _ in looks(context.clock, patience):
+        if cloud.machine(record.attributes["id"]).state != "missing":
+            return
+
+
 def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
     """Pools in which a machine of this deployment exists, or may exist for all that is recorded."""
     pools = [
@@ -246,6 +264,23 @@ def pool_of(candidate: Candidate, pool: str) -> bool:
     """Whether `pool` is one of the candidate's."""
     region, zone, *_ = pool.split("/")
     return candidate.offer.region == region and pool_name(candidate, zone) == pool
+
+
+def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as it reads back from a file: prices are numbers there, exact ones stand in the record itself."""
+    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
+    return plain
+
+
+def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:
+    """Whether this candidate is what the record says was tried last."""
+    recorded = deployment.plan.get("chosen") or {}
+    return all(recorded.get(name) == value for name, value in _identity(candidate).items())
+
+
+def _identity(candidate: Candidate) -> dict[str, object]:
+    document = choice_document(candidate)
+    return {name: document[name] for name in ("instance_type", "region", "market", "num_shard", "quantize")}
 
 
 def _family(candidate: Candidate) -> str:

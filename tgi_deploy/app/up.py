@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import remove_everything
-from tgi_deploy.app.launch import Attempt, Launcher, LaunchSettings, await_running
+from tgi_deploy.app.launch import Attempt, Launcher, LaunchSettings, await_running, await_visible
 from tgi_deploy.app.pools import PoolMemory
 from tgi_deploy.app.readiness import prove_served, wait
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Decision = Literal["keep", "remove"]
 _LONGEST_NAME: Final = 40
+_FRESH: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,11 +90,18 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
         places = [request.plan.chosen.offer.region]
-        seen = observe(name, recorded, cloud=context.cloud, places=places)
+        seen = _observe(context, name, recorded, places)
         deployment = _starting_point(context, request, name, recorded, seen)
         if _is_done(deployment, seen, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)
         return _bring_up(context, request, deployment, seen)
+
+
+def _observe(context: Context, name: str, recorded: Deployment | None, places: Sequence[str]) -> tuple[Found, ...]:
+    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
+    if recorded is not None and context.clock.now() - recorded.updated < _FRESH:
+        await_visible(context, recorded)
+    return observe(name, recorded, cloud=context.cloud, places=places)
 
 
 def default_name(model: str) -> str:
@@ -239,13 +248,17 @@ def _failed(context: Context, request: UpRequest, deployment: Deployment, error:
     executor.event(deployment, error.code, error.message, level="error")
     if request.on_failure(error) == "keep":
         price = f" and costs ${deployment.usd_per_hour:.3f} an hour" if deployment.usd_per_hour else ""
-        kept = f"the machine still runs{price}: 'tgi-deploy logs {deployment.name}' shows its log, "
-        return _with_hint(error, f"{kept}'tgi-deploy down {deployment.name}' removes it")
+        name = deployment.name
+        kept = (
+            f"the machine still runs{price}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
+        )
+        return _with_hint(error, kept)
     remove_everything(context, deployment)
-    return _with_hint(error, "everything was removed again")
+    return _with_hint(error, "everything was removed again; --on-failure keep leaves the machine and its log")
 
 
 def _with_hint(error: DeployError, hint: str) -> DeployError:
     kind = NotHealthyError if isinstance(error, NotHealthyError) else DeployError
-    full = f"{error.hint}; {hint}" if error.hint else hint
+    own = "" if error.hint is None or "logs" in error.hint else f"{error.hint}; "
+    full = f"{own}{hint}"
     return kind(error.code, error.message, hint=full, data=error.data)

@@ -1,0 +1,219 @@
+"""A cloud in memory, with switches for what goes wrong in real ones.
+
+Every call of a handler passes `FakeWorld.enter` and `leave`: a test counts them, kills the caller there, or has them
+fail. Request tokens are honoured; names of groups are unique; a group in use can't be deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.reconcile.errors import InUseError, LostReplyError, NoCapacityError
+from tgi_deploy.reconcile.health import MachineState
+from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KINDS = ("security-group", "launch-template", "volume", "instance")
+
+
+class KilledError(BaseException):
+    """The process ends here, as by SIGKILL: nothing of ours may catch it."""
+
+
+@dataclass
+class FakeWorld:
+    """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered."""
+
+    zones: tuple[str, ...] = ("a", "b")
+    things: dict[str, Found] = field(default_factory=dict)
+    properties: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    creations: list[tuple[str, Mapping[str, Any], str]] = field(default_factory=list)
+    on_call: Callable[[str, Mapping[str, Any]], None] | None = None
+    after_call: Callable[[str], None] | None = None
+    deaths: list[str] = field(default_factory=list)
+    slow_to_end: int = 0
+    leaves_volume: bool = False
+    reasons: dict[str, str] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+
+    def cloud(self, region: str) -> FakeCloud:
+        return FakeCloud(world=self, region=region)
+
+    def enter(self, name: str, properties: Mapping[str, Any]) -> None:
+        self.calls.append((name, str(properties.get("id", ""))))
+        if self.on_call is not None:
+            self.on_call(name, properties)
+
+    def leave(self, name: str) -> None:
+        if self.after_call is not None:
+            self.after_call(name)
+
+    def there(self, kind: str) -> list[Found]:
+        return [found for found in self.things.values() if found.kind == kind and found.state != "terminated"]
+
+    def users_of(self, group_id: str) -> list[Found]:
+        return [item for item in self.there("instance") if group_id in str(self.properties[item.id])]
+
+    def running(self) -> list[Found]:
+        return [found for found in self.there("instance") if found.alive]
+
+    def left(self) -> list[Found]:
+        return [found for kind in KINDS for found in self.there(kind)]
+
+
+@dataclass(frozen=True)
+class FakeHandler:
+    world: FakeWorld
+    region: str
+    kind: str
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        self.world.enter(f"find {self.kind}", {})
+        found = [item for item in self._mine() if all(item.tags.get(k) == v for k, v in tags.items() if v)]
+        self.world.leave(f"find {self.kind}")
+        return tuple(sorted(found, key=lambda item: item.id))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        self.world.enter(f"create {self.kind}", properties)
+        self.world.creations.append((self.kind, properties, token))
+        made = self.world.tokens.get(token) if self.kind != "security-group" else None
+        if made is None:
+            made = self._make(properties, tags)
+            self.world.tokens[token] = made
+        self.world.leave(f"create {self.kind}")
+        return self.world.things[made]
+
+    def _make(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+        made = f"{self.kind}-{len(self.world.things)}"
+        if self.kind == "security-group" and any(
+            item.attributes["name"] == properties["name"] for item in self._mine()
+        ):
+            raise LostReplyError("a group of that name exists")
+        self._add(Found(
+            key=tags[TAG_KEY],
+            kind=self.kind,
+            place=self.region,
+            attributes={"id": made, **self._attributes(properties)},
+            tags=dict(tags),
+            state="running" if self.kind == "instance" else "available",
+        ))  # fmt: skip
+        self.world.properties[made] = properties
+        if self.kind == "instance" and self.world.deaths:
+            self.world.reasons[made] = self.world.deaths.pop(0)
+        return made
+
+    def _attributes(self, properties: Mapping[str, Any]) -> dict[str, str]:
+        if self.kind != "instance":
+            return {"name": properties["name"], "version": "1"}
+        request = properties["request"]
+        return {
+            "zone": request["Placement"]["AvailabilityZone"],
+            "instance_type": request["InstanceType"],
+            "market": "spot" if properties["spot"] else "on-demand",
+            "address": "127.0.0.1",
+        }
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        self.world.enter(f"complete {self.kind}", attributes)
+        known = self.world.properties.get(attributes["id"], {})
+        cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]})
+        self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
+        self.world.leave(f"complete {self.kind}")
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        self.world.enter(f"read {self.kind}", attributes)
+        found = self.world.things.get(attributes["id"])
+        if found is not None and found.state == "shutting-down":
+            self._end_slowly(found)
+            found = self.world.things.get(attributes["id"])
+        self.world.leave(f"read {self.kind}")
+        return None if found is None or found.state == "terminated" else found
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        self.world.enter(f"delete {self.kind}", attributes)
+        found = self.world.things.get(attributes["id"])
+        if found is not None and self.kind == "security-group" and self.world.users_of(found.id):
+            raise InUseError("an interface holds the group")
+        if found is not None:
+            self._end(found)
+        self.world.leave(f"delete {self.kind}")
+
+    def _end(self, found: Found) -> None:
+        if self.kind != "instance":
+            del self.world.things[found.id]
+            return
+        state = "shutting-down" if self.world.slow_to_end else "terminated"
+        self._add(replace(found, state=state, alive=False))
+        if self.world.leaves_volume:
+            volume = replace(
+                found,
+                key="volume:v",
+                kind="volume",
+                attributes={"id": f"volume-of-{found.id}"},
+                state="available",
+                alive=True,
+                attached=True,
+            )
+            self._add(volume)
+
+    def _end_slowly(self, found: Found) -> None:
+        self.world.looks[found.id] = self.world.looks.get(found.id, 0) + 1
+        if self.world.looks[found.id] >= self.world.slow_to_end:
+            self._add(replace(found, state="terminated"))
+
+    def _add(self, found: Found) -> None:
+        self.world.things[found.id] = found
+
+    def _mine(self) -> list[Found]:
+        return [item for item in self.world.there(self.kind) if item.place == self.region]
+
+
+@dataclass(frozen=True)
+class FakeCloud:
+    world: FakeWorld
+    region: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return KINDS
+
+    def handler(self, kind: str) -> FakeHandler:
+        return FakeHandler(self.world, self.region, kind)
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        return tuple(found for kind in KINDS for found in self.handler(kind).find(tags))
+
+    def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
+        return MachineImage(id=wanted or "ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="fake")
+
+    def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
+        places = tuple(
+            Placement(zone=f"{self.region}{zone}", zone_id=zone, subnet=subnet or f"subnet-{zone}", network="vpc-1")
+            for zone in self.world.zones
+        )
+        if not places:
+            raise NoCapacityError(f"{instance_type} is not offered")
+        return places
+
+    def machine(self, instance_id: str) -> MachineState:
+        self.world.enter("machine", {"id": instance_id})
+        found = self.world.things.get(instance_id)
+        if found is None:
+            return MachineState(state="missing")
+        reason = self.world.reasons.get(instance_id)
+        if reason:
+            self.world.things[instance_id] = replace(found, state="terminated", alive=False)
+            return MachineState(state="terminated", reason_code=reason, reason=reason)
+        return MachineState(state=found.state, address="127.0.0.1")  # type: ignore[arg-type]
+
+    def console(self, instance_id: str) -> str:
+        return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n"
+
+    def check_death(self, state: MachineState, *, pool: str) -> None:
+        if state.state == "terminated":
+            raise NoCapacityError(f"{pool} died", pool=pool, cause=state.reason_code or "")

@@ -1,0 +1,169 @@
+"""A whole `Context` on fakes: the cloud in memory, a clock that only moves when asked, the real store on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from builders.plans import VERSION, candidate, instance_type, offer, profile
+from fakes.cloud import FakeWorld
+
+from tgi_deploy.app.context import Context
+from tgi_deploy.app.launch import LaunchSettings
+from tgi_deploy.app.up import UpRequest
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.planner.types import Plan, Requirements
+from tgi_deploy.reconcile.health import Probe
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.proof import Answer, Streamed
+from tgi_deploy.state.local import LocalStore
+
+
+@dataclass
+class FakeClock:
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 9, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.seconds += seconds
+
+
+@dataclass
+class Heard:
+    """A reporter and listener that remembers."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def step(self, step: Any, outcome: str) -> None:
+        self.lines.append(f"{outcome} {step.action} {step.key}")
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+    def warn(self, code: str, text: str) -> None:
+        self.lines.append(f"{code} {text}")
+
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
+        self.lines.append(phase)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@dataclass
+class FakeEngine:
+    """Serves what the plan promised, unless told otherwise."""
+
+    model_id: str = "example-org/example-13b"
+
+    def get(self, path: str) -> Answer:
+        info = {
+            "model_id": self.model_id,
+            "version": VERSION,
+            "max_input_tokens": 8191,
+            "max_total_tokens": 8192,
+        }
+        return Answer(status=200, body=info if path == "/info" else None)
+
+    def post(self, path: str, body: Any) -> Answer:
+        if "chat" in path:
+            return Answer(status=200, body={"choices": [{"message": {"role": "assistant", "content": "yes"}}]})
+        return Answer(status=200, body={"generated_text": "yes", "details": {"generated_tokens": 1}})
+
+    def stream(self, path: str, body: Any) -> Streamed:
+        token = '{"token":{"text":"yes"},"generated_text":null}'
+        last = '{"token":{"text":"."},"generated_text":"yes."}'
+        return Streamed(status=200, events=(token, last), first_event_ms=1.0)
+
+
+@dataclass
+class Surroundings:
+    """Make contexts with `context()`; each is a new process's: only `world` and the files are shared."""
+
+    home: Any
+    world: FakeWorld = field(default_factory=FakeWorld)
+    clock: FakeClock = field(default_factory=FakeClock)
+    heard: Heard = field(default_factory=Heard)
+    engine: FakeEngine = field(default_factory=FakeEngine)
+    probe: Probe = field(default_factory=lambda: Probe(outcome="status", status=200))
+    ids: int = 0
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.home)
+
+    def context(self, **changes: Any) -> Context:
+        values: dict[str, Any] = {
+            "store": self.store,
+            "clock": self.clock,
+            "reporter": self.heard,
+            "listener": self.heard,
+            "cloud": self.world.cloud,
+            "caller_cidr": lambda: "203.0.113.7/32",
+            "probe": lambda _url: self.probe,
+            "engine_client": lambda _url: self.engine,
+            "phases": lambda: table_from(read_phases()),
+            "regions": ("us-east-1",),
+            "version": "0.1.0",
+            "command": "test",
+            "new_id": self._new_id,
+        }
+        return Context(**(values | changes))
+
+    def _new_id(self) -> str:
+        self.ids += 1
+        return f"id{self.ids:06d}"
+
+
+def requirements(**changes: Any) -> Requirements:
+    values: dict[str, Any] = {
+        "model": profile(),
+        "engine_version": VERSION,
+        "input_tokens": 1024,
+        "output_tokens": 256,
+        "concurrency": 8,
+        "context_tokens": 8192,
+        "budget_usd_per_hour": Decimal(5),
+        "regions": ("us-east-1",),
+    }
+    return Requirements(**(values | changes))
+
+
+def plan(*fallbacks: Any, chosen: Any = None, **wishes: Any) -> Plan:
+    return Plan(
+        requirements=requirements(**wishes),
+        chosen=chosen or candidate(),
+        fallbacks=fallbacks,
+        rejections=(),
+        considered=1,
+        assumptions=(),
+        notices=(),
+        catalogue_date="2026-01-09",
+    )
+
+
+def on(name: str, *, region: str = "us-east-1", quota: str | None = None, **changes: Any) -> Any:
+    """A candidate on another type, region or market."""
+    kind = instance_type(name=name, quota_on_demand=quota)
+    return candidate(offer=offer(instance_type=kind, region=region, **changes))
+
+
+def request(wanted: Plan | None = None, **changes: Any) -> UpRequest:
+    settings = LaunchSettings(lifetime_s=lambda _price: None, cidrs=("203.0.113.7/32",))
+    values: dict[str, Any] = {
+        "plan": wanted or plan(),
+        "settings": replace(settings, **changes.pop("settings", {})),
+        "confirm": lambda _proposal: True,
+        "on_failure": lambda _error: "remove",
+        "name": "demo",
+        "wait": False,
+    }
+    return UpRequest(**(values | changes))
