@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from fakes.cloud import FakeWorld
+from fakes.surroundings import FakeClock, Heard
+
+from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.errors import LostReplyError, StaleTokenError
+from tgi_deploy.reconcile.executor import Executor, resolve
+from tgi_deploy.reconcile.model import ChangeSet, Deployment, Ref, Resource, Step
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.retry import Patience, looks
+
+PLACE = "us-east-1"
+
+
+@dataclass
+class MemoryStore:
+    """Keeps every version that was saved."""
+
+    saved: list[Deployment] = field(default_factory=list)
+    events: list = field(default_factory=list)
+
+    def save(self, deployment, *, expected_serial):
+        assert expected_serial == (self.saved[-1].serial if self.saved else 0)
+        self.saved.append(replace(deployment, serial=expected_serial + 1))
+        return self.saved[-1]
+
+    def append_event(self, event):
+        self.events.append(event)
+
+
+@dataclass
+class Bench:
+    world: FakeWorld = field(default_factory=FakeWorld)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    clock: FakeClock = field(default_factory=FakeClock)
+    heard: Heard = field(default_factory=Heard)
+
+    @property
+    def executor(self):
+        return Executor(
+            handler=lambda place, kind: self.world.cloud(place).handler(kind),
+            store=self.store,
+            clock=self.clock,
+            reporter=self.heard,
+            version="0.1.0",
+            deletion=Patience(deadline_s=60, poll_s=1, longest_poll_s=10),
+        )
+
+    def run(self, wanted, deployment=None):
+        deployment = deployment or new(self.clock)
+        seen = observe(deployment.name, deployment, cloud=self.world.cloud, places=[PLACE])
+        return self.executor.execute(deployment, diff(wanted, deployment.resources, seen))
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def new(clock):
+    now = clock.now()
+    return Deployment(name="demo", id="abc123", target="ec2", region=PLACE, phase="creating", created=now, updated=now)
+
+
+def group(**changes):
+    properties = {"name": "g", "port": 8080, "cidrs": ["10.0.0.1/32"]} | changes
+    return Resource(key="security-group", kind="security-group", place=PLACE, properties=properties, loose=("cidrs",))
+
+
+def machine(zone="us-east-1a"):
+    request = {
+        "Placement": {"AvailabilityZone": zone},
+        "InstanceType": "g6e.xlarge",
+        "Groups": [Ref(key="security-group", attribute="id")],
+    }
+    return Resource(
+        key="instance",
+        kind="instance",
+        place=PLACE,
+        properties={"request": request, "spot": False},
+        notes={"pool": zone},
+    )
+
+
+def test_the_intent_is_saved_before_the_call_and_the_result_right_after(bench):
+    seen_at_call = []
+    bench.world.on_call = lambda name, _: seen_at_call.append(
+        (name, [r.phase for saved in bench.store.saved[-1:] for r in saved.resources])
+    )
+    bench.run((group(), machine()))
+    assert ("create security-group", ["intent"]) in seen_at_call
+    assert ("complete security-group", ["created"]) in seen_at_call
+    assert ("create instance", ["created", "intent"]) in seen_at_call
+    assert [record.phase for record in bench.store.saved[-1].resources] == ["created", "created"]
+
+
+def test_references_are_resolved_just_before_the_call(bench):
+    bench.run((group(), machine()))
+    (_, properties, _) = bench.world.creations[-1]
+    assert properties["request"]["Groups"] == ["security-group-0"]
+
+
+def test_the_intent_keeps_its_notes(bench):
+    deployment = bench.run((group(), machine()))
+    assert deployment.record("instance").notes == {"pool": "us-east-1a"}
+
+
+def test_a_repeated_request_has_the_same_token_and_another_spec_another(bench):
+    failures = [LostReplyError("lost"), LostReplyError("lost")]
+
+    def lose(name):
+        if name == "create instance" and failures:
+            bench.world.things.popitem()
+            raise failures.pop()
+
+    bench.world.after_call = lose
+    bench.world.tokens = NoMemory()
+    bench.run((group(), machine()))
+    tokens = [token for kind, _, token in bench.world.creations if kind == "instance"]
+    assert len(tokens) == 3
+    assert len(set(tokens)) == 1
+    assert all(len(token) <= 64 and token.isascii() for token in tokens)
+    bench.world.after_call = None
+    bench.run((group(), machine("us-east-1b")), bench.store.saved[-1])
+    assert bench.world.creations[-1][2] != tokens[0]
+
+
+class NoMemory(dict):
+    """A cloud that forgets every token."""
+
+    def get(self, key, default=None):
+        return default
+
+
+def test_a_stale_token_is_replaced(bench):
+    stale = [StaleTokenError("ended")]
+
+    def refuse(name, _):
+        if name == "create instance" and stale:
+            raise stale.pop()
+
+    bench.world.on_call = refuse
+    deployment = bench.run((group(), machine()))
+    assert deployment.record("instance").attempt == 3
+    assert len(bench.world.running()) == 1
+
+
+def test_lost_replies_end_at_some_time(bench):
+    def lose(name, _):
+        if name == "create instance":
+            raise LostReplyError("lost")
+
+    bench.world.on_call = lose
+    with pytest.raises(LostReplyError):
+        bench.run((group(), machine()))
+    assert bench.store.saved[-1].record("instance").phase == "intent"
+    assert bench.clock.seconds > 0
+
+
+def test_what_was_made_before_a_crash_is_adopted(bench):
+    first = bench.run((group(), machine()))
+    intent = replace(first.record("instance"), phase="intent", attributes={})
+    bench.store.saved.append(first.with_record(intent))
+    deployment = bench.run((group(), machine()), first.with_record(intent))
+    assert len(bench.world.running()) == 1
+    assert deployment.record("instance").attributes == first.record("instance").attributes
+    assert bench.store.events[-1].code == "adopted"
+
+
+def test_a_group_in_use_is_deleted_once_it_is_free(bench):
+    deployment = bench.run((group(), machine()))
+    bench.world.slow_to_end = 3
+    deployment = bench.run((), deployment)
+    assert bench.world.left() == []
+    assert deployment.resources == ()
+
+
+def test_a_group_that_stays_in_use_is_left_behind_and_recorded(bench):
+    deployment = bench.run((group(), machine()))
+    only_group = next(
+        step
+        for step in diff(
+            (), deployment.resources, observe("demo", deployment, cloud=bench.world.cloud, places=[])
+        ).steps
+        if step.key == "security-group"
+    )
+    with pytest.raises(LeftBehindError, match="an interface holds the group") as caught:
+        bench.executor.execute(deployment, ChangeSet(steps=(only_group,)))
+    assert caught.value.data["left_behind"] == [{"kind": "security-group", "id": "security-group-0", "region": PLACE}]
+    assert bench.store.saved[-1].record("security-group").phase == "deleting"
+    assert bench.clock.seconds == pytest.approx(60)
+
+
+def test_deleting_a_duplicate_leaves_the_record_of_the_other(bench):
+    deployment = bench.run((group(),))
+    step = Step(
+        action="delete",
+        key="security-group",
+        kind="security-group",
+        place=PLACE,
+        reason="",
+        attributes={"id": "security-group-99"},
+    )
+    deployment = bench.executor.execute(deployment, ChangeSet(steps=(step,)))
+    assert deployment.record("security-group").phase == "created"
+
+
+def test_what_is_kept_is_still_brought_up_to_date(bench):
+    deployment = bench.run((group(),))
+    bench.run((group(cidrs=["10.0.0.2/32"]),), deployment)
+    assert bench.world.properties["security-group-0"]["allowed"] == ["10.0.0.1/32", "10.0.0.2/32"]
+
+
+def test_an_unknown_reference_is_a_defect(bench):
+    with pytest.raises(ValueError, match=r"x\.id is not known"):
+        resolve({"a": Ref(key="x", attribute="id")}, new(bench.clock))
+
+
+def test_looks_end_exactly_at_the_deadline():
+    clock = FakeClock()
+    waits = list(looks(clock, Patience(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
+    assert waits == [0, 1, 3, 7, 10]

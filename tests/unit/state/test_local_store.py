@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.reconcile.model import Deployment, Event, ResourceRecord
+from tgi_deploy.state import codec
+from tgi_deploy.state.local import LocalStore
+
+NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalStore(tmp_path / "state")
+
+
+def deployment(**changes):
+    record = ResourceRecord(
+        key="instance",
+        kind="instance",
+        place="us-east-1",
+        phase="created",
+        spec="s",
+        attempt=2,
+        attributes={"id": "i-1"},
+        notes={"pool": "p"},
+    )
+    values = {
+        "name": "demo",
+        "id": "abc",
+        "target": "ec2",
+        "region": "us-east-1",
+        "phase": "running",
+        "created": NOW,
+        "updated": NOW,
+        "wish": "w",
+        "plan": {"chosen": {"usd_per_hour": 1.861}},
+        "resources": (record,),
+        "endpoint": "http://127.0.0.1:8080",
+        "usd_per_hour": Decimal("1.8768"),
+        "ttl_s": 3600,
+        "expires": NOW,
+        "attempt": 2,
+    }
+    return Deployment(**(values | changes))
+
+
+def path_of(store):
+    return store.home / "deployments" / "demo" / "deployment.json"
+
+
+def test_what_is_saved_is_read_back(store):
+    saved = store.save(deployment(), expected_serial=0)
+    assert saved.serial == 1
+    assert store.load("demo") == saved == replace(deployment(), serial=1)
+
+
+def test_optional_values_may_be_missing_things(store):
+    saved = store.save(deployment(endpoint=None, usd_per_hour=None, ttl_s=None, expires=None), expected_serial=0)
+    assert store.load("demo") == saved
+
+
+def test_a_stale_writer_is_refused_and_changes_nothing(store):
+    first = store.save(deployment(), expected_serial=0)
+    second = store.save(first, expected_serial=1)
+    with pytest.raises(ConflictError) as caught:
+        store.save(replace(first, phase="failed"), expected_serial=1)
+    assert caught.value.code == "stale_record"
+    assert store.load("demo") == second
+
+
+def test_a_failed_write_leaves_the_old_record_and_no_other_file(store, monkeypatch):
+    saved = store.save(deployment(), expected_serial=0)
+
+    def full(_handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DeployError) as caught:
+        store.save(saved, expected_serial=1)
+    assert caught.value.code == "state_unusable"
+    assert "No space left" in caught.value.message
+    assert store.load("demo") == saved
+    assert [path.name for path in path_of(store).parent.iterdir()] == ["deployment.json"]
+
+
+def test_files_are_private(store):
+    store.save(deployment(), expected_serial=0)
+    store.append_event(Event(at=NOW, deployment="demo", code="x", text="y"))
+    for path in path_of(store).parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting"),
+        (b"[]", "not a JSON object"),
+        (b"\xff\xfe", "decode"),
+        (b"{}", "schema"),
+        (b'{"schema": 0}', "never existed"),
+        (b'{"schema": 1}', "missing"),
+    ],
+)
+def test_a_corrupt_record_is_named_and_kept(store, content, says):
+    path = path_of(store)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        store.load("demo")
+    assert caught.value.code == "corrupt_record"
+    assert str(path) in caught.value.message
+    assert says in caught.value.message
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("phase", "dancing"), ("name", 7), ("created", "yesterday"), ("usd_per_hour", "much"), ("resources", [{}])],
+)
+def test_a_wrong_value_is_a_corrupt_record(store, key, value):
+    store.save(deployment(), expected_serial=0)
+    document = json.loads(path_of(store).read_text()) | {key: value}
+    path_of(store).write_text(json.dumps(document))
+    with pytest.raises(InputError) as caught:
+        store.load("demo")
+    assert caught.value.code == "corrupt_record"
+
+
+def test_a_newer_schema_is_refused_by_name(store):
+    store.save(deployment(), expected_serial=0)
+    text = path_of(store).read_text().replace('"schema": 1', '"schema": 99')
+    path_of(store).write_text(text)
+    with pytest.raises(InputError, match="schema 99") as caught:
+        store.load("demo")
+    assert caught.value.code == "record_from_newer_version"
+    with pytest.raises(InputError):
+        store.save(deployment(), expected_serial=1)
+    assert path_of(store).read_text() == text
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "x" * 100, "a b"])
+def test_names_are_no_paths(store, name):
+    with pytest.raises(InputError) as caught:
+        store.load(name)
+    assert caught.value.code == "bad_name"
+
+
+def test_names_lists_recorded_ones_alone(store):
+    assert store.names() == ()
+    store.save(deployment(name="beta"), expected_serial=0)
+    store.save(deployment(name="alpha"), expected_serial=0)
+    (store.home / "deployments" / "empty").mkdir()
+    assert store.names() == ("alpha", "beta")
+
+
+def test_events_are_lines(store):
+    for code in ("created", "deleted"):
+        store.append_event(Event(at=NOW, deployment="demo", code=code, text="t", step="instance", data={"n": 1}))
+    lines = (path_of(store).parent / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["code"] for line in lines] == ["created", "deleted"]
+
+
+def test_artifacts_stay_in_their_folder(store):
+    store.save_artifact("demo", "../../evil.sh", "x")
+    assert (path_of(store).parent / "artifacts" / "evil.sh").read_text() == "x"
+
+
+def test_removing_forgets_everything(store):
+    store.save(deployment(), expected_serial=0)
+    store.save_artifact("demo", "user-data.yaml", "x")
+    store.remove("demo")
+    store.remove("demo")
+    assert store.load("demo") is None
+    assert not path_of(store).parent.exists()
+
+
+def test_the_lock_says_who_has_it(store):
+    with (
+        store.lock("demo", command="tgi-deploy up x"),
+        pytest.raises(ConflictError) as caught,
+        store.lock("demo", command="me"),
+    ):
+        pass
+    assert caught.value.code == "locked"
+    assert "'tgi-deploy up x'" in caught.value.message
+    assert str(os.getpid()) in caught.value.message
+
+
+def test_a_lock_leaves_nothing_where_nothing_was_recorded(store):
+    with store.lock("demo", command="c"):
+        pass
+    assert not path_of(store).parent.exists()
+
+
+def test_a_lock_can_be_taken_again_after_it_was_let_go(store):
+    store.save(deployment(), expected_serial=0)
+    for _ in range(2):
+        with store.lock("demo", command="c"):
+            store.save(store.load("demo"), expected_serial=store.load("demo").serial)
+    assert store.load("demo").serial == 3
+
+
+def test_a_lock_is_released_when_its_holder_is_killed(store):
+    program = (
+        "import sys,os;from pathlib import Path;from tgi_deploy.state.local import LocalStore\n"
+        "with LocalStore(Path(sys.argv[1])).lock('demo', command='c'): os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(store.home)], check=False)
+    with store.lock("demo", command="me"):
+        pass
+
+
+def test_one_of_two_processes_gets_the_lock(store):
+    program = (
+        "import sys;from pathlib import Path;from tgi_deploy.errors import ConflictError\n"
+        "from tgi_deploy.state.local import LocalStore\n"
+        "try:\n"
+        "    with LocalStore(Path(sys.argv[1])).lock('demo', command='c'): print('got it')\n"
+        "except ConflictError as error: print(error.code)"
+    )
+    with store.lock("demo", command="me"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(store.home)], check=True, capture_output=True, text=True
+        )
+    assert done.stdout.strip() == "locked"
+
+
+def test_an_unusable_home_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeployError) as caught:
+        LocalStore(tmp_path / "file").save(deployment(), expected_serial=0)
+    assert caught.value.code == "state_unusable"
+
+
+def test_secrets_of_no_kind_are_asked_for_by_the_record():
+    text = codec.encode(deployment()).lower()
+    assert not any(word in text for word in ("token", "secret", "password", "api_key"))
+
+
+def test_values_without_a_place_in_a_record_are_a_defect():
+    with pytest.raises(TypeError):
+        codec.encode(deployment(plan={"x": object()}))
