@@ -252,7 +252,8 @@ def _tokens(settings: Settings, profile: Profile) -> tuple[int, int, int]:
             hint=f"use --context {longest} or less",
         )
     if settings.get("output_tokens").value is None:
-        asked_output = min(asked_output, max(1, context // 4))
+        room = context // 4 if settings.get("input_tokens").value is None else context - asked_input
+        asked_output = min(asked_output, max(1, room))
     if settings.get("input_tokens").value is None:
         asked_input = min(asked_input, max(1, context - asked_output))
     if asked_input + asked_output > context:
