@@ -24,6 +24,8 @@ _OK: Final = 200
 _SICK: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
 _RESTARTS_ALLOWED: Final = 1
+_STALL_FACTOR: Final = 1.5
+_STALL_GRACE_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,7 +282,7 @@ class _Wait:
             detail = f"health check answers {probe.status}"
             self._tell(f"the health check answers {probe.status}" + _SICK_NOTE.get(probe.status, ""))
         self.listener.phase(track.phase, detail, spent_s, expected_s)
-        if track.evident and not track.stall_told and spent_s > expected_s > 0:
+        if track.evident and not track.stall_told and spent_s > _stalls_after_s(expected_s):
             self.track = replace(track, stall_told=True)
             self.listener.line(_stall(track.phase, spent_s, expected_s, sighting.view))
 
@@ -307,6 +309,11 @@ class _Wait:
 
 
 _SICK_NOTE: Final = {_SICK: ": it was up and is sick now"}
+
+
+def _stalls_after_s(expected_s: float) -> float:
+    """Estimates are rough: half as long again, and some seconds, are no stall."""
+    return max(_STALL_FACTOR * expected_s, expected_s + _STALL_GRACE_S)
 
 
 def _stall(phase: str, spent_s: float, expected_s: float, view: PhaseView) -> str:

@@ -30,7 +30,7 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
     machine = sighting.machine
     reclaimed = is_reclaimed(machine)
     state = "is gone" if machine.state == "missing" else f"is {machine.state}"
-    why = ": ".join(text for text in (machine.reason_code, machine.reason) if text)
+    why = _why(machine)
     return DeployError(
         "spot_reclaimed" if reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
@@ -39,10 +39,16 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
     )
 
 
+def _why(machine: MachineState) -> str:
+    """Code and text; clouds often begin the text with the code."""
+    code, text = machine.reason_code or "", machine.reason or ""
+    return text or code if text.startswith(code) else f"{code}: {text}" if text else code
+
+
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
     view = sighting.view
     if finding is not None:
-        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", finding.remedy
+        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", _as_hint(finding.remedy)
     else:
         ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
         reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
@@ -70,9 +76,14 @@ def timed_out(track: Track, sighting: Sighting, patience: Patience) -> NotHealth
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
-        hint=view.finding.remedy if view.finding else hint,
+        hint=_as_hint(view.finding.remedy) if view.finding else hint,
         data=_data(track, sighting) | {"deadline_s": allowed_s, "finding": view.finding.code if view.finding else None},
     )
+
+
+def _as_hint(sentence: str) -> str:
+    """Hints begin small and have no full stop: more can follow."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
 
 
 def _data(track: Track, sighting: Sighting) -> dict[str, Any]:

@@ -145,8 +145,20 @@ def test_a_stall_is_told_once_with_the_last_line():
     tale = story(consoles=[(0, PULL)], probes=[(0, REFUSED), (280, OK)])
     tale.wait()
     assert len(tale.heard.lines) == 1
-    assert "pulling takes longer than expected (105 s, expected 100 s)" in tale.heard.lines[0]
+    assert "pulling takes longer than expected (155 s, expected 100 s)" in tale.heard.lines[0]
     assert "phase=pulling" in tale.heard.lines[0]
+
+
+def test_a_little_late_is_no_stall():
+    tale = story(consoles=[(0, WARM)], probes=[(0, REFUSED), (30, OK)])
+    tale.wait()
+    assert tale.heard.lines == []
+
+
+def test_the_cloud_reason_is_not_said_twice():
+    said = "Server.InternalError: host failed"
+    tale = story(machines=[(0, RUNNING), (5, dead("Server.InternalError", said))])
+    assert fails(tale).message.count("Server.InternalError") == 1
 
 
 def test_a_download_failure_ends_the_wait_at_once():
