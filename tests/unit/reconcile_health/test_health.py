@@ -150,7 +150,7 @@ def test_a_stall_is_told_once_with_the_last_line():
 
 
 def test_a_little_late_is_no_stall():
-    tale = story(consoles=[(0, WARM)], probes=[(0, REFUSED), (30, OK)])
+    tale = story(consoles=[(0, WARM)], probes=[(0, REFUSED), (25, OK)])
     tale.wait()
     assert tale.heard.lines == []
 
