@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ class Api:
     def ask(self, method: str, doing: str, *, service: str = "ec2", **parameters: Any) -> Answer:  # noqa: ANN401 -- the API's own
         """A call that is harmless to repeat. A missing thing raises GoneError at once."""
         return self._send(service, method, doing, parameters, creating=False)
+
+    def remove(self, method: str, doing: str, **parameters: Any) -> None:  # noqa: ANN401 -- the API's own
+        """A deleting call. What doesn't exist is as good as deleted."""
+        with suppress(GoneError, NotYetError):
+            self.ask(method, doing, **parameters)
 
     def list(self, method: str, key: str, doing: str, **parameters: Any) -> list[Answer]:  # noqa: ANN401 -- the API's own
         """All pages of a describing call: the items under `key`. What doesn't exist gives an empty list."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tgi_deploy.adapters.aws.api import Api, by_tags, tags_of
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, NotYetError
+from tgi_deploy.reconcile.errors import BadRequestError, InUseError
 from tgi_deploy.reconcile.model import Found
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ class Attached:
             return
         if found.state != "available":
             raise InUseError(f"{self.kind} {found.id} is {found.state}")
-        try:
-            self.api.ask(self.delete_method, f"deleting a {self.kind}", **{self.id_field: found.id})
-        except (GoneError, NotYetError):
-            return
+        self.api.remove(self.delete_method, f"deleting a {self.kind}", **{self.id_field: found.id})
 
     def _described(self, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- the API's own
         return self.api.list(self.describe_method, self.items, f"looking for {self.kind}s", **parameters)

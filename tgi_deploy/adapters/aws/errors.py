@@ -38,6 +38,7 @@ _BAD_CREDENTIALS: Final = (
     "SignatureDoesNotMatch",
 )
 _DENIED: Final = ("AccessDenied*",)
+_PROTECTED: Final = ("OperationNotPermitted",)  # not a matter of permissions: termination protection is on
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "switch its termination protection off, then try again"
 _NO_CREDENTIALS: Final = (
@@ -73,7 +74,7 @@ class ErrorTable:
         return cls(classes, (profile["code"], profile["message_contains"]))
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
-        """The class of an error: one of the table's, or `stale_token`, `exists`, `credentials`, `unknown`."""
+        """The class of an error: one of the table's, or `stale_token`, `exists`, `credentials`, `protected`, `unknown`."""
         special, text = self.not_yet_parameter
         if code == special and text.lower() in message.lower():
             return "not_yet"
@@ -87,6 +88,7 @@ _OWN_CLASSES: Final = (
     ("stale_token", (_STALE_TOKEN,)),
     ("exists", _EXISTS),
     ("credentials", _BAD_CREDENTIALS),
+    ("protected", _PROTECTED),
 )
 
 

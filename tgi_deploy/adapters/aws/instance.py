@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
-from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
+from tgi_deploy.reconcile.errors import StaleTokenError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
@@ -55,10 +55,7 @@ class Instances:
         return self._found(item)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        try:
-            self.api.ask("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
-        except (GoneError, NotYetError):
-            return
+        self.api.remove("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
 
     def describe(self, instance_id: str) -> dict[str, Any] | None:
         """The instance as EC2 describes it, ended ones included; None when it is unknown."""

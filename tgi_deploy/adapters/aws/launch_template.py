@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
-from tgi_deploy.reconcile.errors import GoneError, NotYetError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
@@ -41,10 +40,7 @@ class LaunchTemplates:
         return found[0] if found else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        try:
-            self.api.ask("delete_launch_template", "deleting a launch template", LaunchTemplateId=attributes["id"])
-        except (GoneError, NotYetError):
-            return
+        self.api.remove("delete_launch_template", "deleting a launch template", LaunchTemplateId=attributes["id"])
 
     def _described(self, doing: str, **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
         items = self.api.list("describe_launch_templates", "LaunchTemplates", doing, **parameters)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
-from tgi_deploy.reconcile.errors import GoneError, LostReplyError
+from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ class SecurityGroups:
         return None if group is None else self._found(group)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        try:
-            self.api.ask("delete_security_group", "deleting a security group", GroupId=attributes["id"])
-        except GoneError:
-            return
+        self.api.remove("delete_security_group", "deleting a security group", GroupId=attributes["id"])
 
     def _describe(self, group_id: str) -> dict[str, Any] | None:
         groups = self.api.list(

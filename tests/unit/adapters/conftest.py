@@ -1,0 +1,120 @@
+"""The adapters speak to one sandbox, emptied before each test; its log of calls is what was really on the wire."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fakes.surroundings import FakeClock
+
+from tgi_deploy.adapters.aws.api import Api
+from tgi_deploy.adapters.aws.cloud import Ec2Cloud
+from tgi_deploy.adapters.aws.errors import ErrorTable
+from tgi_deploy.adapters.aws.session import SessionFactory
+from tgi_deploy.adapters.retry import Retrier
+from tgi_deploy.resources import profiles_dir
+from tgi_deploy.sandbox import api, control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAGS = {"Name": "tgi-deploy-demo", "tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc", "tgi-deploy:spec": "s1"}
+
+
+def profile_data(name: str) -> Any:
+    return json.loads((profiles_dir() / "aws" / name).read_text(encoding="utf-8"))
+
+
+@dataclass
+class Bench:
+    url: str
+    clock: FakeClock = field(default_factory=FakeClock)
+    sessions: SessionFactory = field(init=False)
+
+    def __post_init__(self) -> None:
+        table = ErrorTable.of(profile_data("errors.json"))
+        self.sessions = SessionFactory(table=table, endpoint_url=self.url, dummy_keys=True)
+
+    def cloud(self, region: str = "us-east-1") -> Ec2Cloud:
+        made = Api(region=region, sessions=self.sessions, retrier=Retrier(self.clock))
+        return Ec2Cloud(api=made, image_parameters=profile_data("amis.json")["parameters"])
+
+    def fault(self, **document: Any) -> None:
+        api.control(self.url, "POST", "/_sandbox/faults", document)
+
+    def calls(self, action: str) -> list[dict[str, Any]]:
+        found = api.control(self.url, "GET", f"/_sandbox/calls?action={action}")["calls"]
+        return [call["params"] for call in found]
+
+    def group(self, **changes: Any) -> Any:
+        place = self.cloud().placements("g6e.xlarge", subnet=None)[0]
+        wanted = {
+            "name": "tgi-deploy-demo-abc",
+            "description": "endpoint",
+            "network": place.network,
+            "port": 8080,
+            "cidrs": ["203.0.113.7/32", "2001:db8::7/128"],
+        } | changes
+        handler = self.cloud().handler("security-group")
+        tags = {**TAGS, "tgi-deploy:key": "security-group"}
+        found = handler.create(wanted, tags=tags, token="t")
+        handler.complete(found.attributes, wanted)
+        return found
+
+    def template(self) -> Any:
+        image = self.cloud().image(architecture="x86_64", wanted=None)
+        disk = {"VolumeType": "gp3", "VolumeSize": 95, "Encrypted": True, "DeleteOnTermination": True}
+        data = {
+            "ImageId": image.id,
+            "InstanceType": "g6e.xlarge",
+            "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+        }
+        handler = self.cloud().handler("launch-template")
+        tags = {**TAGS, "tgi-deploy:key": "launch-template"}
+        return handler.create({"name": "tgi-deploy-demo-abc-1", "data": data}, tags=tags, token="t-template")
+
+    def request(self, *, spot: bool = False) -> dict[str, Any]:
+        place = self.cloud().placements("g6e.xlarge", subnet=None)[0]
+        template = self.template()
+        market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
+        return {
+            "spot": spot,
+            "request": {
+                "LaunchTemplate": {
+                    "LaunchTemplateId": template.id,
+                    "Version": template.attributes["version"],
+                },
+                "InstanceType": "g6e.xlarge",
+                "Placement": {"AvailabilityZone": place.zone},
+                "NetworkInterfaces": [
+                    {
+                        "DeviceIndex": 0,
+                        "SubnetId": place.subnet,
+                        "Groups": [self.group().id],
+                        "DeleteOnTermination": True,
+                    }
+                ],
+                "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
+                "InstanceInitiatedShutdownBehavior": "terminate",
+                **market,
+            },
+        }
+
+    def launch(self, *, token: str = "t", **changes: Any) -> Any:
+        tags = {**TAGS, "tgi-deploy:key": "instance"}
+        return self.cloud().handler("instance").create(self.request(**changes), tags=tags, token=token)
+
+
+@pytest.fixture(scope="session")
+def sandbox_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("adapters") / "sandbox"
+    yield control.start(home, speed=600.0).endpoint_url
+    control.stop(home)
+
+
+@pytest.fixture
+def bench(sandbox_url: str) -> Bench:
+    api.control(sandbox_url, "POST", "/_sandbox/reset")
+    return Bench(url=sandbox_url)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ProfileNotFound,
+    ReadTimeoutError,
+)
+from fakes.surroundings import FakeClock
+
+from tgi_deploy.adapters.aws.api import Api
+from tgi_deploy.adapters.aws.errors import ErrorTable, translate
+from tgi_deploy.adapters.aws.session import SessionFactory
+from tgi_deploy.adapters.clock import SystemClock
+from tgi_deploy.adapters.retry import NOT_YET_ATTEMPTS, THROTTLED_ATTEMPTS, Retrier
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    LostReplyError,
+    NoCapacityError,
+    NotYetError,
+    ThrottledError,
+)
+
+
+@pytest.fixture(scope="module")
+def table():
+    from conftest import profile_data  # noqa: PLC0415 -- the folder's own helper
+
+    return ErrorTable.of(profile_data("errors.json"))
+
+
+def test_zones_offer_the_type_and_have_a_subnet(bench):
+    places = bench.cloud().placements("g6e.xlarge", subnet=None)
+    assert [place.zone for place in places] == sorted(place.zone for place in places)
+    assert len(places) > 1
+    assert all(place.subnet.startswith("subnet-") and place.zone_id.startswith("use1-az") for place in places)
+
+
+def test_a_subnet_of_ones_own_decides_the_zone(bench):
+    wanted = bench.cloud().placements("g6e.xlarge", subnet=None)[1]
+    assert bench.cloud().placements("g6e.xlarge", subnet=wanted.subnet) == (wanted,)
+
+
+def test_a_type_that_no_zone_offers_is_a_lack_of_capacity(bench):
+    with pytest.raises(NoCapacityError, match="not offered"):
+        bench.cloud().placements("g9z.metal", subnet=None)
+
+
+def test_an_unknown_subnet_is_a_wrong_input(bench):
+    with pytest.raises(BadRequestError, match="subnet"):
+        bench.cloud().placements("g6e.xlarge", subnet="subnet-0123456789abcdef0")
+
+
+def test_the_image_is_the_first_parameter_that_exists(bench):
+    image = bench.cloud().image(architecture="x86_64", wanted=None)
+    assert image.id.startswith("ami-")
+    assert "ubuntu-22.04" in image.source
+    assert image.root_device.startswith("/dev/")
+
+
+def test_a_given_image_is_only_described(bench):
+    known = bench.cloud().image(architecture="x86_64", wanted=None)
+    again = bench.cloud().image(architecture="x86_64", wanted=known.id)
+    assert (again.id, again.root_device, again.source) == (known.id, known.root_device, "--ami")
+
+
+def test_no_parameter_at_all_asks_for_an_image(bench):
+    with pytest.raises(DeployError) as caught:
+        bench.cloud().image(architecture="riscv", wanted=None)
+    assert caught.value.code == "no_machine_image"
+    assert "--ami" in caught.value.hint
+
+
+def test_a_cloud_that_does_not_answer_is_one_sentence(table):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    sessions = SessionFactory(table=table, endpoint_url=url)
+    made = Api(region="us-east-1", sessions=sessions, retrier=Retrier(FakeClock()))
+    with pytest.raises(DeployError) as caught:
+        made.change("create_key_pair", "making a key", KeyName="k")
+    assert caught.value.code == "cloud_unreachable"
+
+
+def test_wrong_parameters_are_not_sent(bench):
+    with pytest.raises(BadRequestError, match="parameters are wrong"):
+        bench.cloud().api.change("run_instances", "launching", MinCount="many", MaxCount=1)
+    assert bench.calls("RunInstances") == []
+
+
+def test_clients_are_made_once_and_creating_ones_never_retry(table):
+    sessions = SessionFactory(table=table, endpoint_url="http://127.0.0.1:1", dummy_keys=True)
+    reading, creating = (sessions.client("ec2", "us-east-1", creating=flag) for flag in (False, True))
+    assert sessions.client("ec2", "us-east-1") is reading
+    assert reading.meta.config.retries["total_max_attempts"] == 5
+    assert creating.meta.config.retries["total_max_attempts"] == 1
+
+
+def test_without_credentials_the_real_cloud_is_not_asked(table):
+    made = Api(region="us-east-1", sessions=SessionFactory(table=table), retrier=Retrier(FakeClock()))
+    with pytest.raises(DeployError) as caught:
+        made.list("describe_instances", "Reservations", "looking")
+    assert caught.value.code == "no_credentials"
+    assert "--sandbox" in caught.value.hint
+
+
+def test_an_unknown_profile_is_an_input_error(table):
+    sessions = SessionFactory(table=table, profile="nobody")
+    with pytest.raises(InputError) as caught:
+        sessions.client("ec2", "us-east-1")
+    assert caught.value.code == "unknown_aws_profile"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("InsufficientInstanceCapacity", "capacity"),
+        ("VcpuLimitExceeded", "quota"),
+        ("RequestLimitExceeded", "throttled"),
+        ("InvalidInstanceID.NotFound", "not_yet"),
+        ("InvalidVolume.NotFound", "gone"),
+        ("UnauthorizedOperation", "permission"),
+        ("AccessDeniedException", "permission"),
+        ("AuthFailure", "credentials"),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "permission"),
+        ("ExpiredTokenException", "credentials"),
+        ("InvalidAMIID.NotFound", "request"),
+        ("DependencyViolation", "in_use"),
+        ("OperationNotPermitted", "protected"),
+        ("IdempotentParameterMismatch", "stale_token"),
+        ("InvalidGroup.Duplicate", "exists"),
+        ("InvalidPermission.Duplicate", "exists"),
+        ("InvalidLaunchTemplateName.AlreadyExistsException", "exists"),
+        ("SomethingNew", "unknown"),
+    ],
+)
+def test_codes_have_their_class(table, code, expected):
+    assert table.classify(code) == expected
+
+
+def test_what_is_unknown_and_the_services_own_fault_is_worth_another_try(table):
+    assert table.classify("SomethingNew", status=503) == "throttled"
+
+
+def error_of(table, error, *, creating=True):
+    return translate(error, table, doing="launching", service="ec2", creating=creating)
+
+
+@pytest.mark.parametrize(
+    ("error", "creating", "code"),
+    [
+        (ReadTimeoutError(endpoint_url="u"), True, "lost_reply"),
+        (ConnectionClosedError(endpoint_url="u"), True, "lost_reply"),
+        (ReadTimeoutError(endpoint_url="u"), False, "cloud_unreachable"),
+        (EndpointConnectionError(endpoint_url="u"), True, "cloud_unreachable"),
+        (NoCredentialsError(), True, "no_credentials"),
+        (ProfileNotFound(profile="p"), False, "unknown_aws_profile"),
+        (ParamValidationError(report="r"), True, "request_refused"),
+    ],
+)
+def test_errors_of_the_sdk_say_what_to_do(table, error, creating, code):
+    assert error_of(table, error, creating=creating).code == code
+
+
+def test_the_clouds_words_are_kept(table):
+    response = {
+        "Error": {"Code": "VcpuLimitExceeded", "Message": "limit of 0"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    translated = error_of(table, ClientError(response, "RunInstances"))
+    assert translated.message == "launching failed: VcpuLimitExceeded: limit of 0"
+    assert translated.cause == "VcpuLimitExceeded"
+
+
+def flaky(failures):
+    def call():
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    return call
+
+
+def test_throttling_and_too_early_are_ridden_out_together():
+    clock = FakeClock()
+    failures = [ThrottledError("t"), NotYetError("n"), ThrottledError("t"), NotYetError("n")]
+    assert Retrier(clock).call(flaky(failures)) == "done"
+    assert 0 < clock.seconds < 120
+
+
+@pytest.mark.parametrize(("error", "attempts"), [(ThrottledError, THROTTLED_ATTEMPTS), (NotYetError, NOT_YET_ATTEMPTS)])
+def test_patience_ends(error, attempts):
+    calls = []
+
+    def call():
+        calls.append(1)
+        raise error("again")
+
+    with pytest.raises(error):
+        Retrier(FakeClock()).call(call)
+    assert len(calls) == attempts
+
+
+def test_no_capacity_is_not_repeated():
+    failures = [NoCapacityError("none"), NoCapacityError("none")]
+    with pytest.raises(NoCapacityError):
+        Retrier(FakeClock()).call(flaky(failures))
+    assert len(failures) == 1
+
+
+def test_a_lost_reply_is_for_the_caller_to_look_into():
+    failures = [LostReplyError("lost"), LostReplyError("lost")]
+    with pytest.raises(LostReplyError):
+        Retrier(FakeClock()).call(flaky(failures))
+    assert len(failures) == 1
+
+
+def test_the_real_clock_knows_its_zone():
+    clock = SystemClock()
+    before = clock.monotonic()
+    clock.sleep(0.001)
+    assert clock.monotonic() > before
+    assert clock.now().utcoffset().total_seconds() == 0
