@@ -85,10 +85,11 @@ def test_an_example_with_a_wrong_option_would_be_found():
 
 
 def test_help_lines_fit():
-    ctx = click.Context(ROOT, info_name=PROGRAM, terminal_width=100)
+    ctx = click.Context(ROOT, info_name=PROGRAM, terminal_width=100, **ROOT.context_settings)
     assert max(map(len, ROOT.get_help(ctx).splitlines())) <= 100
     for path, item in commands():
-        text = item.get_help(click.Context(item, info_name=" ".join(path), terminal_width=100))
+        ctx = click.Context(item, info_name=" ".join(path), terminal_width=100, **item.context_settings)
+        text = item.get_help(ctx)
         assert max(map(len, text.splitlines())) <= 100, path
 
 

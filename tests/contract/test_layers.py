@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "boto3": {"adapters"},
     "botocore": {"adapters", "sandbox"},
     "docker": {"adapters"},
+    "huggingface_hub": {"adapters"},
     "tenacity": {"adapters"},
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},

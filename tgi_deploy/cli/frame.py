@@ -31,7 +31,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 _WHOLE_LINE: Final = 200
-_CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -149,7 +149,7 @@ def command(
             help=function.__doc__,
             examples=examples,
             hidden=hidden,
-            context_settings=dict(_CONTEXT),
+            context_settings=dict(CONTEXT),
         )
 
     return build
@@ -161,7 +161,7 @@ def group(name: str, *, help_text: str, commands: Sequence[click.Command]) -> Fr
         commands=list(commands),
         help=help_text,
         params=[_json_option(hidden=True)],
-        context_settings=dict(_CONTEXT),
+        context_settings=dict(CONTEXT),
     )
 
 

@@ -125,7 +125,7 @@ ROOT: Final = LazyGroup(
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, hidden=True),
     ],
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=dict(frame.CONTEXT),
 )
 
 
