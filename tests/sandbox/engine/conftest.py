@@ -60,6 +60,7 @@ class Engine:
     process: subprocess.Popen
     port: int
     lines: list = field(default_factory=list)
+    reader: threading.Thread = None
 
     @property
     def url(self):
@@ -78,6 +79,8 @@ class Engine:
     def _until(self, holds, complaint):
         deadline = time.monotonic() + DEADLINE_S
         while not holds():
+            ended = self.process.poll() is not None and not self.reader.is_alive() and not holds()
+            assert not ended, f"it ended with {self.process.returncode}:\n{self.log}"
             assert time.monotonic() < deadline, complaint
             time.sleep(0.01)
 
@@ -124,6 +127,7 @@ def started(*launcher_args, options=(), environ=None, speed=2000):
     )
     engine = Engine(process, port)
     reader = threading.Thread(target=lambda: engine.lines.extend(iter(process.stdout.readline, "")))
+    engine.reader = reader
     reader.start()
     try:
         yield engine

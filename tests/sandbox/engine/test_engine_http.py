@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 
 import pytest
 
@@ -344,20 +343,6 @@ def test_one_connection_serves_many_requests(engine):
     connection.close()
 
 
-def test_a_client_that_hangs_up_frees_its_place(start_engine):
-    with start_engine("--max-concurrent-requests", "1", speed=40) as engine:
-        engine.wait_until_ready()
-        body = json.dumps({"inputs": "slow", "parameters": {"max_new_tokens": 4000}})
-        connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=5)
-        connection.request("POST", "/generate_stream", body, JSON)
-        reply = connection.getresponse()
-        reply.readline()
-        reply.close()
-        connection.close()
-        engine._until(lambda: "tgi_batch_current_size 0" in engine.request("GET", "/metrics")[2], "still held")
-        assert "Traceback" not in engine.log
-
-
 def test_the_key_guards_inference_alone(guarded):
     body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
     assert post(guarded, "/generate", body)[::2] == (401, "")
@@ -390,19 +375,6 @@ def test_metrics_count_for_real(start_engine):
     for name in ("duration", "validation_duration", "queue_duration", "inference_duration"):
         assert f"tgi_request_{name}_count 2" in lines
     assert "tgi_request_mean_time_per_token_duration_count 2" in lines
-
-
-def test_beyond_the_concurrent_requests_it_is_overloaded(start_engine):
-    with start_engine("--max-concurrent-requests", "1", speed=40) as engine:
-        engine.wait_until_ready()
-        slow = {"inputs": "slow", "parameters": {"max_new_tokens": 4000}}
-        caller = threading.Thread(target=post, args=(engine, "/generate", slow))
-        caller.start()
-        engine._until(lambda: "tgi_batch_current_size 1" in engine.request("GET", "/metrics")[2], "never began")
-        status, reply = post_json(engine, "/generate", slow)
-        caller.join(10)
-        assert (status, reply) == (429, {"error": "Model is overloaded", "error_type": "overloaded"})
-        assert post(engine, "/generate", slow)[0] == 200
 
 
 def test_faults_that_show_only_over_http(start_engine):

@@ -8,11 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
-
-JSON = {"Content-Type": "application/json"}
 
 
 def test_nothing_listens_until_it_is_ready(start_engine):
@@ -62,17 +59,20 @@ def test_a_hanging_shard_waits_until_it_is_stopped(start_engine):
 
 
 def test_requests_in_flight_are_finished(start_engine):
-    with start_engine(speed=40) as engine:
+    with start_engine("--graceful-termination-timeout", "20000") as engine:
         engine.wait_until_ready()
-        body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 4096}})
-        replies = []
-        caller = threading.Thread(target=lambda: replies.append(engine.request("POST", "/generate", body, JSON)))
-        caller.start()
-        engine._until(lambda: "tgi_batch_current_size 1" in engine.request("GET", "/metrics")[2], "never began")
-        assert engine.stop() == 0
-        caller.join(10)
-        assert replies[0][0] == 200
-        assert json.loads(replies[0][2])["generated_text"]
+        body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 4}}).encode()
+        head = f"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", engine.port), timeout=10) as slow:
+            slow.sendall(head.encode() + body[:5])
+            engine.request("GET", "/health")
+            engine.process.send_signal(signal.SIGTERM)
+            engine.wait_for("signal received, starting graceful shutdown")
+            slow.sendall(body[5:])
+            reply = slow.makefile("rb").readline()
+        assert reply == b"HTTP/1.1 200 OK\r\n"
+        assert engine.end() == 0
+        engine.wait_for("webserver terminated")
 
 
 def test_the_grace_period_is_bounded(start_engine):

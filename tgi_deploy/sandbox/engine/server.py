@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import native, openai_routes, pages
 from tgi_deploy.sandbox.engine.exchange import Exchange
@@ -72,8 +73,10 @@ class EngineServer(ThreadingHTTPServer):
         with self._idle:
             return self._idle.wait_for(lambda: self._busy == 0, timeout_s)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is no news; the base class would print a traceback."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- as the base class has it
+        """A client that hangs up is no news; anything else is a defect and shall be seen."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _RequestHandler(BaseHTTPRequestHandler):

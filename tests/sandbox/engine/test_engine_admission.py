@@ -1,0 +1,85 @@
+"""Places among the concurrent requests, with the server inside the test so that a place can be held."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from io import StringIO
+
+import pytest
+
+from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.host import Host, image_environment
+from tgi_deploy.sandbox.engine.inference import Inference
+from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.pace import Pace
+from tgi_deploy.sandbox.engine.server import EngineServer
+from tgi_deploy.sandbox.engine.service import Service
+from tgi_deploy.sandbox.engine.situation import Stage
+from tgi_deploy.sandbox.engine.startup import Container, start
+
+JSON = {"Content-Type": "application/json"}
+REAL_TIME = 1
+
+
+@pytest.fixture
+def server(catalog):
+    """One place, and 4 ms a token."""
+    release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
+    container = Container(
+        release=release,
+        host=Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes),
+        environ=image_environment(release),
+        faults=frozenset(),
+        models=catalog,
+    )
+    line = "--model-id HuggingFaceTB/SmolLM2-135M-Instruct --num-shard 1 --max-concurrent-requests 1"
+    stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
+    situation, limits = start(container, parse(release.flags, line.split(), container.environ), stage)
+    service = Service(inference=Inference(situation, limits, REAL_TIME), template=True, api_key=None)
+    server = EngineServer(("127.0.0.1", 0), service)
+    loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    loop.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    loop.join()
+
+
+@contextlib.contextmanager
+def request(server, path, body):
+    connection = http.client.HTTPConnection(*server.server_address, timeout=10)
+    connection.request("POST", path, json.dumps(body), JSON)
+    reply = connection.getresponse()
+    try:
+        yield reply
+    finally:
+        reply.close()
+        connection.close()
+
+
+def test_beyond_the_concurrent_requests_it_is_overloaded(server):
+    body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
+    with server.service.inference.admitted(), request(server, "/generate", body) as reply:
+        assert reply.status == 429
+        assert json.loads(reply.read()) == {"error": "Model is overloaded", "error_type": "overloaded"}
+    with request(server, "/generate", body) as reply:
+        assert reply.status == 200
+
+
+def test_a_client_that_hangs_up_frees_its_place(server):
+    # A forced text of thousands of tokens: at this pace it would go on for many seconds.
+    grammar = {"type": "json", "value": {"const": "on and on " * 1000}}
+    body = {"inputs": "x", "parameters": {"grammar": grammar, "max_new_tokens": 3000}}
+    with request(server, "/generate_stream", body) as reply:
+        assert reply.readline().startswith(b"data: ")
+    deadline = time.monotonic() + 10
+    while not server.drain(timeout_s=0):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    counted = server.service.inference.metrics.render()
+    assert "tgi_batch_current_size 0" in counted
+    assert "tgi_request_success" not in counted
