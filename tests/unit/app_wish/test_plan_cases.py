@@ -26,27 +26,25 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Rejection
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "plan").glob("*.toml"))
-SECTIONS = frozenset(
-    [
-        "outcome",
-        "error",
-        "requirements",
-        "rejected",
-        "every_code",
-        "near_misses",
-        "no_near_misses",
-        "chosen",
-        "cost",
-        "memory",
-        "args",
-        "without",
-        "env",
-        "secret_env",
-        "fallbacks",
-        "notices",
-        "assumptions",
-    ]
-)
+SECTIONS = {
+    "outcome",
+    "error",
+    "requirements",
+    "rejected",
+    "every_code",
+    "near_misses",
+    "no_near_misses",
+    "chosen",
+    "cost",
+    "memory",
+    "args",
+    "without",
+    "env",
+    "secret_env",
+    "fallbacks",
+    "notices",
+    "assumptions",
+}
 
 
 @cache

@@ -1,0 +1,105 @@
+"""A near miss is a promise: its option, pasted, gives a plan, and one as cheap as it says."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.types import NoPlan, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.types import NearMiss
+
+FOLDER = Path(__file__).parents[2] / "cases" / "plan"
+FIELDS = {"--region": "regions"}
+
+MORE: dict[str, tuple[Wish, set[str]]] = {
+    "context": (Wish(model="llama3.1-8b", hardware="1xL4", context="131072", quantize="none"), {"context"}),
+    "concurrency": (Wish(model="llama2-13b", hardware="1xL40S", concurrency="40", quantize="none"), {"concurrency"}),
+    "speed": (Wish(model="llama3-8b", ttft_ms="20", tpot_ms="500"), {"ttft"}),
+    "elsewhere": (Wish(model="llama3-8b", regions=("ap-east-1",)), {"elsewhere"}),
+    "two-wishes-too-many": (Wish(model="llama3-70b", budget="1", num_shard="3"), set()),
+    "everything-is-asked-for-already": (Wish(model="llama3-8b", budget="0.01", regions=("all",)), {"budget"}),
+}
+
+
+@cache
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+@cache
+def answered(name: str) -> tuple[Wish, Mapping[str, str], Plan | NoPlan]:
+    if name in MORE:
+        wish, environ = MORE[name][0], {}
+    else:
+        case = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        raw: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in case["wish"].items()
+        }
+        wish, environ = Wish(**raw), case.get("env", {})
+    return wish, environ, plan(wish, catalog(), environ)
+
+
+def cases_without_a_plan() -> tuple[str, ...]:
+    return tuple(
+        path.stem for path in sorted(FOLDER.glob("*.toml")) if 'outcome = "no_plan"' in path.read_text(encoding="utf-8")
+    )
+
+
+@pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
+def test_every_option_works_when_pasted(name: str) -> None:
+    wish, environ, made = answered(name)
+    assert isinstance(made, NoPlan)
+    for miss in made.near_misses:
+        again = plan(pasted(wish, miss.option), catalog(), environ)
+        assert isinstance(again, Plan), miss.option
+        cheapest = plan(replace(pasted(wish, miss.option), prefer="cost"), catalog(), environ)
+        assert isinstance(cheapest, Plan)
+        assert cheapest.chosen.cost.usd_per_hour <= miss.candidate.cost.usd_per_hour, miss.option
+        assert miss.option in miss.message
+
+
+def pasted(wish: Wish, option: str) -> Wish:
+    """The wish with the words of an option added, as the command line would read them."""
+    words = iter(option.split())
+    changes: dict[str, Any] = {}
+    for word in words:
+        field = FIELDS.get(word, word.removeprefix("--").replace("-", "_"))
+        if field == "allow_turing":
+            changes[field] = True
+        else:
+            value = next(words)
+            changes[field] = (value,) if field == "regions" else value
+    return replace(wish, **changes)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_which_single_changes_are_named(name: str) -> None:
+    made = answered(name)[2]
+    assert isinstance(made, NoPlan)
+    codes = {miss.code for miss in made.near_misses}
+    assert codes >= MORE[name][1]
+    assert codes or not MORE[name][1]
+
+
+def test_a_budget_is_rounded_up_to_the_cent() -> None:
+    made = answered("budget-0.3")[2]
+    assert isinstance(made, NoPlan)
+    miss: NearMiss = next(miss for miss in made.near_misses if miss.code == "budget")
+    assert miss.option == "--budget 0.83"
+    assert str(miss.candidate.cost.usd_per_hour) == "0.8206"
+
+
+def test_two_changes_at_once_are_not_advised() -> None:
+    assert answered("two-wishes-too-many")[2].near_misses == ()

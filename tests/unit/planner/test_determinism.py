@@ -1,0 +1,44 @@
+"""The same wish gives the byte-same plan: twice, under any hash seed, in any process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tgi_deploy.app.documents import no_plan_document, plan_document
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.types import Plan
+
+WISHES = (
+    Wish(model="llama3-13b", budget="5"),
+    Wish(model="mixtral-8x7b", regions=("us-west-2", "eu-west-1"), market="any", prefer="value"),
+    Wish(model="qwen2.5-72b", budget="0.5"),
+)
+
+
+def digest() -> str:
+    """Of all answers, with a catalogue read anew."""
+    catalog = Catalog.open()
+    made = [plan(wish, catalog, {}) for wish in WISHES]
+    documents = [plan_document(one) if isinstance(one, Plan) else no_plan_document(one) for one in made]
+    return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()
+
+
+def test_twice_is_the_same() -> None:
+    assert digest() == digest()
+
+
+@pytest.mark.parametrize("seed", ["0", "20240501"])
+def test_the_hash_seed_changes_nothing(seed: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", "import test_determinism; print(test_determinism.digest())"],
+        env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path)), "AWS_CONFIG_FILE": "/nonexistent"},
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert said.stdout.strip() == digest()

@@ -1,0 +1,142 @@
+"""Every command line the planner can finish, on every release, is one that release's launcher and router take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+from naive import launcher
+from naive.search import KERNEL_BLOCKS_ARE_CHUNKED, attention_kernels
+
+from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.engine import checked_pins, concurrent_requests, graph_batches
+from tgi_deploy.planner.search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.planner.search import Option
+    from tgi_deploy.planner.types import Candidate, EngineRelease, Flag, Requirements
+
+NEW, OLD = "8xH100-80GB", "4xT4"
+EVERY_FOURTH = 4
+
+
+@cache
+def shared_catalog() -> Catalog:
+    return Catalog.open()
+
+
+def search_over(hardware: str, wish: Requirements) -> Search:
+    supply = shared_catalog().owned_supply(release=wish.engine_version, hardware=hardware)
+    return Search(replace(wish, allow_turing=True), supply)
+
+
+def one_of_each_method(search: Search) -> Iterator[Candidate]:
+    seen: set[tuple[str, bool]] = set()
+    option: Option
+    for option in search.run().options:
+        kind = option.evaluation.scheme.hub_id + option.evaluation.scheme.name, option.evaluation.num_shard > 1
+        if kind not in seen:
+            seen.add(kind)
+            yield search.candidate(option)
+
+
+def prefills_in_chunks(candidate: Candidate, release: EngineRelease, wish: Requirements) -> bool:
+    served = release.model_classes[wish.model.model.model_type]
+    capability = candidate.offer.instance_type.accelerator.compute_capability
+    rule = next(rule for rule in release.architectures if rule.minimum <= (capability or (0, 0)) <= rule.maximum)
+    kernels = attention_kernels(wish.model.model, served, release, rule.env.get("ATTENTION", ""))
+    return release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
+
+
+@pytest.mark.parametrize("version", shared_catalog().release_versions())
+def test_launcher_and_router_take_every_command(version: str) -> None:
+    catalog = shared_catalog()
+    release = catalog.release(version)
+    checked = 0
+    for number, name in enumerate(catalog.profile_names()):
+        wish = resolve(Wish(model=name, engine_version=version), {}, catalog)
+        for hardware in (NEW,) if number % EVERY_FOURTH else (NEW, OLD):
+            for candidate in one_of_each_method(search_over(hardware, wish)):
+                chunks = prefills_in_chunks(candidate, release, wish)
+                found = launcher.complaints(candidate.engine, release, prefills_in_chunks=chunks)
+                assert found == (), (name, candidate.quantize, candidate.engine.args)
+                checked += 1
+    assert checked > 2 * len(catalog.profile_names())
+
+
+def test_the_naive_launcher_can_complain() -> None:
+    """A checker that cannot fail checks nothing."""
+    catalog = shared_catalog()
+    release = catalog.release("3.3.7")
+    wish = resolve(Wish(model="llama3-8b"), {}, catalog)
+    good = next(one_of_each_method(search_over(NEW, wish))).engine
+    spoilt = {
+        "unexpected argument": (*good.args, "--made-up", "1"),
+        "multiple times": (*good.args, "--num-shard", "8"),
+        "invalid value": (*good.args, "--max-best-of", "two"),
+        "left to guess": tuple(word for word in good.args if word not in {"--num-shard", "8"}),
+        "`dtype` and `quantize`": (*good.args, "--quantize", "eetq"),
+        "not supported with `exl2`": (
+            *(w for w in good.args if w not in {"--dtype", "bfloat16"}),
+            "--quantize",
+            "exl2",
+        ),
+    }
+    for complaint, args in spoilt.items():
+        found = launcher.complaints(replace(good, args=args), release, prefills_in_chunks=True)
+        assert any(complaint in said for said in found), (complaint, found)
+    shorter = replace(good, args=tuple("8193" if word == "8191" else word for word in good.args))
+    assert launcher.complaints(shorter, release, prefills_in_chunks=False) != ()
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "graphs"),
+    [
+        (1, (1, 2, 4, 8, 16, 32)),
+        (32, (1, 2, 4, 8, 16, 32)),
+        (64, (1, 2, 4, 8, 16, 32, 64)),
+        (4000, (1, 2, 4, 8, 16, 32, 64, 128)),
+    ],
+)
+def test_graphs_are_captured_up_to_what_runs_at_once(concurrency: int, graphs: tuple[int, ...]) -> None:
+    assert graph_batches(concurrency, supported=True) == graphs
+    assert graph_batches(concurrency, supported=False) == (0,)
+
+
+@pytest.mark.parametrize(("concurrency", "limit"), [(1, 128), (32, 128), (33, 132), (1000, 4000)])
+def test_waiting_requests_are_not_turned_away(concurrency: int, limit: int) -> None:
+    assert concurrent_requests(concurrency) == limit
+
+
+def sample(flag: Flag) -> tuple[str, str]:
+    """A value of the flag's type, and one that is not."""
+    if flag.values and flag.kind != "bool":
+        return flag.values[0], "made-up"
+    return {
+        "bool": ("true", "yes"), "float": ("0.5", "half"), "list[uint]": ("1,2", "1;2"), "string": ("a/b", ""),
+        "list[string]": ("a,b", ""),
+    }.get(flag.kind, ("2", "-2"))  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["2.0.4", "3.3.7"])
+def test_values_of_every_flag_are_read_by_their_type(version: str) -> None:
+    release = shared_catalog().release(version)
+    taken = 0
+    for name, flag in release.flags.items():
+        good, bad = sample(flag)
+        try:
+            assert checked_pins(release, ((name, good),)) == {name: good}
+        except InputError as refused:
+            assert refused.code == "flag_not_allowed"  # noqa: PT017 -- some flags may not be pinned at all
+            continue
+        taken += 1
+        with pytest.raises(InputError) as refused_value:
+            checked_pins(release, ((name, bad),))
+        assert refused_value.value.code == "bad_flag_value"
+    assert taken > 20

@@ -1,0 +1,154 @@
+"""Bills that add up, an order without ties, methods in the order of what they lose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from builders.plans import accelerator, instance_type, offer
+
+from tgi_deploy.planner.cost import hourly_cost, storage_for
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.quantization import schemes, served_dtype
+from tgi_deploy.planner.rank import sort_key
+from tgi_deploy.planner.search import Search
+from tgi_deploy.planner.types import CheckpointQuantization, ExtraPrices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Preference, Requirements
+
+GIB = 2**30
+EXTRAS = ExtraPrices(
+    gp3_usd_per_gib_month=Decimal("0.08"), public_ipv4_usd_per_hour=Decimal("0.005"), estimated=False, source="list",
+    date="2026-01-01",
+)  # fmt: skip
+
+
+def bill(*, weights_bytes: int, nvme_bytes: int, public_ipv4: bool = True) -> dict[str, Decimal]:
+    machine = offer(instance_type=instance_type(nvme_bytes=nvme_bytes))
+    storage = storage_for(machine, weights_bytes=weights_bytes, image_bytes=20 * GIB)
+    cost = hourly_cost(machine, storage, EXTRAS, public_ipv4=public_ipv4)
+    assert all(isinstance(line.usd_per_hour, Decimal) for line in cost.lines)
+    assert cost.usd_per_hour == sum(line.usd_per_hour for line in cost.lines)
+    return {line.item: line.usd_per_hour for line in cost.lines}
+
+
+def test_lines_of_a_bill() -> None:
+    assert bill(weights_bytes=30 * GIB, nvme_bytes=250 * GIB) == {
+        "instance": Decimal("1.861"),
+        "root volume, 100 GiB gp3": Decimal("0.0110"),
+        "public IPv4 address": Decimal("0.005"),
+    }
+
+
+def test_without_nvme_the_weights_lie_on_the_root_volume() -> None:
+    assert "root volume, 133 GiB gp3" in bill(weights_bytes=30 * GIB, nvme_bytes=0)
+
+
+@pytest.mark.parametrize(("nvme_gib", "on_nvme"), [(33, True), (32, False)])
+def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme: bool) -> None:  # noqa: FBT001 -- a case
+    machine = offer(instance_type=instance_type(nvme_bytes=nvme_gib * GIB))
+    assert storage_for(machine, weights_bytes=30 * GIB, image_bytes=0).weights_on_nvme is on_nvme
+
+
+def test_no_address_no_line() -> None:
+    assert "public IPv4 address" not in bill(weights_bytes=GIB, nvme_bytes=0, public_ipv4=False)
+
+
+@pytest.mark.parametrize(("above", "works"), [("0", True), ("-0.0001", False)])
+def test_the_budget_is_compared_with_the_sum(
+    catalog: Catalog,
+    requirements: Callable[..., Requirements],
+    above: str,
+    works: bool,  # noqa: FBT001 -- a case
+) -> None:
+    supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
+    wish = requirements("llama3-13b", instance_type="g6e.xlarge")
+    total = make_plan(wish, supply).chosen.cost.usd_per_hour
+    made = make_plan(replace(wish, budget_usd_per_hour=total + Decimal(above)), supply)
+    assert hasattr(made, "chosen") is works
+
+
+@pytest.mark.parametrize("prefer", ["quality", "cost", "speed", "value"])
+def test_the_order_is_total_and_does_not_depend_on_the_order_of_offers(
+    catalog: Catalog, requirements: Callable[..., Requirements], prefer: Preference
+) -> None:
+    supply = catalog.supply(release="3.3.7", regions=("us-east-1", "us-west-2"), markets=("on-demand", "spot"))
+    wish = requirements("llama3-8b", prefer=prefer)
+    shuffled = list(supply.offers)
+    Random(7).shuffle(shuffled)  # noqa: S311 -- any fixed order will do
+    options = Search(wish, supply).run().options
+    keys = [option.key for option in options]
+    assert all(one < other for one, other in pairwise(keys))
+    assert [option.key for option in Search(wish, replace(supply, offers=tuple(shuffled))).run().options] == keys
+
+
+@pytest.mark.parametrize(
+    ("prefer", "better", "worse"),
+    [
+        ("quality", (0, "9", 1), (8, "1", 9)),
+        ("quality", (0, "1", 1), (0, "2", 9)),
+        ("quality", (0, "1", 9), (0, "1", 1)),
+        ("cost", (8, "1", 1), (0, "2", 9)),
+        ("cost", (0, "1", 1), (8, "1", 9)),
+        ("speed", (8, "9", 9), (0, "1", 8)),
+        ("speed", (8, "1", 9), (0, "2", 9)),
+        ("value", (8, "2", 9), (0, "1", 4)),
+        ("value", (0, "1", 4), (8, "1", 4)),
+    ],
+)
+def test_preferences(prefer: Preference, better: tuple[float, str, float], worse: tuple[float, str, float]) -> None:
+    def key(lost_bits: float, usd: str, speed: float) -> tuple[object, ...]:
+        return sort_key(
+            prefer, lost_bits=lost_bits, usd_per_hour=Decimal(usd), output_tokens_per_s=speed, names=("same",)
+        )
+
+    assert key(*better) < key(*worse)
+
+
+def test_methods_come_in_the_order_of_what_they_lose(catalog: Catalog) -> None:
+    for name in catalog.profile_names():
+        lost = [scheme.lost_bits for scheme in schemes(catalog.resolve(name), catalog.release("3.3.7"), "auto")]
+        assert lost == sorted(lost)
+        assert lost[0] == 0
+
+
+def test_a_quantized_checkpoint_loses_nothing_of_its_own_and_is_served_in_no_other_way(catalog: Catalog) -> None:
+    profile = catalog.resolve("llama3-8b")
+    own = replace(profile.model, quantization=CheckpointQuantization(method="awq", bits=4, group_size=128))
+    (only,) = schemes(replace(profile, model=own), catalog.release("3.3.7"), "auto")
+    assert (only.name, only.lost_bits, only.prequantized, only.bits) == ("awq", 0, True, 4 + 20 / 128)
+
+
+@pytest.mark.parametrize(("method", "known"), [("fbgemm_fp8", True), ("bitsandbytes", False), ("mxfp4", False)])
+def test_own_methods_the_engine_cannot_load(catalog: Catalog, method: str, known: bool) -> None:  # noqa: FBT001 -- a case
+    profile = catalog.resolve("llama3-8b")
+    own = replace(profile.model, quantization=CheckpointQuantization(method=method, bits=8))
+    (only,) = schemes(replace(profile, model=own), catalog.release("3.3.7"), "auto")
+    assert only.known is known
+
+
+@pytest.mark.parametrize(
+    ("torch_dtype", "bf16", "quantize", "served"),
+    [
+        ("bfloat16", True, "none", "bfloat16"),
+        ("bfloat16", False, "none", "float16"),
+        ("float16", True, "none", "float16"),
+        ("float32", True, "none", "float16"),
+        ("bfloat16", True, "eetq", "float16"),
+        ("bfloat16", True, "fp8", "bfloat16"),
+    ],
+)
+def test_the_16_bit_type(catalog: Catalog, torch_dtype: str, bf16: bool, quantize: str, served: str) -> None:  # noqa: FBT001 -- a case
+    profile, release = catalog.resolve("llama3-8b"), catalog.release("3.3.7")
+    profile = replace(profile, model=replace(profile.model, torch_dtype=torch_dtype))
+    (scheme,) = schemes(profile, release, quantize)
+    found = served_dtype(profile, scheme, release.model_classes["llama"], accelerator(bf16=bf16))
+    assert found == served
