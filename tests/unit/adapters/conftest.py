@@ -102,7 +102,7 @@ class Bench:
             },
         }
 
-    def launch(self, *, token: str = "t", **changes: Any) -> Any:
+    def launch(self, *, token: str = "t", **changes: Any) -> Any:  # noqa: S107 -- a request token
         tags = {**TAGS, "tgi-deploy:key": "instance"}
         return self.cloud().handler("instance").create(self.request(**changes), tags=tags, token=token)
 

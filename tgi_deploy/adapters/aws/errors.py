@@ -74,7 +74,7 @@ class ErrorTable:
         return cls(classes, (profile["code"], profile["message_contains"]))
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
-        """The class of an error: one of the table's, or `stale_token`, `exists`, `credentials`, `protected`, `unknown`."""
+        """One of the table's classes, or `stale_token`, `exists`, `credentials`, `protected`, `unknown`."""
         special, text = self.not_yet_parameter
         if code == special and text.lower() in message.lower():
             return "not_yet"

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+UP = ("up", "llama3-13b", "--budget", "5", "--yes")
+
+
+def test_the_whole_job(program):
+    up = program.here(*UP)
+    assert up.code == 0, up.out
+    data = up.json["data"]
+    assert data["deployment"]["phase"] == "ready"
+    assert data["endpoint"].startswith("http://127.")
+    assert [step["name"] for step in data["proof"]["steps"]] == ["health", "info", "generate", "stream", "chat"]
+    assert [change["action"] for change in data["changes"]] == ["create"] * 3
+
+    again = program.here(*UP)
+    assert (again.code, again.json["data"]["changed"]) == (0, False)
+
+    (row,) = program.here("list").json["data"]["deployments"]
+    assert (row["name"], row["phase"], row["machine"]) == ("llama3-13b", "ready", "running")
+
+    (found,) = program.here("status", "llama3-13b").json["data"]["deployments"]
+    assert (found["healthy"], found["drift"]) == (True, [])
+
+    lines = program.here("logs", "llama3-13b").json["data"]["lines"]
+    assert any("phase=starting-engine" in line for line in lines)
+
+    assert program.here("open", "llama3-13b").json["data"]["url"] == data["endpoint"]
+
+    down = program.here("down", "llama3-13b", "--yes")
+    assert (down.code, down.json["data"]["removed"]) == (0, ["llama3-13b"])
+    assert program.instances() == []
+
+    nothing = program.here("down", "llama3-13b", "--yes")
+    assert (nothing.code, nothing.json["data"]["absent"]) == (0, ["llama3-13b"])
+
+
+def test_text_goes_to_stdout_and_everything_else_to_stderr(program):
+    said = program.run(*UP, "--no-wait", "--sandbox")
+    assert said.out.startswith("llama3-13b is running at http://127.")
+    assert "creat" not in said.out
+    assert "created instance" in said.err
+    assert "$1.8768 an hour" in said.err
+
+
+def test_without_a_terminal_nothing_is_spent_or_destroyed(program):
+    asked = program.here(*UP[:-1])
+    assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
+    assert program.calls("RunInstances") == []
+    program.here(*UP, "--no-wait")
+    asked = program.here("down", "llama3-13b")
+    assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
+    assert len(program.instances()) == 1
+
+
+def test_dry_runs_do_nothing(program):
+    said = program.here(*UP, "--dry-run")
+    assert (said.code, len(said.json["data"]["changes"])) == (0, 3)
+    assert program.instances() == []
+    program.here(*UP, "--no-wait")
+    assert program.here("down", "llama3-13b", "--dry-run").json["data"]["removed"] == []
+    assert len(program.instances()) == 1
+
+
+def test_no_capacity_in_a_zone_is_the_next_zones_chance(program):
+    program.fault(name="capacity")
+    assert program.here(*UP, "--no-wait").code == 0
+    zones = [call["params"]["Placement.AvailabilityZone"] for call in program.calls("RunInstances")]
+    assert zones == ["us-east-1a", "us-east-1b"]
+
+
+def test_no_quota_stops_with_the_quotas_code_and_leaves_nothing(program):
+    program.fault(name="quota", times=50)
+    said = program.here(*UP, "--no-wait")
+    assert (said.code, said.json["errors"][0]["code"]) == (1, "quota_exceeded")
+    assert "L-DB2E81BA" in said.json["errors"][0]["hint"]
+    assert program.instances() == []
+
+
+def test_a_lost_reply_makes_one_machine(program):
+    program.fault(name="lost-reply")
+    assert program.here(*UP, "--no-wait").code == 0
+    assert program.here("down", "--all", "--yes").code == 0
+    assert program.instances() == []
+
+
+def test_an_engine_out_of_memory_ends_in_five_and_nothing_left(program):
+    program.fault(name="engine", engine="oom-warmup")
+    said = program.here(*UP)
+    assert said.code == 5, said.out
+    assert said.json["errors"][0]["code"] == "engine_failed"
+    assert "removed" in said.json["errors"][0]["hint"]
+    assert program.instances() == []
+
+
+def test_an_engine_out_of_memory_can_be_kept(program):
+    program.fault(name="engine", engine="oom-warmup")
+    said = program.here(*UP, "--on-failure", "keep")
+    assert said.code == 5
+    assert "tgi-deploy down llama3-13b" in said.json["errors"][0]["hint"]
+    assert program.instances()[0]["phase"] == "failed"
+
+
+def test_the_same_name_for_another_wish_is_a_conflict(program):
+    program.here(*UP, "--no-wait")
+    said = program.here("up", "llama3-8b", "--name", "llama3-13b", "--yes", "--no-wait")
+    assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken")
+    assert len(program.instances()) == 1
+
+
+def test_a_killed_up_is_gone_on_with(program):
+    program.fault(action="RunInstances", delay_s=3.0)
+    words = [sys.executable, "-m", "tgi_deploy", *UP, "--sandbox", "--no-wait"]
+    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not program.calls("RunInstances"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    time.sleep(3.2)
+    said = program.here(*UP, "--no-wait")
+    assert said.code == 0, said.out
+    (row,) = program.instances()
+    assert row["machine"] == "running"
+    program.here("down", "--all", "--yes")
+    assert program.instances() == []
+
+
+def test_any_compatible_endpoint_will_do(program, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
+    said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert said.code == 0, said.out
+    assert [item["code"] for item in said.json["warnings"]] == ["notice", "default_region", "no_end"]
+    assert (program.home / "deployments" / "llama3-13b" / "deployment.json").is_file()
+    assert program.run("down", "llama3-13b", "--yes", "--json").code == 0
+    assert program.run("list", "--json").json["data"]["deployments"] == []
+
+
+def test_a_lost_record_is_no_lost_machine(program, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
+    program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(program.home / "elsewhere"))
+    (row,) = program.run("list", "--json").json["data"]["deployments"]
+    assert (row["recorded"], row["machine"]) == (False, "running")
+    said = program.run("down", "--all", "--yes", "--json")
+    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
+
+
+def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
+    said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert (said.code, said.json["errors"][0]["code"]) == (1, "cloud_unreachable")
+    said = program.run("list", "--json")
+    assert (said.code, said.json["warnings"][0]["code"]) == (0, "cloud_unreachable")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--allow-cidr", "0.0.0.0/0"), "world_exposed"),
+        (("--allow-cidr", "::/0"), "world_exposed"),
+        (("--allow-cidr", "10.0.0.1/8"), "bad_cidr"),
+        (("--allow-cidr", "me"), "bad_cidr"),
+        (("--name", "a;rm -rf /"), "bad_name"),
+        (("--hub-token-parameter", "/hf/token"), "instance_profile_missing"),
+        (("--ami", "ami-0;x"), "request_refused"),
+        (("--ttl", "soon"), "bad_duration"),
+    ],
+)
+def test_bad_options_of_up(program, words, code):
+    said = program.here(*UP, "--no-wait", *words)
+    assert said.json["errors"][0]["code"] == code
+    assert said.json["errors"][0]["message"]
+    assert program.calls("RunInstances") == []
+
+
+def test_exposing_to_the_world_takes_a_word(program):
+    program.here(*UP, "--no-wait", "--expose-to-world")
+    (call,) = program.calls("AuthorizeSecurityGroupIngress")
+    assert call["params"]["IpPermissions.1.IpRanges.1.CidrIp"] == "0.0.0.0/0"
+
+
+def test_a_machine_of_ones_own_is_not_started(program):
+    said = program.here("up", "llama3-8b", "--hardware", "1xRTX-4090", "--yes")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "not_rentable")
+
+
+def test_down_takes_one_name_or_all(program):
+    for words in ((), ("x", "--all")):
+        said = program.here("down", *words)
+        assert (said.code, said.json["errors"][0]["code"]) == (2, "bad_usage")
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "open"])
+def test_unknown_names(program, command):
+    said = program.here(command, "nobody")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "unknown_deployment")
+
+
+def test_no_secret_and_no_key_of_the_caller_reaches_the_record(program, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_plantedplantedplanted")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "plantedplanted")
+    program.here(*UP, "--no-wait")
+    for root, _, names in os.walk(program.home / "sandbox" / "records"):
+        for name in names:
+            with open(os.path.join(root, name), encoding="utf-8") as file:  # noqa: PTH118, PTH123 -- os.walk's own
+                assert "planted" not in file.read()
