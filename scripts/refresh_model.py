@@ -9,7 +9,6 @@ counted from the dimensions.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,31 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 from refresh_common import layout, load, report, today
 
 from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.catalog.shapes import shape_table
 from tgi_deploy.resources import profiles_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import ModelSpec
-
 FILE: Final = "models/shapes.json"
-_ALWAYS: Final = frozenset({"intermediate_size", "tied_embeddings"})
-
-
-def entry(spec: ModelSpec) -> dict[str, Any]:
-    """A shape as the file holds it: only what is not a default."""
-    values = dataclasses.asdict(spec)
-    del values["hub_id"], values["local_path"]
-    quantization = values.pop("quantization")
-    found = {key: value for key, value in values.items() if key in _ALWAYS or value not in (None, 0, "", False)}
-    if quantization is not None:
-        found["quantization"] = {key: value for key, value in quantization.items() if value not in (None, False)}
-    return found
 
 
 def shape_of(config: Mapping[str, Any], hub_id: str, **known: object) -> dict[str, Any]:
     """The entry of a model from its config and what else is known of it."""
-    return entry(model_spec(config, hub_id, **{key: value for key, value in known.items() if value is not None}))
+    return shape_table(model_spec(config, hub_id, **{key: value for key, value in known.items() if value is not None}))
 
 
 def _config(hub_id: str, path: Path | None) -> tuple[dict[str, Any], str]:

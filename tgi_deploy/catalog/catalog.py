@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
 
 ENGINE: Final = "tgi"
@@ -29,15 +30,15 @@ LOCAL_REGION: Final = "local"
 class Catalog:
     """Facts about models, hardware, prices and engine releases, as the planner's own types."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, hub: HubModels | None = None) -> None:
         self._store = store
         self._hardware = Hardware(store)
-        self._models = Models(store)
+        self._models = Models(store, hub)
         self._releases: dict[str, EngineRelease] = {}
 
     @classmethod
-    def open(cls, user_dir: Path | None = None) -> Catalog:
-        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it.
+    def open(cls, user_dir: Path | None = None, *, hub: HubModels | None = None) -> Catalog:
+        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, a hub behind it.
 
         Raises:
             InputError: `unreadable_path` when the user's folder is not there.
@@ -49,7 +50,7 @@ class Catalog:
                 f"{names.quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
-        return cls(Store((packaged,) if user_dir is None else (user_dir, packaged)))
+        return cls(Store((packaged,) if user_dir is None else (user_dir, packaged)), hub)
 
     @property
     def date(self) -> str:
@@ -63,10 +64,12 @@ class Catalog:
         return self._models.hub_ids()
 
     def resolve(self, model: str) -> Profile:
-        """What MODEL means: a profile name, a hub id with a known shape, or a directory with a config.json.
+        """What MODEL means: a profile name, a hub id (`org/name`, `org/name@revision`), or a directory.
 
         Raises:
-            InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`.
+            InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`,
+                `bad_checkpoint`, and with a hub `hub_offline`, `hub_extra_missing`, `hub_unreachable`,
+                `hub_not_found`, `hub_gated`.
         """
         return self._models.resolve(model)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog import names
-from tgi_deploy.catalog.config import model_spec
 from tgi_deploy.catalog.fields import (
     IGNORED,
     OPTIONAL_TEXT,
@@ -17,62 +16,28 @@ from tgi_deploy.catalog.fields import (
     Where,
     anything,
     boolean,
-    count,
     positive,
     read,
     scalar,
     table,
 )
-from tgi_deploy.catalog.store import parse_json, read_text
+from tgi_deploy.catalog.shapes import read_shape
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec, Profile, QuantizedRepository
+from tgi_deploy.planner.types import Profile, QuantizedRepository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.catalog.store import Store
 
 SHAPES_FILE: Final = "models/shapes.json"
 _LONGEST_NAME: Final = 200
 _LONGEST_PATH: Final = 1024
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)?")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)?")
 _PATH_STARTS: Final = ("/", "./", "../")
+_PERHAPS_MISSPELT: Final = frozenset({"hub_not_found", "hub_offline", "hub_unreachable", "hub_extra_missing"})
 
-_SHAPE: Final = {
-    "architecture": REQUIRED_TEXT,
-    "model_type": REQUIRED_TEXT,
-    "parameters": Field(check=positive),
-    "layers": Field(check=positive),
-    "hidden_size": Field(check=positive),
-    "intermediate_size": Field(check=count),
-    "attention_heads": Field(check=positive),
-    "kv_heads": Field(check=positive),
-    "head_dim": Field(check=positive),
-    "vocab_size": Field(check=positive),
-    "tied_embeddings": Field(check=boolean),
-    "max_position_embeddings": Field(check=positive),
-    "torch_dtype": REQUIRED_TEXT,
-    "sliding_window": Field(check=positive, required=False),
-    "experts": Field(check=count, required=False),
-    "experts_per_token": Field(check=count, required=False),
-    "expert_intermediate_size": Field(check=count, required=False),
-    "shared_experts": Field(check=count, required=False),
-    "first_dense_layers": Field(check=count, required=False),
-    "kv_lora_rank": Field(check=positive, required=False),
-    "quantization": Field(check=anything, required=False),
-    "gated": Field(check=boolean, required=False),
-    "license": OPTIONAL_TEXT,
-    "revision": OPTIONAL_TEXT,
-    "stored_bytes": Field(check=positive, required=False),
-    "source": OPTIONAL_TEXT,
-    "note": OPTIONAL_TEXT,
-}
-_CHECKPOINT_QUANTIZATION: Final = {
-    "method": REQUIRED_TEXT,
-    "bits": Field(check=positive),
-    "group_size": Field(check=positive, required=False),
-    "block_scaled": Field(check=boolean, required=False),
-}
 _PROFILE: Final = {
     "hub_id": REQUIRED_TEXT,
     "summary": REQUIRED_TEXT,
@@ -102,8 +67,8 @@ _SETTINGS: Final = {
 class Models:
     """What MODEL on the command line can mean."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, hub: HubModels | None) -> None:
+        self._store, self._hub = store, hub
 
     def profile_names(self) -> tuple[str, ...]:
         return self._store.names("models", ".toml")
@@ -112,10 +77,11 @@ class Models:
         return tuple(self._shapes)
 
     def resolve(self, model: str) -> Profile:
-        """A profile by its short name, by its hub id, a known shape, or a directory, in this order.
+        """A profile by its short name, by its hub id, a known shape, a directory, or a model of the hub, in this order.
 
         Raises:
-            InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`.
+            InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`,
+                `bad_checkpoint`, and what `HubModels.resolve` raises.
         """
         if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_PATH:
             return _from_directory(model)
@@ -126,8 +92,28 @@ class Models:
             return self._of_hub_id(model)
         if Path(model).is_dir():
             return _from_directory(model)
-        raise names.unknown(
-            "unknown_model", "model", model, (*self.profile_names(), *self.hub_ids()),
+        if "/" in model and self._hub is not None:
+            return self._of_hub(model, self._hub)
+        raise self._unknown(model)
+
+    def _of_hub(self, model: str, hub: HubModels) -> Profile:
+        hub_id, _, revision = model.partition("@")
+        try:
+            return hub.resolve(hub_id, revision or None)
+        except InputError as problem:
+            misspelt = problem.code in _PERHAPS_MISSPELT and not revision
+            near = names.suggestion(hub_id, self._known) if misspelt else None
+            if near is None:
+                raise
+            raise InputError(problem.code, problem.message, hint=f"{near} {problem.hint}") from None
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return *self.profile_names(), *self.hub_ids()
+
+    def _unknown(self, model: str) -> InputError:
+        return names.unknown(
+            "unknown_model", "model", model, self._known,
             otherwise="A directory with the model's config.json works too, for example ./my-model.",
         )  # fmt: skip
 
@@ -156,7 +142,7 @@ class Models:
             raise where.child("hub_id").error(f"{names.quoted(hub_id)} is not in {SHAPES_FILE}: add a [shape]")
         return Profile(
             name=name,
-            model=_shape(hub_id, shape, place),
+            model=read_shape(hub_id, shape, place),
             quantized=_quantized(found.pop("quantized", []), where.child("quantized")),
             defaults=read(found.pop("defaults", {}), _SETTINGS, where.child("defaults")),
             **found,
@@ -169,19 +155,10 @@ class Models:
             content = self._store.text(f"models/{name}.toml")
             if line in content.partition("[[")[0]:
                 return self._profile(name)
-        spec = _shape(hub_id, self._shapes[hub_id], Where(SHAPES_FILE).child("shapes").child(hub_id))
+        spec = read_shape(hub_id, self._shapes[hub_id], Where(SHAPES_FILE).child("shapes").child(hub_id))
         return Profile(
             name=hub_id, model=spec, summary=f"{spec.architecture}, {spec.parameters / 1e9:.1f} B parameters"
         )
-
-
-def _shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
-    found = read(raw, _SHAPE, where)
-    if "quantization" in found:
-        found["quantization"] = CheckpointQuantization(
-            **read(found["quantization"], _CHECKPOINT_QUANTIZATION, where.child("quantization"))
-        )
-    return ModelSpec(hub_id=hub_id, **found)
 
 
 def _quantized(raw: object, where: Where) -> tuple[QuantizedRepository, ...]:
@@ -194,29 +171,11 @@ def _quantized(raw: object, where: Where) -> tuple[QuantizedRepository, ...]:
 
 
 def _from_directory(path: str) -> Profile:
-    """A model whose config.json lies in a directory; its weights, if they lie there too, give the size.
+    """Raises InputError `unreadable_path`, `bad_model_config` or `bad_checkpoint`."""
+    from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
+    from tgi_deploy.catalog.repository import CONFIG, DirectorySource  # noqa: PLC0415 -- likewise
 
-    Raises:
-        InputError: `unreadable_path` or `bad_model_config`.
-    """
-    folder = Path(path)
-    config = folder / "config.json"
-    try:
-        content = parse_json(read_text(config), str(config))
-    except InputError as problem:
-        if problem.code != "bad_profile":
-            raise
-        raise InputError("bad_model_config", problem.message, hint=problem.hint) from None
-    name = folder.resolve().name
-    spec = model_spec(
-        content,
-        name,
-        local_path=str(folder.resolve()),
-        stored_bytes=_weights_bytes(folder),
-        source=str(config),
-    )
-    return Profile(name=name, model=spec, summary=f"the model in {folder}")
-
-
-def _weights_bytes(folder: Path) -> int | None:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None
+    source = DirectorySource(folder=Path(path))
+    source.read(CONFIG)  # first of all: it says best what is wrong with a path
+    resolved = source.folder.resolve()
+    return read_profile(source, resolved.name, local_path=str(resolved))

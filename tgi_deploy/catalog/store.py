@@ -74,13 +74,23 @@ def read_text(path: Path) -> str:
         InputError: `unreadable_path` when it can't be read, is far too big, or is not UTF-8.
     """
     try:
-        if path.stat().st_size > _TOO_BIG_BYTES:
-            raise _unreadable(path, "it is far too big for what it should be")
-        return path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise _unreadable(path, problem.strerror or str(problem)) from None
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
         raise _unreadable(path, "it is not UTF-8 text") from None
+
+
+def read_bytes(path: Path, *, most: int = _TOO_BIG_BYTES) -> bytes:
+    """A small file's content, with errors a user can act on.
+
+    Raises:
+        InputError: `unreadable_path` when it can't be read or is bigger than `most` bytes.
+    """
+    try:
+        if path.stat().st_size > most:
+            raise _unreadable(path, "it is far too big for what it should be")
+        return path.read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem.strerror or str(problem)) from None
     except ValueError:
         raise _unreadable(path, "no file can have this name") from None
 

@@ -119,6 +119,13 @@ profiles_dir_option: Final = _option(
     section=_PLACES,
     help="Your own profiles; the packaged ones stay behind them.",
 )
+offline_option: Final = _option(
+    "--offline",
+    is_flag=True,
+    envvar="TGI_DEPLOY_OFFLINE",
+    section=_PLACES,
+    help="Ask no hub: only models known or read before.",
+)
 templates_dir_option: Final = _option(
     "--templates-dir",
     metavar="DIR",

@@ -1,4 +1,4 @@
-"""`plan`: choose and explain. No network, no account."""
+"""`plan`: choose and explain. No account; the network only for an unknown model of the hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import profiles_dir_option, wish_options
+from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.planner.types import NoPlan, Plan
 
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
 )
 @wish_options
 @profiles_dir_option
+@offline_option
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
-def plan_command(*, wish: Wish, profiles_dir: Path | None, explain: bool) -> Result:
+def plan_command(*, wish: Wish, profiles_dir: Path | None, offline: bool, explain: bool) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
-    MODEL is a profile's name, a hub id (org/name), or a directory with a config.json. Needs no network and
-    no account.
+    MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. Needs no
+    account, and no network but for a hub model that is neither in the catalogue nor was read before.
     """
-    outcome = decide(wish, profiles_dir)
+    outcome = decide(wish, profiles_dir, offline=offline)
     if isinstance(outcome, NoPlan):
         return no_plan_result("plan", wish, outcome, explain=explain)
     return _plan_result(outcome, explain=explain)
 
 
-def decide(wish: Wish, profiles_dir: Path | None) -> Plan | NoPlan:
+def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:
     """The plan for `wish` with the catalogue and environment of this process."""
     from tgi_deploy.app.plan import plan  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
 
-    return plan(wish, Catalog.open(profiles_dir), os.environ)
+    return plan(wish, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
 def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: bool = False) -> Result:

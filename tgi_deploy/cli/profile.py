@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,17 +13,17 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.entries import entry_document
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command, group
-from tgi_deploy.cli.options import profiles_dir_option
+from tgi_deploy.cli.options import offline_option, profiles_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import Profile
 
-_NOT_SHAPE: Final = {"hub_id", "local_path", "quantization"}
+_DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
 _DRAFT_END: Final = """
 # Settings that hold unless the command line or the environment says otherwise.
 [defaults]
@@ -93,37 +92,48 @@ def _bytes_of(file: Path) -> bytes:
 
 def draft(profile: Profile) -> str:
     """A profile file for a model that has none yet: its shape spelled out, its defaults left to the reader."""
-    lines = [
-        "# The model as the hub knows it (org/name); weights are downloaded from there.",
-        f"hub_id = {_toml(profile.model.hub_id)}",
-        f"summary = {_toml(profile.summary)}",
-        "",
-        "[shape]",
-        *_assignments(profile.model, leave_out=_NOT_SHAPE),
-    ]
-    if profile.model.quantization is not None:
-        lines += ["", "[shape.quantization]", *_assignments(profile.model.quantization)]
+    from tgi_deploy.catalog.shapes import shape_table  # noqa: PLC0415 -- help is printed without the catalogue
+
+    shape = shape_table(profile.model)
+    quantization = shape.pop("quantization", None)
+    head = {"hub_id": profile.model.hub_id, "summary": profile.summary}
+    if profile.notice is not None:
+        head["notice"] = profile.notice
+    lines = [_DRAFT_START, *_assignments(head if profile.chat else {**head, "chat": False})]
+    lines += ["", "[shape]", *_assignments(shape)]
+    if quantization is not None:
+        lines += ["", "[shape.quantization]", *_assignments(quantization)]
+    for repository in profile.quantized:
+        lines += ["", "[[quantized]]", *_assignments(entry_document(repository))]
     return "\n".join(lines) + "\n" + _DRAFT_END
 
 
-def _assignments(entry: Any, *, leave_out: set[str] | None = None) -> Iterator[str]:  # noqa: ANN401 -- any catalogue entry
-    for item in fields(entry):
-        value = getattr(entry, item.name)
-        if value not in {None, ""} and item.name not in (leave_out or ()):
-            yield f"{item.name} = {_toml(value)}"
+def _assignments(table: Mapping[str, Any]) -> Iterator[str]:
+    """JSON's way to write a text, a number, a truth value or a list is TOML's too."""
+    return (f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None)
 
 
-def _toml(value: object) -> str:
-    """JSON's way to write a text, a number or a truth value is TOML's too."""
-    return json.dumps(value)
-
-
-@command("new", examples=("tgi-deploy profile new ./my-model", "tgi-deploy profile new ./my-model --out mine.toml"))
-@click.argument("directory", type=click.Path(path_type=Path))
+@command(
+    "new",
+    examples=(
+        "tgi-deploy profile new ./my-model --out mine.toml",
+        "tgi-deploy profile new acme/tiny-1b",
+        "tgi-deploy profile new acme/tiny-1b@v1.2 --offline",
+    ),
+)
+@click.argument("model")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
-def _new(*, directory: Path, out: Path | None) -> Result:
-    """Write a profile's first draft from DIRECTORY, a checkpoint with its config.json."""
-    profile = _open(None).resolve(str(directory))
+@offline_option
+@profiles_dir_option
+def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | None) -> Result:
+    """Write a profile's first draft from MODEL: a hub id (org/name, org/name@revision), or a folder with a config.json.
+
+    The draft holds the model's shape, read from its config.json and the headers of its weights, and the exact
+    commit, so that it plans without the hub.
+    """
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the catalogue
+
+    profile = wiring.catalog(profiles_dir, offline=offline).resolve(model)
     text = draft(profile)
     if out is not None:
         write_file(out, text, what="the profile")

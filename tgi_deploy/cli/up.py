@@ -104,12 +104,11 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.app.up import up  # noqa: PLC0415 -- likewise
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
 
     _check_cidrs(options)
-    catalog = Catalog.open(options.profiles_dir)
+    catalog = wiring.catalog(options.profiles_dir)
     plan = make(wish, catalog, os.environ)
     if isinstance(plan, NoPlan):
         return no_plan_result("up", wish, plan)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.frame import state_home
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.adapters.aws.session import SessionFactory
     from tgi_deploy.app.context import Context, Pace
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.catalog.hub_models import Hub
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.reconcile.health import Probe
     from tgi_deploy.reconcile.phase_table import PhaseTable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"
+_TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +79,37 @@ def region_notice(setup: Setup) -> str | None:
     if setup.regions or source != "default" or setup.sandbox:
         return None
     return f"no region is configured: using {region}; name one with --region or AWS_REGION"
+
+
+def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
+    """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy.catalog.hub_models import HubModels  # noqa: PLC0415 -- likewise
+
+    quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+    return Catalog.open(profiles_dir, hub=HubModels(_cache_home() / "models", _hub, offline=quiet))
+
+
+def _cache_home() -> Path:
+    """What may be lost: beside everything else where TGI_DEPLOY_HOME names a place, else the user's cache folder."""
+    if os.environ.get("TGI_DEPLOY_HOME"):
+        return state_home() / "cache"
+    from pathlib import Path  # noqa: PLC0415 -- only here
+
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tgi-deploy"
+
+
+def _hub() -> Hub:
+    """Raises InputError `hub_extra_missing` without its extra."""
+    try:
+        from tgi_deploy.adapters.hub import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
+    except ImportError as error:
+        raise InputError(
+            "hub_extra_missing",
+            f"The model is not in the catalogue, and reading the hub needs the package {error.name!r}.",
+            hint="pip install 'tgi-deploy[hub]'",
+        ) from error
+    return HuggingFaceHub(os.environ.get("HF_ENDPOINT"))
 
 
 def sandbox_home() -> Path:
@@ -148,7 +182,7 @@ def _sessions(local: SandboxInfo | None) -> SessionFactory:
 
     table = ErrorTable.of(_profile_data("aws/errors.json"))
     if local is not None:
-        return SessionFactory(table=table, endpoint_url=local.endpoint_url, dummy_keys=True)
+        return SessionFactory(table=table, endpoint_url=local.endpoint_url, access_key=local.access_key)
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     return SessionFactory(table=table, endpoint_url=endpoint or None)
 

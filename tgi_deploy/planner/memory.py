@@ -91,11 +91,11 @@ def weights_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
 
 
 def total_weights_bytes(model: ModelSpec, scheme: Scheme) -> int:
-    """What has to be downloaded and stored: the checkpoint's own size on the hub."""
+    """What has to be downloaded and stored: the checkpoint's own size on the hub, twice where it is converted."""
     table = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
     stored_bits = scheme.bits if scheme.prequantized else _stored_bits(model)
     if not scheme.prequantized and model.stored_bytes:
-        return model.stored_bytes
+        return model.stored_bytes * (2 if model.needs_conversion else 1)
     return int((model.parameters - table) * stored_bits / 8) + table * _BYTES_16_BIT
 
 

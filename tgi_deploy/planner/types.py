@@ -33,7 +33,14 @@ class CheckpointQuantization:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist."""
+    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist.
+
+    Known only where the weights' own headers were read: `tensor_bytes` (bytes by dtype of what the engine loads,
+    names as safetensors has them), `quantized_parameters` and `quantized_bytes` (of packed linear layers, scales and
+    zeros included), `active_parameters` (a token's share of a mixture of experts), `head_stored`.
+    `stored_bytes` is what the engine downloads, `duplicate_bytes` the part of it that it never loads;
+    `needs_conversion` means that there is no safetensors file, and the converted copy takes as much disk again.
+    """
 
     hub_id: str
     architecture: str
@@ -62,6 +69,16 @@ class ModelSpec:
     revision: str | None = None
     local_path: str | None = None
     stored_bytes: int | None = None
+    active_parameters: int | None = None
+    vision_parameters: int = 0
+    tensor_bytes: tuple[tuple[str, int], ...] = ()
+    quantized_parameters: int = 0
+    quantized_bytes: int = 0
+    head_stored: bool | None = None
+    duplicate_bytes: int = 0
+    needs_conversion: bool = False
+    chat_template: bool | None = None
+    config_sha256: str | None = None
     source: str = ""
     note: str | None = None
 

@@ -72,12 +72,10 @@ def llama_config() -> dict:
 
 def test_directory_with_a_config_is_a_model(tmp_path):
     folder = model_directory(tmp_path, llama_config())
-    (folder / "model-00001.safetensors").write_bytes(b"12345")
-    (folder / "model-00002.safetensors").write_bytes(b"123")
     profile = Catalog.open().resolve(str(folder))
     assert profile.name == profile.model.hub_id == "my-model"
     assert profile.model.local_path == str(folder)
-    assert profile.model.stored_bytes == 8
+    assert profile.model.stored_bytes is None
     assert profile.model.parameters == 8_030_261_248
 
 
@@ -124,7 +122,7 @@ def test_config_that_is_no_text(tmp_path):
     (folder / "config.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError) as caught:
         Catalog.open().resolve(str(folder))
-    assert caught.value.code == "unreadable_path"
+    assert caught.value.code == "bad_model_config"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -235,4 +235,4 @@ def test_shape_of_a_config_reads_back(tmp_path):
 )
 def test_entry_of_a_shape_loses_nothing(name):
     shipped = raw("models/shapes.json")["shapes"][name]
-    assert refresh_model.entry(CATALOG.resolve(name).model) == shipped
+    assert refresh_model.shape_table(CATALOG.resolve(name).model) == shipped

@@ -1,0 +1,153 @@
+"""A model's files → what the planner knows of it, exact where the weights' headers say it."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.catalog.repository import (
+    CONFIG,
+    WeightFiles,
+    has_chat_template,
+    headers,
+    parse_object,
+    weight_files,
+)
+from tgi_deploy.catalog.tensors import contents
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.repository import ModelSource
+    from tgi_deploy.catalog.tensors import Contents
+    from tgi_deploy.planner.types import ModelSpec
+
+_DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+_BILLION: Final = 1e9
+
+
+def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> Profile:
+    """The model in `source`, called `hub_id`.
+
+    Raises:
+        InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`, or what the source raises.
+    """
+    spec = read_model(source, hub_id, local_path=local_path)
+    where = f"the model in {source.name}" if local_path else f"{spec.architecture}, {_size(spec)}"
+    return Profile(name=hub_id, model=spec, summary=where, chat=spec.chat_template is not False)
+
+
+def read_model(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> ModelSpec:
+    """See `read_profile`."""
+    config, digest = _config(source)
+    files = weight_files(source)
+    _check_weights(source, files, optional=local_path is not None)
+    known: dict[str, Any] = {
+        "local_path": local_path,
+        "revision": source.revision,
+        "gated": source.gated,
+        "license": source.license,
+        "config_sha256": digest,
+        "source": posixpath.join(source.name, CONFIG) + (" and the headers of its weights" if files.loaded else ""),
+        **_sizes(source, files),
+    }
+    if not files.loaded:
+        return model_spec(config, hub_id, **known)
+    return _measured(config, hub_id, source, files, known)
+
+
+def _config(source: ModelSource) -> tuple[dict[str, Any], str]:
+    place = posixpath.join(source.name, CONFIG)
+    if source.revision is not None and CONFIG not in source.files():
+        raise _not_a_model(source, "there is no config.json")
+    content = source.read(CONFIG)
+    try:
+        return parse_object(place, content), hashlib.sha256(content).hexdigest()
+    except InputError as problem:
+        raise InputError("bad_model_config", problem.message, hint=problem.hint) from None
+
+
+def _check_weights(source: ModelSource, files: WeightFiles, *, optional: bool) -> None:
+    """A folder may hold a config alone (to plan before downloading); a repository that does is no model."""
+    if files.downloaded:
+        return
+    if any(name.endswith(".gguf") for name in source.files()):
+        raise _not_a_model(source, "it holds GGUF files only, which this engine does not load")
+    if not optional:
+        raise _not_a_model(source, "there are no safetensors or .bin weights")
+
+
+def _not_a_model(source: ModelSource, problem: str) -> InputError:
+    names = source.files()
+    if "adapter_config.json" in names:
+        problem = "it is an adapter (LoRA), not a whole model"
+    elif "model_index.json" in names:
+        problem = "it is a diffusion pipeline, not a language model"
+    elif any(name.endswith(".gguf") for name in names):
+        problem = "it holds GGUF files only, which this engine does not load"
+    return InputError(
+        "bad_checkpoint",
+        f"Reading the model {source.name}: {problem}.",
+        hint="Give the repository of the original weights, with config.json and safetensors files.",
+    )
+
+
+def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:
+    sizes = source.files()
+    return {
+        "stored_bytes": sum(sizes[name] for name in files.downloaded) or None,
+        "duplicate_bytes": sum(sizes[name] for name in files.duplicates),
+        "needs_conversion": bool(files.converted),
+        "chat_template": has_chat_template(source) if files.downloaded else None,
+    }
+
+
+def _measured(
+    config: Mapping[str, Any], hub_id: str, source: ModelSource, files: WeightFiles, known: Mapping[str, Any]
+) -> ModelSpec:
+    """The shape by the config, with counts and bytes by the headers."""
+    tensors = headers(source, files.loaded)
+    shape = model_spec(config, hub_id, **known)
+    found = contents(tensors, layers=shape.layers, tied=shape.tied_embeddings, quantization=shape.quantization)
+    if found.parameters == 0:
+        raise _not_a_model(source, f"{files.loaded[0]} holds no weights of a model")
+    measured: dict[str, Any] = {
+        "parameters": found.parameters,
+        "vision_parameters": found.vision_parameters,
+        "active_parameters": _active(shape, found),
+        "quantized_parameters": found.quantized_parameters,
+        "quantized_bytes": found.quantized_bytes,
+        "tensor_bytes": found.bytes_by_dtype,
+        "head_stored": found.head_stored,
+        "tied_embeddings": shape.tied_embeddings or (found.has_table and not found.head_stored),
+    }
+    if not {"torch_dtype", "dtype"} & _keys(config):
+        measured["torch_dtype"] = _dominant_dtype(found)
+    return model_spec(config, hub_id, **known, **measured)
+
+
+def _keys(config: Mapping[str, Any]) -> set[str]:
+    inner = config.get("text_config")
+    return {*config, *(inner if isinstance(inner, dict) else ())}
+
+
+def _active(shape: ModelSpec, found: Contents) -> int | None:
+    """Parameters a token passes: all but the routed experts it is not sent to."""
+    if not shape.experts or not found.expert_parameters:
+        return None
+    idle = shape.experts - shape.experts_per_token
+    return found.parameters - found.expert_parameters * idle // shape.experts
+
+
+def _dominant_dtype(found: Contents) -> str:
+    floats = {dtype: size for dtype, size in found.bytes_by_dtype if dtype in _DTYPES}
+    return _DTYPES[max(floats, key=floats.__getitem__)] if floats else "float16"
+
+
+def _size(spec: ModelSpec) -> str:
+    total = f"{spec.parameters / _BILLION:.1f} B parameters"
+    return f"{total}, {spec.active_parameters / _BILLION:.1f} B active" if spec.active_parameters else total

@@ -1,0 +1,150 @@
+"""Models of the hub that the catalogue does not know: read once for each commit, then kept.
+
+What is kept answers for a day without asking the hub whether there is a newer commit; after that, or for another
+revision, the hub is asked. A plan names the commit it was made for, so an answer a day old is never a wrong one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tgi_deploy.catalog.checkpoint import read_profile
+from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, anything, boolean, positive, read
+from tgi_deploy.catalog.shapes import read_shape, shape_table
+from tgi_deploy.catalog.store import parse_json, read_text
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tgi_deploy.catalog.repository import ModelSource
+
+MAIN: Final = "main"
+# Raise when the same files would be read differently: what older versions kept is then read anew.
+_FORMAT: Final = 1
+_FRESH_S: Final = 24 * 3600
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_ENTRY: Final = {
+    "format": Field(check=positive),
+    "summary": REQUIRED_TEXT,
+    "chat": Field(check=boolean),
+    "notice": OPTIONAL_TEXT,
+    "shape": Field(check=anything),
+}
+
+
+class Hub(Protocol):
+    """A place that has models by their ids."""
+
+    def open(self, hub_id: str, revision: str) -> ModelSource:
+        """Its files at a branch, tag or commit; `InputError` `hub_not_found`, `hub_gated`, `hub_unreachable`."""
+        ...
+
+
+class HubModels:
+    """Profiles of hub models. `connect` is called only when something has to be asked."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connect: Callable[[], Hub],
+        *,
+        offline: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._connect, self._offline, self._now = folder, connect, offline, now
+
+    def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
+        """The model at a revision (default: the newest of its main branch), pinned to the commit.
+
+        Raises:
+            InputError: `hub_offline`, `hub_extra_missing`, `hub_unreachable`, `hub_not_found`, `hub_gated`,
+                `bad_checkpoint`, `bad_model_config`.
+        """
+        wanted = revision or MAIN
+        commit, is_fresh = self._known_commit(hub_id, wanted)
+        kept = self._kept(hub_id, commit) if commit else None
+        if kept is not None and (is_fresh or self._offline):
+            return kept
+        if self._offline:
+            raise _offline(hub_id)
+        try:
+            return self._ask(hub_id, wanted)
+        except InputError as problem:
+            if kept is None or problem.code not in {"hub_unreachable", "hub_extra_missing"}:
+                raise
+            return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
+
+    def _ask(self, hub_id: str, wanted: str) -> Profile:
+        source = self._connect().open(hub_id, wanted)
+        commit = source.revision or wanted
+        profile = self._kept(hub_id, commit)
+        if profile is None:
+            profile = read_profile(source, hub_id)
+            self._keep(hub_id, f"{commit}.json", _entry(profile))
+        if wanted != commit:
+            self._keep(hub_id, f"{wanted}.ref", commit)
+        return profile
+
+    def _known_commit(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
+        """The commit a revision stood for when it was last asked, and whether that still counts."""
+        if _COMMIT.fullmatch(wanted):
+            return wanted, True
+        path = self._path(hub_id, f"{wanted}.ref")
+        try:
+            commit, age_s = path.read_text(encoding="ascii"), self._now() - path.stat().st_mtime
+        except (OSError, ValueError):
+            return None, False
+        return (commit if _COMMIT.fullmatch(commit) else None), 0 <= age_s < _FRESH_S
+
+    def _kept(self, hub_id: str, commit: str) -> Profile | None:
+        """What was read of a commit; nothing where there is nothing that can be understood."""
+        path = self._path(hub_id, f"{commit}.json")
+        try:
+            where = Where(str(path))
+            found = read(parse_json(read_text(path), str(path)), _ENTRY, where)
+            if found.pop("format") != _FORMAT:
+                return None
+            shape = read_shape(hub_id, found.pop("shape"), where.child("shape"))
+        except InputError:
+            return None
+        return Profile(name=hub_id, model=shape, **found)
+
+    def _keep(self, hub_id: str, name: str, content: str) -> None:
+        """Whole or not at all. Where nothing can be written, the next plan asks again."""
+        path = self._path(hub_id, name)
+        partial = path.with_name(f".{name}.{os.getpid()}")
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(content, encoding="utf-8")
+            partial.replace(path)
+            os.utime(path, (self._now(), self._now()))
+
+    def _path(self, hub_id: str, name: str) -> Path:
+        return self._folder / hub_id.replace("/", "--") / name
+
+
+def _entry(profile: Profile) -> str:
+    entry: dict[str, Any] = {
+        "format": _FORMAT,
+        "summary": profile.summary,
+        "chat": profile.chat,
+        "shape": shape_table(profile.model),
+    }
+    return json.dumps(entry, indent=1)
+
+
+def _offline(hub_id: str) -> InputError:
+    return InputError(
+        "hub_offline",
+        f"Reading {hub_id}: it is not in the catalogue, was not read before, and the hub is not to be asked (offline).",
+        hint="Plan it once online (unset HF_HUB_OFFLINE), or give a directory with the model's config.json.",
+    )

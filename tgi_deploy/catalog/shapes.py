@@ -1,0 +1,110 @@
+"""A model's shape as a table: in `models/shapes.json`, in a profile's `[shape]`, and in what is kept of a hub model."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.fields import (
+    OPTIONAL_TEXT,
+    REQUIRED_TEXT,
+    Field,
+    anything,
+    boolean,
+    count,
+    positive,
+    read,
+    text,
+)
+from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.fields import Where
+
+_OPTIONAL_COUNT: Final = Field(check=count, required=False)
+_OPTIONAL_SIZE: Final = Field(check=positive, required=False)
+_OPTIONAL_TRUTH: Final = Field(check=boolean, required=False)
+
+
+def _bytes_by_dtype(value: Any) -> tuple[tuple[str, int], ...]:  # noqa: ANN401 -- every check takes anything
+    try:
+        return tuple((text(dtype), count(size)) for dtype, size in value)
+    except (TypeError, ValueError):
+        raise ValueError('should be a list like [["BF16", 16060522496]]') from None
+
+
+_SHAPE: Final = {
+    "architecture": REQUIRED_TEXT,
+    "model_type": REQUIRED_TEXT,
+    "parameters": Field(check=positive),
+    "layers": Field(check=positive),
+    "hidden_size": Field(check=positive),
+    "intermediate_size": Field(check=count),
+    "attention_heads": Field(check=positive),
+    "kv_heads": Field(check=positive),
+    "head_dim": Field(check=positive),
+    "vocab_size": Field(check=positive),
+    "tied_embeddings": Field(check=boolean),
+    "max_position_embeddings": Field(check=positive),
+    "torch_dtype": REQUIRED_TEXT,
+    "sliding_window": _OPTIONAL_SIZE,
+    "experts": _OPTIONAL_COUNT,
+    "experts_per_token": _OPTIONAL_COUNT,
+    "expert_intermediate_size": _OPTIONAL_COUNT,
+    "shared_experts": _OPTIONAL_COUNT,
+    "first_dense_layers": _OPTIONAL_COUNT,
+    "kv_lora_rank": _OPTIONAL_SIZE,
+    "quantization": Field(check=anything, required=False),
+    "gated": _OPTIONAL_TRUTH,
+    "license": OPTIONAL_TEXT,
+    "revision": OPTIONAL_TEXT,
+    "stored_bytes": _OPTIONAL_SIZE,
+    "active_parameters": _OPTIONAL_SIZE,
+    "vision_parameters": _OPTIONAL_COUNT,
+    "tensor_bytes": Field(check=_bytes_by_dtype, required=False),
+    "quantized_parameters": _OPTIONAL_COUNT,
+    "quantized_bytes": _OPTIONAL_COUNT,
+    "head_stored": _OPTIONAL_TRUTH,
+    "duplicate_bytes": _OPTIONAL_COUNT,
+    "needs_conversion": _OPTIONAL_TRUTH,
+    "chat_template": _OPTIONAL_TRUTH,
+    "config_sha256": OPTIONAL_TEXT,
+    "source": OPTIONAL_TEXT,
+    "note": OPTIONAL_TEXT,
+}
+_CHECKPOINT_QUANTIZATION: Final = {
+    "method": REQUIRED_TEXT,
+    "bits": Field(check=positive),
+    "group_size": _OPTIONAL_SIZE,
+    "block_scaled": _OPTIONAL_TRUTH,
+}
+# A local path is of this machine; the hub id stands beside the shape.
+_NOT_IN_A_TABLE: Final = frozenset({"hub_id", "local_path"})
+
+
+def read_shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
+    """Raises InputError `bad_profile`, naming file and key path."""
+    found = read(raw, _SHAPE, where)
+    if "quantization" in found:
+        found["quantization"] = CheckpointQuantization(
+            **read(found["quantization"], _CHECKPOINT_QUANTIZATION, where.child("quantization"))
+        )
+    return ModelSpec(hub_id=hub_id, **found)
+
+
+def shape_table(spec: ModelSpec) -> dict[str, Any]:
+    """What `read_shape` reads: required keys, and optional ones that say something."""
+    table = {key: value for key, value in _values(spec).items() if key not in _NOT_IN_A_TABLE and _says(spec, key)}
+    if spec.quantization is not None:
+        own = spec.quantization
+        table["quantization"] = {key: value for key, value in _values(own).items() if _says(own, key)}
+    return table
+
+
+def _values(entry: ModelSpec | CheckpointQuantization) -> dict[str, Any]:
+    return {item.name: getattr(entry, item.name) for item in fields(entry)}
+
+
+def _says(entry: ModelSpec | CheckpointQuantization, key: str) -> bool:
+    default = next(item.default for item in fields(entry) if item.name == key)
+    return bool(getattr(entry, key) != default)
