@@ -141,6 +141,7 @@ def judge(wish: Requirements, release: EngineRelease, hardware: InstanceType, nu
     served = release.model_classes.get(model.model_type)
     codes = {
         *_hardware_codes(release, hardware),
+        *_turing_codes(wish, release, hardware),
         *_model_codes(served, num_shard),
         *_split_codes(model, num_shard, way),
         *_quantization_codes(model, served, hardware, num_shard, way),
@@ -172,6 +173,14 @@ def _hardware_codes(release: EngineRelease, hardware: InstanceType) -> Iterator[
         yield "accelerator_fraction"
     if hardware.capacity_block_only:
         yield "capacity_block_only"
+
+
+def _turing_codes(wish: Requirements, release: EngineRelease, hardware: InstanceType) -> Iterator[str]:
+    """Its kernels know no sliding window, which matters once a prompt is longer than the window."""
+    capability, window = hardware.accelerator.compute_capability, wish.model.model.sliding_window
+    can = any(r.verdict == "override" and r.minimum <= (7, 5) <= r.maximum for r in release.architectures)
+    if can and capability == (7, 5) and window is not None and wish.context_tokens - 1 > window:
+        yield "arch_sliding_window"
 
 
 def _model_codes(served: ModelClass | None, num_shard: int) -> Iterator[str]:

@@ -119,6 +119,19 @@ def check_architecture(facts: Facts, wish: Requirements) -> Failure | None:
     )
 
 
+def check_sliding_window(facts: Facts, wish: Requirements) -> Failure | None:
+    """The kernels of an overridden architecture have no sliding window (TGI `layers/attention/cuda.py`)."""
+    window, longest = facts.model.sliding_window, wish.context_tokens - 1
+    if facts.rule is None or facts.rule.verdict != "override" or window is None or longest <= window:
+        return None
+    return Failure(
+        code="arch_sliding_window",
+        message=f"{facts.hardware.accelerator.name} kernels have no sliding window: prompts of {longest} tokens are "
+        f"longer than the model's window of {window}",
+        numbers={"sliding_window": window, "max_input_tokens": longest},
+    )
+
+
 def check_model_class(facts: Facts, _wish: Requirements) -> Failure | None:
     model_class, model_type = facts.model_class, facts.model.model_type
     if model_class is not None and model_class.backend != "refused":
@@ -304,6 +317,7 @@ CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_vendor,
     check_host_architecture,
     check_architecture,
+    check_sliding_window,
     check_whole_accelerator,
     check_capacity_block,
     check_model_class,
