@@ -1,9 +1,10 @@
-"""A minimal client of the sandbox's AWS API, for machines: no SDK, no credentials, names the region it speaks to."""
+"""A minimal client of the sandbox's AWS API, for machines: no SDK, names the region it speaks to."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -29,9 +30,22 @@ class CloudGoneError(Exception):
     """Nothing answers at the sandbox's address."""
 
 
-def _authorization(region: str, service: str) -> str:
-    # The sandbox reads the scope and checks no signature, as moto does.
-    scope = f"sandbox-machine/20260101/{region}/{service}/aws4_request"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """Where a machine reaches the API, and the key that lets it in."""
+
+    url: str
+    access_key: str
+
+
+def machine_key(access_key: str) -> str:
+    """The access key as machines send it: their calls are not part of anyone's conversation with AWS."""
+    return f"{access_key}-machine"
+
+
+def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
+    # The sandbox reads key and scope and checks no signature, as moto does.
+    scope = f"{machine_key(endpoint.access_key)}/20260101/{region}/{service}/aws4_request"
     return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
 
@@ -67,27 +81,27 @@ def control(endpoint_url: str, method: str, path: str, document: object = None) 
     return answer
 
 
-def ec2(endpoint_url: str, region: str, action: str, params: Mapping[str, str]) -> str:
+def ec2(endpoint: Endpoint, region: str, action: str, params: Mapping[str, str]) -> str:
     """The XML of an EC2 answer."""
     body = urlencode({"Action": action, "Version": _EC2_VERSION, **params}).encode()
     headers = {
-        "Authorization": _authorization(region, "ec2"),
+        "Authorization": _authorization(endpoint, region, "ec2"),
         "Content-Type": "application/x-www-form-urlencoded; charset=utf-8",
     }
-    status, text = send(endpoint_url, "POST", "/", body, headers)
+    status, text = send(endpoint.url, "POST", "/", body, headers)
     answer = text.decode("utf-8", "replace")
     if status != _OK:
         raise ApiError(_element(answer, "Code"), _element(answer, "Message"))
     return answer
 
 
-def ssm(endpoint_url: str, region: str, action: str, params: Mapping[str, object]) -> dict[str, Any]:
+def ssm(endpoint: Endpoint, region: str, action: str, params: Mapping[str, object]) -> dict[str, Any]:
     headers = {
-        "Authorization": _authorization(region, "ssm"),
+        "Authorization": _authorization(endpoint, region, "ssm"),
         "Content-Type": "application/x-amz-json-1.1",
         "X-Amz-Target": f"AmazonSSM.{action}",
     }
-    status, text = send(endpoint_url, "POST", "/", json.dumps(dict(params)).encode(), headers)
+    status, text = send(endpoint.url, "POST", "/", json.dumps(dict(params)).encode(), headers)
     answer: dict[str, Any] = json.loads(text)
     if status != _OK:
         code = str(answer.get("__type", "InternalServerError")).rpartition("#")[2]
@@ -95,11 +109,9 @@ def ssm(endpoint_url: str, region: str, action: str, params: Mapping[str, object
     return answer
 
 
-def user_data(endpoint_url: str, region: str, instance_id: str) -> str:
+def user_data(endpoint: Endpoint, region: str, instance_id: str) -> str:
     """An instance's user data as the API has it: base64, empty when there is none."""
-    answer = ec2(
-        endpoint_url, region, "DescribeInstanceAttribute", {"Attribute": "userData", "InstanceId": instance_id}
-    )
+    answer = ec2(endpoint, region, "DescribeInstanceAttribute", {"Attribute": "userData", "InstanceId": instance_id})
     return _element(_element(answer, "userData"), "value").strip()
 
 

@@ -70,7 +70,9 @@ class Sandbox:
             home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
         )
         moto = DomainDispatcherApplication(create_backend_app)
-        layer = Layer(moto, self.machines, faults=faults, lock=lock, identity=self.identity)
+        self.access_key = secrets.token_hex(16)
+        self.machines.access_key = self.access_key
+        layer = Layer(moto, self.machines, faults=faults, lock=lock, identity=self.identity, access_key=self.access_key)
         self.server = make_server("127.0.0.1", options.port, layer, threaded=True, request_handler=MotoRequestHandler)
         self.identity |= {
             "url": f"http://127.0.0.1:{self.server.port}",
@@ -106,7 +108,7 @@ def serve(options: argparse.Namespace) -> None:
     sandbox = Sandbox(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sandbox.stop())
-    _write_record(home, sandbox.identity)
+    _write_record(home, {**sandbox.identity, "access_key": sandbox.access_key})
     try:
         sandbox.serve()
     finally:
@@ -119,9 +121,10 @@ def claim(home: Path) -> None:
     Raises:
         FileExistsError: it holds something else.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (home / MARKER).exists() and any(home.iterdir()):
         raise FileExistsError(errno.EEXIST, "it holds files that are not a sandbox's", str(home))
+    home.chmod(0o700)
     (home / MARKER).touch()
 
 

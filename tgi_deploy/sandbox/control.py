@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,11 +34,12 @@ _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxInfo:
-    """A sandbox that answers. `started` is UTC, ISO 8601."""
+    """A sandbox that answers. `started` is UTC, ISO 8601; `access_key` is what its API lets in, with any secret."""
 
     endpoint_url: str
     pid: int
     started: str
+    access_key: str = field(repr=False)
 
 
 def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
@@ -85,7 +86,12 @@ def status(home: Path) -> SandboxInfo | None:
         return None
     if not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
         return None
-    return SandboxInfo(endpoint_url=str(record["url"]), pid=int(record["pid"]), started=str(record["started"]))
+    return SandboxInfo(
+        endpoint_url=str(record["url"]),
+        pid=int(record["pid"]),
+        started=str(record["started"]),
+        access_key=str(record["access_key"]),
+    )
 
 
 def _usable(home: Path) -> Path:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import canned, rules
+from tgi_deploy.sandbox import api, canned, rules
 from tgi_deploy.sandbox.faults import BadFaultError, CallFault, FaultTable, MachineFault, read_fault
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import Answer, Call, Environ, error, forward, json_answer, read_call
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 _KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
-# Actions that another party would retry until it has an answer; not part of anyone's conversation with AWS.
-_MACHINE_AGENT: Final = "sandbox-machine"
 
 
 class Layer:
-    """A WSGI application. `identity` is what health reports; `shut_down` ends the server."""
+    """A WSGI application. `identity` is what health reports; `shut_down` ends the server.
+
+    Only who knows `access_key` is answered as AWS would: RunInstances runs commands as the sandbox's owner, and other
+    people may have accounts on the same computer.
+    """
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Layer:
         faults: FaultTable,
         lock: threading.RLock,
         identity: Mapping[str, object],
+        access_key: str,
     ) -> None:
         self.shut_down: Callable[[], None] = lambda: None
         self._moto = moto
@@ -45,6 +48,7 @@ class Layer:
         self._faults = faults
         self._lock = lock
         self._identity = identity
+        self._access_key = access_key
         self._tokens = TokenMemory()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
@@ -62,11 +66,13 @@ class Layer:
             return json_answer({"error": "the sandbox does not answer web pages"}, 403)
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
+        if call.access_key not in {self._access_key, api.machine_key(self._access_key)}:
+            return error(call, "AuthFailure", "this sandbox belongs to somebody else", 401)
         self._record(call)
         return self._aws(environ, call)
 
     def _record(self, call: Call) -> None:
-        if call.action and _MACHINE_AGENT not in call.headers.get("HTTP_AUTHORIZATION", ""):
+        if call.action and call.access_key == self._access_key:
             self._calls.append(
                 {
                     "time": time.time(),
@@ -78,7 +84,7 @@ class Layer:
             )
 
     def _aws(self, environ: Environ, call: Call) -> Answer:
-        own = _MACHINE_AGENT in call.headers.get("HTTP_AUTHORIZATION", "")
+        own = call.access_key != self._access_key
         fault = None if own else self._faults.take_for_call(call)
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)

@@ -106,7 +106,7 @@ class Machine:
         )
         spec = self._spec
         try:
-            cloud_init.run(api.user_data(spec.endpoint_url, spec.region, spec.instance_id))
+            cloud_init.run(api.user_data(spec.endpoint, spec.region, spec.instance_id))
         except api.ApiError as problem:
             cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
         self._layout.at("/var/lib/cloud/instance/boot-finished").touch()

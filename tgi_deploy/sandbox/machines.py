@@ -52,6 +52,7 @@ class Machines:
         self, *, home: Path, faults: FaultTable, speed: float, timer_speed: float, lock: threading.RLock
     ) -> None:
         self.endpoint_url = ""
+        self.access_key = ""
         self._home = home / "machines"
         self._faults = faults
         self._speed = speed
@@ -208,6 +209,7 @@ class Machines:
             image_id=instance.image_id,
             address=instance.sandbox_address,
             endpoint_url=self.endpoint_url,
+            access_key=self.access_key,
             instance_profile="yes" if profile else "",
             speed=self._speed,
             timer_speed=self._timer_speed,

@@ -33,6 +33,7 @@ class Call:
     body: bytes
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    access_key: str = ""
 
     @property
     def speaks_json(self) -> bool:
@@ -57,6 +58,7 @@ class Call:
             params=params,
             body=urlencode(params).encode(),
             headers=self.headers,
+            access_key=self.access_key,
         )
 
 
@@ -88,7 +90,7 @@ def read_call(environ: Environ) -> Call:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
-    region, service = (found[2], found[3]) if found else ("", "")
+    access_key, region, service = (found[1], found[2], found[3]) if found else ("", "", "")
     target = headers.get("HTTP_X_AMZ_TARGET", "")
     params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target))
     return Call(
@@ -101,6 +103,7 @@ def read_call(environ: Environ) -> Call:
         body=body,
         query=str(environ.get("QUERY_STRING", "")),
         headers=headers,
+        access_key=access_key,
     )
 
 

@@ -25,6 +25,7 @@ UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu
 class Cloud:
     url: str
     home: Path
+    access_key: str
     clients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
@@ -33,7 +34,7 @@ class Cloud:
                 service,
                 region_name=region,
                 endpoint_url=self.url,
-                aws_access_key_id="test",
+                aws_access_key_id=self.access_key,
                 aws_secret_access_key="test",
                 config=Config(retries={"total_max_attempts": 1}),
             )
@@ -103,7 +104,7 @@ class Cloud:
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     home = tmp_path_factory.mktemp("state") / "sandbox"
     info = control.start(home, speed=SPEED)
-    yield Cloud(url=info.endpoint_url, home=home)
+    yield Cloud(url=info.endpoint_url, home=home, access_key=info.access_key)
     control.stop(home)
 
 

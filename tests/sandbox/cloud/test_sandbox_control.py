@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api, control, processes
@@ -52,7 +54,7 @@ def launch(info) -> str:
     options = {
         "region_name": "us-east-1",
         "endpoint_url": info.endpoint_url,
-        "aws_access_key_id": "a",
+        "aws_access_key_id": info.access_key,
         "aws_secret_access_key": "b",
     }
     image = boto3.client("ssm", **options).get_parameter(Name=UBUNTU)["Parameter"]["Value"]
@@ -61,6 +63,26 @@ def launch(info) -> str:
     instance_id = launched["Instances"][0]["InstanceId"]
     wait(lambda: "all is up" in ec2.get_console_output(InstanceId=instance_id).get("Output", ""))
     return instance_id
+
+
+def test_somebody_else_is_not_let_in(home):
+    info = control.start(home)
+    stranger = boto3.client(
+        "ec2",
+        region_name="us-east-1",
+        endpoint_url=info.endpoint_url,
+        aws_access_key_id="stranger",
+        aws_secret_access_key="b",
+    )
+    with pytest.raises(ClientError, match="AuthFailure"):
+        stranger.describe_instances()
+
+
+def test_only_the_owner_can_read_the_key(home):
+    info = control.start(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert info.access_key not in repr(info)
+    assert info.access_key not in json.dumps(api.control(info.endpoint_url, "GET", "/_sandbox/health"))
 
 
 def test_starts_at_once_and_again_make_one_sandbox(home):

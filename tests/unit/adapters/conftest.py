@@ -30,12 +30,13 @@ def profile_data(name: str) -> Any:
 @dataclass
 class Bench:
     url: str
+    access_key: str
     clock: FakeClock = field(default_factory=FakeClock)
     sessions: SessionFactory = field(init=False)
 
     def __post_init__(self) -> None:
         table = ErrorTable.of(profile_data("errors.json"))
-        self.sessions = SessionFactory(table=table, endpoint_url=self.url, dummy_keys=True)
+        self.sessions = SessionFactory(table=table, endpoint_url=self.url, access_key=self.access_key)
 
     def cloud(self, region: str = "us-east-1") -> Ec2Cloud:
         made = Api(region=region, sessions=self.sessions, retrier=Retrier(self.clock))
@@ -108,13 +109,13 @@ class Bench:
 
 
 @pytest.fixture(scope="session")
-def sandbox_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.SandboxInfo]:
     home = tmp_path_factory.mktemp("adapters") / "sandbox"
-    yield control.start(home, speed=600.0).endpoint_url
+    yield control.start(home, speed=600.0)
     control.stop(home)
 
 
 @pytest.fixture
-def bench(sandbox_url: str) -> Bench:
-    api.control(sandbox_url, "POST", "/_sandbox/reset")
-    return Bench(url=sandbox_url)
+def bench(sandbox: control.SandboxInfo) -> Bench:
+    api.control(sandbox.endpoint_url, "POST", "/_sandbox/reset")
+    return Bench(url=sandbox.endpoint_url, access_key=sandbox.access_key)

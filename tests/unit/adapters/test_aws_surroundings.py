@@ -96,7 +96,7 @@ def test_wrong_parameters_are_not_sent(bench):
 
 
 def test_clients_are_made_once_and_creating_ones_never_retry(table):
-    sessions = SessionFactory(table=table, endpoint_url="http://127.0.0.1:1", dummy_keys=True)
+    sessions = SessionFactory(table=table, endpoint_url="http://127.0.0.1:1", access_key="loopback")
     reading, creating = (sessions.client("ec2", "us-east-1", creating=flag) for flag in (False, True))
     assert sessions.client("ec2", "us-east-1") is reading
     assert reading.meta.config.retries["total_max_attempts"] == 5

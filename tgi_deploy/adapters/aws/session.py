@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
 _READ_ATTEMPTS: Final = 5
-_DUMMY: Final = {"aws_access_key_id": "loopback", "aws_secret_access_key": "loopback"}
+_MADE_UP: Final = "loopback"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFactory:
     """Makes clients of one account.
 
-    `endpoint_url` None is the real cloud. `dummy_keys` sends made-up credentials instead of the caller's; an
-    endpoint on loopback gets them where there are none.
+    `endpoint_url` None is the real cloud. `access_key` is sent, with a made-up secret, instead of the caller's
+    credentials; an endpoint on loopback gets made-up ones where there are none.
     """
 
     table: ErrorTable
     endpoint_url: str | None = None
     profile: str | None = None
-    dummy_keys: bool = False
+    access_key: str | None = None
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def client(self, service: str, region: str, *, creating: bool = False) -> Any:  # noqa: ANN401 -- boto3 makes clients at run time
@@ -49,7 +49,8 @@ class SessionFactory:
     def _client(self, service: str, region: str, *, creating: bool) -> Any:  # noqa: ANN401 -- see client()
         session = self._session()
         local = self.endpoint_url is not None and _is_loopback(self.endpoint_url)
-        keys = _DUMMY if self.dummy_keys or (local and session.get_credentials() is None) else {}
+        made_up = self.access_key or (_MADE_UP if local and session.get_credentials() is None else None)
+        keys = {"aws_access_key_id": made_up, "aws_secret_access_key": _MADE_UP} if made_up else {}
         make: Any = session.client
         return make(
             service, region_name=region, endpoint_url=self.endpoint_url, config=_config(creating, local), **keys

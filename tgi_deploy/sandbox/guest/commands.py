@@ -142,7 +142,7 @@ class Commands:
         region = _option(client.argv, "--region") or client.env.get("AWS_REGION") or self.spec.region
         request = {"Name": _option(client.argv, "--name"), "WithDecryption": "--with-decryption" in client.argv}
         try:
-            answer = api.ssm(self.spec.endpoint_url, region, "GetParameter", request)
+            answer = api.ssm(self.spec.endpoint, region, "GetParameter", request)
         except api.ApiError as problem:
             client.err(
                 f"\nAn error occurred ({problem.code}) when calling the GetParameter operation: {problem.message}\n"

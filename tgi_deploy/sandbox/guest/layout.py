@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 
 if TYPE_CHECKING:
@@ -71,12 +72,17 @@ class MachineSpec:
     image_id: str
     address: str
     endpoint_url: str
+    access_key: str = field(repr=False)
     instance_profile: str
     speed: float
     timer_speed: float
     boot_s: float
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(url=self.endpoint_url, access_key=self.access_key)
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
