@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 
 from tgi_deploy.adapters.aws.api import Api
@@ -14,17 +14,12 @@ from tgi_deploy.adapters.aws.cloud import Ec2Cloud
 from tgi_deploy.adapters.aws.errors import ErrorTable
 from tgi_deploy.adapters.aws.session import SessionFactory
 from tgi_deploy.adapters.retry import Retrier
-from tgi_deploy.resources import profiles_dir
 from tgi_deploy.sandbox import api, control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TAGS = {"Name": "tgi-deploy-demo", "tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc", "tgi-deploy:spec": "s1"}
-
-
-def profile_data(name: str) -> Any:
-    return json.loads((profiles_dir() / "aws" / name).read_text(encoding="utf-8"))
 
 
 @dataclass

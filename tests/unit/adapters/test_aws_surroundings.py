@@ -12,6 +12,7 @@ from botocore.exceptions import (
     ProfileNotFound,
     ReadTimeoutError,
 )
+from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 
 from tgi_deploy.adapters.aws.api import Api
@@ -31,8 +32,6 @@ from tgi_deploy.reconcile.errors import (
 
 @pytest.fixture(scope="module")
 def table():
-    from conftest import profile_data  # noqa: PLC0415 -- the folder's own helper
-
     return ErrorTable.of(profile_data("errors.json"))
 
 

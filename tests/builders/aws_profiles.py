@@ -1,0 +1,12 @@
+"""The packaged facts about AWS, as the adapters' tests need them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tgi_deploy.resources import profiles_dir
+
+
+def profile_data(name: str) -> Any:
+    return json.loads((profiles_dir() / "aws" / name).read_text(encoding="utf-8"))
