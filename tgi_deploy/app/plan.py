@@ -43,4 +43,4 @@ def with_advice(made: NoPlan, supply: Supply, catalog: Catalog) -> NoPlan:
     wider = supply
     if wish.hardware is None:
         wider = catalog.supply(release=wish.engine_version, regions=catalog.regions(), markets=("on-demand", "spot"))
-    return replace(made, near_misses=near_misses(wish, supply, wider))
+    return replace(made, near_misses=near_misses(wish, wider))

@@ -86,13 +86,14 @@ class Search:
         rejections: list[Rejection] = []
         considered = 0
         for offers in self._by_type().values():
-            for evaluation in self._evaluations_of(offers[0].instance_type):
+            for evaluation in self.evaluations_of(offers[0].instance_type):
                 considered += len(offers)
                 if evaluation.failures:
                     rejections.append(self._rejected(offers, evaluation))
                 else:
-                    refused = [offer for offer in offers if not self._offer(offer, evaluation, options)]
-                    rejections.extend(self._too_dear(refused, evaluation))
+                    found = [(offer, self.option(offer, evaluation)) for offer in offers]
+                    options.extend(option for _, option in found if option is not None)
+                    rejections.extend(self._too_dear([offer for offer, kept in found if kept is None], evaluation))
         options.sort(key=lambda option: option.key)
         return SearchResult(options=tuple(options), rejections=tuple(rejections), considered=considered)
 
@@ -106,14 +107,18 @@ class Search:
             offers.sort(key=_price_order)
         return dict(sorted(found.items()))
 
-    def _evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
+    def evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
         for num_shard in sharding.shard_counts(hardware.accelerator_count, self.wish.num_shard):
             for scheme in self.schemes:
-                key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id)
-                known = self._evaluations.get(key)
-                if known is None:
-                    known = self._evaluations[key] = self._evaluate(hardware, num_shard, scheme)
-                yield known
+                yield self.evaluation(hardware, num_shard, scheme)
+
+    def evaluation(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Evaluation:
+        """What is true of the configuration on every offer; worked out once for each kind of hardware."""
+        key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id)
+        known = self._evaluations.get(key)
+        if known is None:
+            known = self._evaluations[key] = self._evaluate(hardware, num_shard, scheme)
+        return known
 
     def _evaluate(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Evaluation:
         rule = self._architecture_rule(hardware)
@@ -186,14 +191,14 @@ class Search:
             num_shard=num_shard, interconnect=hardware.interconnect,
         )  # fmt: skip
 
-    def _offer(self, offer: Offer, evaluation: Evaluation, options: list[Option]) -> bool:
-        """Adds the offer to `options` if its price is known and within the budget."""
-        price = self._price(offer, evaluation)
+    def option(self, offer: Offer, evaluation: Evaluation) -> Option | None:
+        """The offer as a choice, if its price is known and within the budget."""
+        price = self.price(offer, evaluation)
         if price is None:
-            return False
+            return None
         total, bill, storage = price
         if self.wish.budget_usd_per_hour is not None and total > self.wish.budget_usd_per_hour:
-            return False
+            return None
         speed = evaluation.performance
         key = rank.sort_key(
             self.wish.prefer,
@@ -205,10 +210,9 @@ class Search:
                 offer.market,
             ),
         )  # fmt: skip
-        options.append(Option(offer=offer, evaluation=evaluation, cost=bill, storage=storage, key=key))
-        return True
+        return Option(offer=offer, evaluation=evaluation, cost=bill, storage=storage, key=key)
 
-    def _price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
+    def price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
         """Everything billed by the hour; None where the price is unknown."""
         if offer.usd_per_hour is None and offer.market != "owned":
             return None
@@ -240,7 +244,7 @@ class Search:
             yield self._rejection(group, evaluation, tuple(self._price_failures(group[0], evaluation)))
 
     def _price_failures(self, offer: Offer, evaluation: Evaluation) -> Iterator[checks.Failure]:
-        price = self._price(offer, evaluation)
+        price = self.price(offer, evaluation)
         budget = self.wish.budget_usd_per_hour
         if price is None:
             yield checks.Failure(

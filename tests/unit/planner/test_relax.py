@@ -1,0 +1,263 @@
+"""Smallest changes against brute force: every subset of axes tried, every amount counted through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
+from tgi_deploy.planner.types import NoPlan, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tgi_deploy.planner.relax import Relaxation
+    from tgi_deploy.planner.supply import Supply
+    from tgi_deploy.planner.types import Requirements
+
+CENT = Decimal("0.01")
+
+# A handful of machines in two regions: small enough to count every amount through.
+SMALL = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge", "g6.12xlarge")
+SMALL_REGIONS = ("us-east-1", "eu-west-1")
+
+SYNTHETIC: dict[str, dict[str, Any]] = {
+    "dear": {"budget": "0.5", "context": "2048"},
+    "dear-and-long": {"model": "llama3.1-8b", "budget": "0.9", "context": "40000", "quantize": "none"},
+    "many-at-once": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "90", "quantize": "none"},
+    "odd-shards": {"num_shard": "3", "budget": "0.6", "context": "2048"},
+    "pinned-small": {"model": "llama2-13b", "instance": "g5.xlarge", "quantize": "none", "context": "2000"},
+    "slow": {"ttft_ms": "30", "budget": "1", "context": "2048", "concurrency": "3"},
+    "old-card": {"instance": "g4dn.xlarge", "context": "2048", "concurrency": "2"},
+    "wrong-size": {"model": "llama3-70b", "budget": "2", "context": "2000", "concurrency": "2"},
+    "pinned-flags": {"model": "llama3.1-8b", "context": "60000", "set": ("max-input-tokens=1500",), "quantize": "none",
+                     "budget": "0.9", "concurrency": "1"},
+    "short-of-both": {"model": "llama2-13b", "instance": "g6.xlarge", "context": "4096", "concurrency": "8",
+                      "quantize": "eetq", "num_shard": "1", "budget": "0.9"},
+}  # fmt: skip
+
+REAL: dict[str, dict[str, Any]] = {
+    "three-shards": {"model": "llama3-70b", "budget": "1", "num_shard": "3"},
+    "cheap": {"model": "llama3-8b", "budget": "0.3"},
+    "quick": {"model": "llama3-8b", "ttft_ms": "20", "tpot_ms": "5", "budget": "0.5"},
+    "nowhere": {"model": "llama3-8b", "regions": ("ap-east-1",)},
+    "long": {"model": "llama3.1-8b", "context": "131072", "budget": "0.5", "quantize": "fp8"},
+    "owned": {"model": "llama3-70b", "hardware": "2xRTX-4090", "context": "8192"},
+}
+
+
+@cache
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+@cache
+def small_supply() -> Supply:
+    every = catalog().supply(
+        release=catalog().default_release, regions=SMALL_REGIONS, markets=("on-demand", "spot")
+    )  # fmt: skip
+    return replace(every, offers=tuple(offer for offer in every.offers if offer.instance_type.name in SMALL))
+
+
+def wished(given: dict[str, Any]) -> Requirements:
+    return resolve(Wish(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, catalog())
+
+
+@cache
+def answered(name: str) -> tuple[Requirements, Supply, tuple[Relaxation, ...]]:
+    wish = wished(SYNTHETIC[name] if name in SYNTHETIC else REAL[name])
+    supply = small_supply() if name in SYNTHETIC else everything(wish)
+    return wish, supply, relaxations(wish, supply)
+
+
+def everything(wish: Requirements) -> Supply:
+    if wish.hardware:
+        return catalog().owned_supply(release=wish.engine_version, hardware=wish.hardware)
+    return catalog().supply(
+        release=wish.engine_version, regions=catalog().regions(), markets=("on-demand", "spot")
+    )  # fmt: skip
+
+
+def met(wish: Requirements, supply: Supply) -> Plan | None:
+    """The cheapest plan with the offers that the wish admits, and no others."""
+    offers = tuple(o for o in supply.offers if o.region in wish.regions and o.market in wish.markets)
+    try:
+        made = make_plan(replace(wish, prefer="cost"), replace(supply, offers=offers))
+    except InputError:
+        return None
+    return made if isinstance(made, Plan) else None
+
+
+def lenient(wish: Requirements, axes: frozenset[str], supply: Supply) -> Requirements:
+    """The wish with everything about these axes given up."""
+    given_up: dict[str, dict[str, Any]] = {
+        "budget": {"budget_usd_per_hour": None},
+        "quantize": {"quantize": "auto"},
+        "context": {"context_tokens": least_context(wish, supply)},
+        "concurrency": {"concurrency": 1},
+        "region": {"regions": tuple({offer.region for offer in supply.offers})},
+        "market": {"markets": tuple({offer.market for offer in supply.offers})},
+        "num_shard": {"num_shard": None},
+        "instance": {"instance_type": None},
+        "allow_turing": {"allow_turing": True},
+        "ttft": {"ttft_ms": None},
+        "tpot": {"tpot_ms": None},
+    }
+    for axis in sorted(axes):
+        wish = replace(wish, **given_up[axis])
+    return wish
+
+
+def least_context(wish: Requirements, supply: Supply) -> int:
+    """Counted up, as far as a pinned flag says that it is too short."""
+    for context in range(wish.input_tokens + wish.output_tokens, wish.context_tokens):
+        try:
+            make_plan(replace(wish, context_tokens=context), replace(supply, offers=()))
+        except InputError:
+            continue
+        return context
+    return wish.context_tokens
+
+
+def brute_force(wish: Requirements, supply: Supply) -> set[frozenset[str]]:
+    """Every subset of axes, small before large, those with an enough subset left out."""
+    enough: set[frozenset[str]] = set()
+    axes = [axis for axis in AXES if lenient(wish, frozenset({axis}), supply) != wish]
+    for size in range(1, len(axes) + 1):
+        for subset in map(frozenset, combinations(axes, size)):
+            if not any(known <= subset for known in enough) and met(lenient(wish, subset, supply), supply):
+                enough.add(subset)
+    return enough
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_the_sets_are_all_minimal_ones(name: str) -> None:
+    wish, supply, found = answered(name)
+    assert met(wish, supply) is None, "a case that needs no change shows nothing"
+    assert {frozenset(item.axes) for item in found} == brute_force(wish, supply)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["owned", "nowhere", "cheap", "three-shards"])
+def test_the_sets_are_all_minimal_ones_in_the_whole_catalogue(name: str) -> None:
+    wish, supply, found = answered(name)
+    assert {frozenset(item.axes) for item in found} == brute_force(wish, supply)
+
+
+@pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
+def test_each_set_is_enough_and_none_contains_another(name: str) -> None:
+    wish, supply, found = answered(name)
+    assert found
+    for item in found:
+        made = met(item.wish, supply)
+        assert made is not None, item.axes
+        assert made.chosen.cost.usd_per_hour == item.candidate.cost.usd_per_hour or limits_speed(item.axes)
+        assert {axis for axis in AXES if changed(axis, wish, item.wish)} == set(item.axes)
+        for other in found:
+            assert other is item or not set(other.axes) <= set(item.axes)
+
+
+def limits_speed(axes: tuple[str, ...]) -> bool:
+    return bool({"ttft", "tpot"} & set(axes))
+
+
+FIELDS = {
+    "budget": "budget_usd_per_hour", "quantize": "quantize", "context": "context_tokens", "concurrency": "concurrency",
+    "region": "regions", "market": "markets", "num_shard": "num_shard", "instance": "instance_type",
+    "allow_turing": "allow_turing", "ttft": "ttft_ms", "tpot": "tpot_ms",
+}  # fmt: skip
+
+
+def changed(axis: str, wish: Requirements, relaxed: Requirements) -> bool:
+    return bool(getattr(wish, FIELDS[axis]) != getattr(relaxed, FIELDS[axis]))
+
+
+def a_step_less(item: Relaxation) -> Iterator[tuple[str, Requirements]]:
+    """The relaxed wish with one amount a step nearer to what was wished."""
+    wish = item.wish
+    if "budget" in item.axes and wish.budget_usd_per_hour is not None:
+        yield "budget", replace(wish, budget_usd_per_hour=wish.budget_usd_per_hour - CENT)
+    if "context" in item.axes:
+        yield "context", replace(wish, context_tokens=wish.context_tokens + 1)
+    if "concurrency" in item.axes:
+        yield "concurrency", replace(wish, concurrency=wish.concurrency + 1)
+    if "ttft" in item.axes and wish.ttft_ms is not None:
+        yield "ttft", replace(wish, ttft_ms=wish.ttft_ms - 1)
+    if "tpot" in item.axes and wish.tpot_ms is not None:
+        yield "tpot", replace(wish, tpot_ms=round(wish.tpot_ms - 0.1, 1))
+
+
+@pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
+def test_amounts_are_exact_to_the_step(name: str) -> None:
+    _, supply, found = answered(name)
+    for item in found:
+        chosen = frozenset(item.axes) & {"quantize", "region", "market", "num_shard", "instance"}
+        for axis, nearer in a_step_less(item):
+            open_choices = lenient(nearer, chosen, supply)
+            assert met(open_choices, supply) is None, (item.axes, axis)
+
+
+COUNTED: tuple[tuple[str, str, Callable[[Requirements], int], str], ...] = (
+    ("dear-and-long", "context", lambda wish: wish.context_tokens, "context_tokens"),
+    ("many-at-once", "concurrency", lambda wish: wish.concurrency, "concurrency"),
+    ("pinned-small", "context", lambda wish: wish.context_tokens, "context_tokens"),
+    ("short-of-both", "context", lambda wish: wish.context_tokens, "context_tokens"),
+    ("short-of-both", "concurrency", lambda wish: wish.concurrency, "concurrency"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "axis", "amount", "field"), COUNTED)
+def test_no_larger_amount_works_anywhere_in_the_range(
+    name: str, axis: str, amount: Callable[[Requirements], int], field: str
+) -> None:
+    """Counted through, where bisection only looked here and there."""
+    wish, supply, found = answered(name)
+    for item in found:
+        if axis in item.axes:
+            others = frozenset(item.axes) - {axis} - ({"context"} if axis == "concurrency" else frozenset())
+            fixed = {"context_tokens": item.wish.context_tokens} if axis == "concurrency" else {}
+            given_up = replace(lenient(wish, others, supply), **fixed)
+            step = max(1, (amount(wish) - amount(item.wish)) // 200)
+            for value in range(amount(item.wish) + 1, amount(wish), step):
+                assert met(replace(given_up, **{field: value}), supply) is None, (item.axes, value)
+
+
+def test_the_order_is_fewest_changes_then_cheapest() -> None:
+    for name in (*SYNTHETIC, *REAL):
+        found = answered(name)[2]
+        keys = [(len(item.axes), item.candidate.cost.usd_per_hour) for item in found]
+        assert keys == sorted(keys)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    wish, supply, found = answered("three-shards")
+    assert relaxations(wish, replace(supply, offers=tuple(reversed(supply.offers)))) == found
+
+
+def test_a_wish_that_can_be_met_needs_no_change() -> None:
+    wish = wished({"context": "2048"})
+    assert isinstance(make_plan(wish, small_supply()), Plan)
+    assert relaxations(wish, small_supply()) == ()
+
+
+def test_a_model_that_the_engine_refuses_is_helped_by_nothing() -> None:
+    wish = wished({"context": "2048"})
+    nowhere = replace(small_supply(), release=replace(small_supply().release, model_classes={}))
+    assert isinstance(make_plan(wish, nowhere), NoPlan)
+    assert relaxations(wish, nowhere) == ()
+
+
+def test_minimal_keeps_what_contains_no_other() -> None:
+    sets = {frozenset(text) for text in ("ab", "abc", "c", "cd", "bd")}
+    assert set(minimal(sets)) == {frozenset("ab"), frozenset("c"), frozenset("bd")}
+    assert in_order(frozenset({"tpot", "budget", "region"})) == ("budget", "region", "tpot")

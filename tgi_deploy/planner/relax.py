@@ -1,0 +1,309 @@
+"""The smallest changes to a wish that nothing meets: every minimal set of relaxations, with exact amounts.
+
+Each thing a wish asks for is an axis. What works under the most lenient wish is looked at once, at the wished and at
+the lowest context and concurrency; the axes on which a configuration leaves the wish are what it costs to have it. The
+smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
+
+Amounts are settled one after the other: context and concurrency as large as can be, then the cheapest budget, then
+the tightest limits on latency. Numbers are found by bisection, because less context and less concurrency never need
+more memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner import quantization, sharding
+from tgi_deploy.planner.search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tgi_deploy.planner.quantization import Scheme
+    from tgi_deploy.planner.search import Evaluation, Option
+    from tgi_deploy.planner.supply import Supply
+    from tgi_deploy.planner.types import Candidate, InstanceType, Offer, Requirements
+
+Axes = frozenset[str]
+
+AXES: Final = (
+    "budget", "quantize", "context", "concurrency", "region", "market", "num_shard", "instance", "allow_turing",
+    "ttft", "tpot",
+)  # fmt: skip
+_CENT: Final = Decimal("0.01")
+_MILLISECOND: Final = Decimal(1)
+_TENTH: Final = Decimal("0.1")
+_NOTHING: Final[Axes] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relaxation:
+    """A set of changes of which none can be left out. `wish` has them made, by exact amounts; `candidate` meets it."""
+
+    axes: tuple[str, ...]
+    wish: Requirements
+    candidate: Candidate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Way:
+    """A configuration that works under the most lenient wish. `offers`: on which, and what each of them changes."""
+
+    hardware: InstanceType
+    num_shard: int
+    scheme: Scheme
+    axes: Axes
+    offers: tuple[tuple[Offer, Axes], ...]
+
+
+def relaxations(wish: Requirements, wider: Supply) -> tuple[Relaxation, ...]:
+    """All minimal sets, the fewest changes first, then the cheapest. `wider`: all regions and markets.
+
+    Empty where nothing helps, or where `wish` can be met as it is.
+    """
+    relaxer = _Relaxer(wish, wider)
+    found = [relaxer.settled(axes) for axes in minimal(relaxer.needed()) if axes]
+    return tuple(sorted(found, key=_order))
+
+
+def minimal(sets: set[Axes]) -> tuple[Axes, ...]:
+    """Those of `sets` that contain no other of them."""
+    kept: list[Axes] = []
+    for axes in sorted(sets, key=lambda axes: (len(axes), in_order(axes))):
+        if not any(smaller <= axes for smaller in kept):
+            kept.append(axes)
+    return tuple(kept)
+
+
+def in_order(axes: Axes) -> tuple[str, ...]:
+    return tuple(axis for axis in AXES if axis in axes)
+
+
+def _order(found: Relaxation) -> tuple[int, Decimal, tuple[int, ...]]:
+    return len(found.axes), found.candidate.cost.usd_per_hour, tuple(AXES.index(axis) for axis in found.axes)
+
+
+class _Relaxer:
+    """One wish, and what works if all of it gives way."""
+
+    def __init__(self, wish: Requirements, supply: Supply) -> None:
+        self.wish = wish
+        self.lenient = replace(
+            wish, prefer="cost", budget_usd_per_hour=None, quantize=quantization.AUTO, num_shard=None,
+            instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None,
+        )  # fmt: skip
+        self.supply = supply
+        self._searches: dict[tuple[int, int], Search] = {}
+        self.least_context = self._least_context()
+        self.ways = tuple(self._ways())
+
+    def _least_context(self) -> int:
+        """The shortest context that holds a promised request and contradicts none of the pinned flags."""
+        low, high = self.wish.input_tokens + self.wish.output_tokens, self.wish.context_tokens
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                self._search(middle, 1)
+            except InputError:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _search(self, context: int, concurrency: int) -> Search:
+        known = self._searches.get((context, concurrency))
+        if known is None:
+            wish = replace(self.lenient, context_tokens=context, concurrency=concurrency)
+            known = self._searches[context, concurrency] = Search(wish, self.supply)
+        return known
+
+    def _ways(self) -> Iterator[_Way]:
+        search = self._search(self.least_context, 1)
+        for hardware, offers in self._hardware():
+            for num_shard in self._shard_counts(hardware):
+                for scheme in search.schemes:
+                    if not search.evaluation(hardware, num_shard, scheme).failures:
+                        axes = frozenset(self._left(hardware, num_shard, scheme))
+                        yield _Way(
+                            hardware=hardware, num_shard=num_shard, scheme=scheme, axes=axes, offers=offers
+                        )  # fmt: skip
+
+    def _hardware(self) -> Iterator[tuple[InstanceType, tuple[tuple[Offer, Axes], ...]]]:
+        by_type: dict[str, list[Offer]] = {}
+        for offer in self.supply.offers:
+            by_type.setdefault(offer.instance_type.name, []).append(offer)
+        for _, offers in sorted(by_type.items()):
+            yield offers[0].instance_type, tuple(self._worth_a_look(offers))
+
+    def _worth_a_look(self, offers: Sequence[Offer]) -> Iterator[tuple[Offer, Axes]]:
+        """Of the offers that change the same axes, those that no other undercuts in everything that is billed."""
+        kept: dict[Axes, list[tuple[Decimal, ...]]] = {}
+        for offer in sorted(offers, key=lambda offer: (*self._prices(offer), offer.region, offer.market)):
+            axes, prices = frozenset(self._elsewhere(offer)), self._prices(offer)
+            cheaper = kept.setdefault(axes, [])
+            if not any(all(mine >= theirs for mine, theirs in zip(prices, other, strict=True)) for other in cheaper):
+                cheaper.append(prices)
+                yield offer, axes
+
+    def _prices(self, offer: Offer) -> tuple[Decimal, ...]:
+        extras = self.supply.extra_prices.get(offer.region)
+        beside = (extras.gp3_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
+        return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *beside)
+
+    def _elsewhere(self, offer: Offer) -> Iterator[str]:
+        if self.wish.regions and offer.region not in self.wish.regions:
+            yield "region"
+        if offer.market not in self.wish.markets:
+            yield "market"
+
+    def _shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
+        usual = sharding.shard_counts(hardware.accelerator_count, None)
+        pinned = self.wish.num_shard
+        return usual if pinned is None or pinned in usual else (*usual, pinned)
+
+    def _left(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Iterator[str]:
+        """The axes on which a configuration leaves the wish, wherever it is rented."""
+        wish = self.wish
+        if wish.quantize not in {quantization.AUTO, scheme.name}:
+            yield "quantize"
+        if wish.num_shard not in {None, num_shard}:
+            yield "num_shard"
+        if wish.instance_type not in {None, hardware.name}:
+            yield "instance"
+        if not wish.allow_turing and self._overridden(hardware):
+            yield "allow_turing"
+
+    def _overridden(self, hardware: InstanceType) -> bool:
+        capability = hardware.accelerator.compute_capability
+        rules = self.supply.release.architectures
+        found = next((rule for rule in rules if capability and rule.minimum <= capability <= rule.maximum), None)
+        return found is not None and found.verdict == "override"
+
+    def needed(self) -> set[Axes]:
+        """The axes of everything that works: on each of them something else than wished."""
+        found: set[Axes] = set()
+        slow = self.wish.ttft_ms is not None or self.wish.tpot_ms is not None
+        undone = self.ways
+        for level in self._levels():
+            undone = tuple(
+                way for way in undone
+                if not self._collect(way, level, found) or slow or level
+            )  # fmt: skip
+        return found
+
+    def _levels(self) -> Iterator[Axes]:
+        """What to lower: nothing first, then context and concurrency, alone and together, where there is room."""
+        context = frozenset({"context"} if self.least_context < self.wish.context_tokens else ())
+        concurrency = frozenset({"concurrency"} if self.wish.concurrency > 1 else ())
+        yield from dict.fromkeys((_NOTHING, context, concurrency, context | concurrency))
+
+    def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
+        """Adds what the configuration needs at this level to `found`; whether it works there at all."""
+        context, concurrency = self._lowest(level)
+        options = [axes | level for axes, _ in self._options(way, context, concurrency)]
+        found.update(options)
+        return bool(options)
+
+    def _lowest(self, axes: Axes) -> tuple[int, int]:
+        """Context and concurrency with those of `axes` as low as they go."""
+        context = self.least_context if "context" in axes else self.wish.context_tokens
+        return context, 1 if "concurrency" in axes else self.wish.concurrency
+
+    def _options(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Option]]:
+        """The configuration on each offer, with the axes on which it leaves the wish (context, concurrency apart)."""
+        search = self._search(context, concurrency)
+        evaluation = search.evaluation(way.hardware, way.num_shard, way.scheme)
+        if evaluation.failures:
+            return
+        here = way.axes | frozenset(self._slow(evaluation))
+        for offer, elsewhere in way.offers:
+            option = search.option(offer, evaluation)
+            if option is not None:
+                yield here | elsewhere | self._dear(option), option
+
+    def _slow(self, evaluation: Evaluation) -> Iterator[str]:
+        speed, wish = evaluation.performance, self.wish
+        if speed is not None and wish.ttft_ms is not None and speed.ttft_ms > wish.ttft_ms:
+            yield "ttft"
+        if speed is not None and wish.tpot_ms is not None and speed.tpot_ms > wish.tpot_ms:
+            yield "tpot"
+
+    def _dear(self, option: Option) -> Axes:
+        budget = self.wish.budget_usd_per_hour
+        return frozenset({"budget"}) if budget is not None and option.cost.usd_per_hour > budget else _NOTHING
+
+    def settled(self, axes: Axes) -> Relaxation:
+        """The amounts of a set that is known to be enough."""
+        context, concurrency = self._lowest(axes)
+        ways = sorted((way for way in self.ways if way.axes <= axes), key=self._room, reverse=True)
+        if "context" in axes:
+            context = _largest(ways, context, self.wish.context_tokens,
+                               lambda way, value: self._works(way, value, concurrency, axes))  # fmt: skip
+        if "concurrency" in axes:
+            concurrency = _largest(ways, concurrency, self.wish.concurrency,
+                                   lambda way, value: self._works(way, context, value, axes))  # fmt: skip
+        options = (pair for way in ways for pair in self._options(way, context, concurrency))
+        option = min((option for needed, option in options if needed <= axes), key=lambda item: _change(item, axes))
+        candidate = self._search(context, concurrency).candidate(option)
+        wish = self._changed(axes, replace(self.wish, context_tokens=context, concurrency=concurrency), candidate)
+        return Relaxation(axes=in_order(axes), wish=wish, candidate=candidate)
+
+    def _room(self, way: _Way) -> int:
+        search = self._search(self.least_context, 1)
+        return search.evaluation(way.hardware, way.num_shard, way.scheme).memory.kv_capacity_tokens
+
+    def _works(self, way: _Way, context: int, concurrency: int, axes: Axes) -> bool:
+        return any(needed <= axes for needed, _ in self._options(way, context, concurrency))
+
+    def _changed(self, axes: Axes, wish: Requirements, candidate: Candidate) -> Requirements:
+        """The wish with every axis of `axes` at what the candidate takes, rounded up to what people write."""
+        offer, speed = candidate.offer, candidate.performance
+        values: dict[str, dict[str, Any]] = {
+            "budget": {"budget_usd_per_hour": candidate.cost.usd_per_hour.quantize(_CENT, ROUND_CEILING)},
+            "quantize": {"quantize": candidate.quantize},
+            "region": {"regions": (offer.region,)},
+            "market": {"markets": (offer.market,)},
+            "num_shard": {"num_shard": candidate.num_shard},
+            "instance": {"instance_type": offer.instance_type.name},
+            "allow_turing": {"allow_turing": True},
+            "ttft": {"ttft_ms": _up(speed.ttft_ms, _MILLISECOND)},
+            "tpot": {"tpot_ms": _up(speed.tpot_ms, _TENTH)},
+        }
+        for axis, change in values.items():
+            if axis in axes:
+                wish = replace(wish, **change)
+        return wish
+
+
+def _largest(ways: Sequence[_Way], low: int, beyond: int, works: Callable[[_Way, int], bool]) -> int:
+    """The largest value below `beyond` that works for some configuration; `low` works for one."""
+    for way in ways:
+        if low + 1 < beyond and works(way, low + 1):
+            low = _last_true(low + 1, beyond, way, works)
+    return low
+
+
+def _last_true(low: int, beyond: int, way: _Way, works: Callable[[_Way, int], bool]) -> int:
+    while beyond - low > 1:
+        middle = (low + beyond) // 2
+        low, beyond = (middle, beyond) if works(way, middle) else (low, middle)
+    return low
+
+
+def _change(option: Option, axes: Axes) -> tuple[object, ...]:
+    """How much an option changes on the axes that give way; then the cheapest, and names."""
+    speed = option.evaluation.performance
+    return (
+        option.cost.usd_per_hour if "budget" in axes else 0,
+        _up(speed.ttft_ms, _MILLISECOND) if speed and "ttft" in axes else 0,
+        _up(speed.tpot_ms, _TENTH) if speed and "tpot" in axes else 0,
+        *option.key,
+    )
+
+
+def _up(milliseconds: float, step: Decimal) -> float:
+    """Rounded up to a step, so that the rounded limit still admits the exact figure."""
+    return float((Decimal(milliseconds) / step).to_integral_value(ROUND_CEILING) * step)
