@@ -17,17 +17,22 @@ from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner import plan as plan_module
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import Plan, Preference
+from tgi_deploy.planner.types import Plan, Preference, Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.planner.search import Evaluation
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, NoPlan, Rejection, Requirements
+    from tgi_deploy.planner.types import Candidate, NoPlan, Offer, Requirements
 
 BUDGETS = (Decimal("0.3"), Decimal("0.9"), Decimal("1.2"), Decimal("2.5"), Decimal(25), None)
 PREFERENCES: tuple[Preference, ...] = get_args(Preference)
 REACHES = (("us-east-1",), ("all",))
+UNTOLD = Rejection(
+    instance_type="", num_shard=0, quantize="", code="untold", message="", numbers={}, codes=(), region=None,
+    market="spot", usd_per_hour=None,
+)  # fmt: skip
 PRICE_CODES = frozenset({"over_budget", "price_unknown"})
 
 
@@ -68,9 +73,21 @@ def test_the_plan_is_what_exhaustive_search_finds(
         agrees_on_every_configuration(made, judged, found, budget)
 
 
+class ResumedSearch(Search):
+    """One search for the 24 plans of a case: its evaluations and bills know neither budget nor preference.
+
+    Refusals know no preference either, so they are written down for the last one of each budget alone.
+    """
+
+    def _rejected(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
+        return super()._rejected(offers, evaluation) if self.wish.prefer == PREFERENCES[-1] else UNTOLD
+
+    def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
+        return super()._too_dear(offers, evaluation) if self.wish.prefer == PREFERENCES[-1] else iter(())
+
+
 def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Requirements, supply: Supply) -> None:
-    """The 24 plans of a case run on one search, whose evaluations and bills know neither budget nor preference."""
-    search = Search(base, supply)
+    search = ResumedSearch(base, supply)
 
     def resumed(wish: Requirements, _supply: Supply) -> Search:
         search.wish = wish
@@ -82,11 +99,15 @@ def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Requirem
 @pytest.mark.parametrize("profile", ["llama3-13b", "qwen2.5-7b"])
 def test_sharing_a_search_changes_no_plan(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base, supply = wished(profile, ("us-east-1",))
-    pairs = zip(BUDGETS, PREFERENCES * 2, strict=False)
-    wishes = [replace(base, budget_usd_per_hour=budget, prefer=prefer) for budget, prefer in pairs]
+    wishes = [
+        replace(base, budget_usd_per_hour=budget, prefer=prefer) for budget in BUDGETS[::2] for prefer in PREFERENCES
+    ]
     fresh = [make_plan(wish, supply) for wish in wishes]
     share_what_no_budget_changes(monkeypatch, base, supply)
-    assert [make_plan(wish, supply) for wish in wishes] == fresh
+    for wish, expected in zip(wishes, fresh, strict=True):
+        made = make_plan(wish, supply)
+        told = made if wish.prefer == PREFERENCES[-1] else replace(made, rejections=expected.rejections)
+        assert told == expected
 
 
 def agrees_on_every_configuration(
