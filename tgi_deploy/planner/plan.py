@@ -81,7 +81,7 @@ def _assumptions(wish: Requirements, chosen: Candidate, supply: Supply) -> Itera
             yield f"volume and address prices in {offer.region} are estimates"
         yield "quota and capacity of the account are not known to the planner"
     if wish.model.model.source and wish.model.model.parameters:
-        yield f"model shape from {wish.model.model.source}"
+        yield f"model shape from {wish.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
     if chosen.offer.instance_type.accelerator.confidence != "high":
         yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence

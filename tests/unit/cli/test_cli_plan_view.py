@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 
@@ -58,10 +59,11 @@ def test_every_engine_argument_is_shown(made):
     assert all(f"{name}={value}" in text for name, value in made.chosen.engine.env.items())
 
 
-def test_every_reason_is_shown_once(made):
+def test_every_reason_is_shown_once_with_its_number(made):
     refused = section(plan_text(made, explain=False), "Refused")
-    codes = {item.code for item in made.rejections}
-    assert {code for code in codes if len(re.findall(rf"^  {code} \(", refused, re.MULTILINE)) == 1} == codes
+    counts = Counter(item.code for item in made.rejections)
+    assert {code: int(number) for code, number in re.findall(r"(\w+) \((\d+)\)", refused)} == counts
+    assert len(re.findall(r"\w+ \(\d+\)", refused)) == len(counts)
 
 
 def test_explain_shows_every_refusal(made):

@@ -29,7 +29,9 @@ _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
 _LABEL: Final = 34
 _TOP_FALLBACKS: Final = 3
-_UNALTERABLE: Final = ("arch_", "vendor_", "host_", "accelerator_")
+_TOP_REASONS: Final = 4
+# What no wish changes, the more surprising first.
+_UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 def plan_text(plan: Plan, *, explain: bool) -> str:
@@ -190,7 +192,10 @@ def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
         return "\n".join([heading("Refused", plural(len(rejections), "configuration")), *lines])
     counts = Counter(item.code for item in rejections)
     nearest = sorted((_nearest(rejections, code) for code in counts), key=_distance)
-    lines = [_refusal(item, number=counts[item.code]) for item in nearest]
+    lines = [_refusal(item, number=counts[item.code]) for item in nearest[:_TOP_REASONS]]
+    others = ", ".join(f"{item.code} ({counts[item.code]:,})" for item in nearest[_TOP_REASONS:])
+    if others:
+        lines.append(wrapped(f"and {others}", first="  ", rest="      "))
     return "\n".join([heading("Refused", "by reason, the nearest of each; all with --explain"), *lines])
 
 
@@ -202,7 +207,7 @@ def _distance(item: Rejection) -> tuple[object, ...]:
     """How far a refusal is from a plan: what no wish changes last, then reasons against it, price, bent model."""
     price = item.usd_per_hour
     return (
-        item.code.startswith(_UNALTERABLE),
+        _alterability(item.code),
         len(item.codes),
         price is None,
         price or 0,
@@ -212,12 +217,21 @@ def _distance(item: Rejection) -> tuple[object, ...]:
     )
 
 
+def _alterability(code: str) -> int:
+    return next((rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if code.startswith(prefix)), 0)
+
+
 def _refusal(item: Rejection, *, number: int | None = None) -> str:
     shards = f" x{item.num_shard}" if item.num_shard > 1 else ""
     quantize = "" if item.quantize == "none" else f" {item.quantize}"
     label = item.code if number is None else f"{item.code} ({number:,})"
-    text = f"{label}: {item.instance_type}{shards}{quantize}: {one_line(item.message)}"
+    message = item.message if number is None else _first_sentence(item.message)
+    text = f"{label}: {item.instance_type}{shards}{quantize}: {one_line(message)}"
     return wrapped(text, first="  ", rest="      ")
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].removesuffix(".")
 
 
 def _near_misses(misses: Sequence[NearMiss], commands: Sequence[str]) -> str:
