@@ -1,0 +1,214 @@
+"""Cost against throughput as coordinates: what the report and the plot draw alike.
+
+Both axes are logarithmic: prices and speeds span two orders of magnitude. What was refused has a price but no speed:
+it lies in lanes below the chart, one for each reason.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+State = Literal["chosen", "fallback", "works", "over"]
+
+_STEPS: Final = (1.0, 2.0, 5.0)
+_ROOM: Final = 1.12  # the outermost points don't sit on the frame
+_SPREAD: Final = (0.0, -4.0, 4.0)  # points of equal price in a lane are set apart
+_CROWD: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """A configuration that works, at its cheapest offer. `exact`: at the checkpoint's own precision.
+
+    `state` is `over` where only the budget speaks against it. No price: a machine of one's own.
+    """
+
+    instance_type: str
+    where: str
+    cards: str
+    weights: str
+    exact: bool
+    usd_per_hour: float | None
+    tokens_per_s: float
+    ttft_ms: float
+    tpot_ms: float
+    usd_per_million_tokens: float | None
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Configurations of one instance type refused with one sentence. `usd_per_hour`: the cheapest machine's price."""
+
+    instance_type: str
+    code: str
+    message: str
+    configurations: str
+    number: int
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Sizes in pixels of the whole drawing and of what surrounds the chart."""
+
+    name: str
+    width: int
+    plot_height: int
+    left: int
+    right: int = 18
+    top: int = 14
+    axis: int = 40
+    lane: int = 30
+
+
+WIDE: Final = Layout(name="wide", width=960, plot_height=380, left=64)
+NARROW: Final = Layout(name="narrow", width=340, plot_height=300, left=46, right=10)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """A logarithmic scale from `low` to `high`, drawn from `start` to `end` pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self) -> tuple[tuple[float, float], ...]:
+        """(value, position) of 1, 2 and 5 times the powers of ten; powers alone over a wide span."""
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        steps = _STEPS if last - first <= len(_STEPS) + 1 else _STEPS[:1]
+        values = (step * 10.0**power for power in range(first, last + 1) for step in steps)
+        return tuple((value, self.at(value)) for value in values if self.low <= value <= self.high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A point; `row` is the table row that says what it is."""
+
+    x: float
+    y: float
+    kind: str
+    row: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """One reason for refusal: a strip below the chart, its label's baseline and its points."""
+
+    code: str
+    number: int
+    top: float
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A finished drawing. `pareto` and `budget_x` are None where there is no such line."""
+
+    layout: Layout
+    height: float
+    x_axis: Axis
+    y_axis: Axis | None
+    pareto: str | None
+    budget_x: float | None
+    marks: tuple[Mark, ...]
+    lanes: tuple[Lane, ...]
+
+    @property
+    def right(self) -> float:
+        return self.layout.width - self.layout.right
+
+    @property
+    def floor(self) -> float:
+        """Where the chart ends and its horizontal axis is written."""
+        return self.y_axis.start if self.y_axis else float(self.layout.top)
+
+
+def chart(ways: Sequence[Way], refusals: Sequence[Refusal], budget: float | None, layout: Layout) -> Chart | None:
+    """The drawing, or None where nothing has a price. Marks of `ways[i]` name row `w<i>`, of refusals `r<i>`."""
+    prices = [item.usd_per_hour for item in (*ways, *refusals) if item.usd_per_hour]
+    if not prices:
+        return None
+    x_axis = _axis([*prices, *([budget] if budget else [])], layout.left, layout.width - layout.right)
+    floor = layout.top + layout.plot_height
+    speeds = [way.tokens_per_s for way in ways if way.usd_per_hour]
+    y_axis = _axis(speeds, floor, layout.top) if speeds else None
+    marks = _way_marks(ways, x_axis, y_axis) if y_axis else ()
+    top = (floor if y_axis else layout.top) + layout.axis
+    lanes = tuple(_lanes(refusals, x_axis, top, layout.lane))
+    return Chart(
+        layout=layout, height=top + layout.lane * len(lanes) + 4, x_axis=x_axis, y_axis=y_axis,
+        pareto=_pareto_line(ways, x_axis, y_axis) if y_axis else None, budget_x=x_axis.at(budget) if budget else None,
+        marks=marks, lanes=lanes,
+    )  # fmt: skip
+
+
+def pareto(ways: Iterable[Way]) -> tuple[Way, ...]:
+    """Those that nothing else beats: each faster than everything that costs no more. Cheapest first."""
+    priced = [way for way in ways if way.usd_per_hour]
+    priced.sort(key=lambda way: (way.usd_per_hour or 0.0, -way.tokens_per_s))
+    best: list[Way] = []
+    for way in priced:
+        if not best or way.tokens_per_s > best[-1].tokens_per_s:
+            best.append(way)
+    return tuple(best)
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> Axis:
+    return Axis(low=min(values) / _ROOM, high=max(values) * _ROOM, start=start, end=end)
+
+
+def _pareto_line(ways: Sequence[Way], x_axis: Axis, y_axis: Axis) -> str | None:
+    """Steps: a price buys the speed of the best way that costs no more, until the next."""
+    best = pareto(ways)
+    if len(best) < 2:  # noqa: PLR2004 -- a line has two ends
+        return None
+    path = [f"M{x_axis.at(best[0].usd_per_hour or 0)} {y_axis.at(best[0].tokens_per_s)}"]
+    path += [f"H{x_axis.at(way.usd_per_hour or 0)}V{y_axis.at(way.tokens_per_s)}" for way in best[1:]]
+    return "".join(path)
+
+
+def _way_marks(ways: Sequence[Way], x_axis: Axis, y_axis: Axis) -> tuple[Mark, ...]:
+    """By price; the chosen one last, on top of the others."""
+    marks = [
+        Mark(x=x_axis.at(way.usd_per_hour), y=y_axis.at(way.tokens_per_s), kind=_kind(way), row=f"w{index}")
+        for index, way in enumerate(ways)
+        if way.usd_per_hour
+    ]
+    return tuple(sorted(marks, key=lambda mark: (mark.kind.startswith("chosen"), mark.x, -mark.y)))
+
+
+def _kind(way: Way) -> str:
+    return f"{way.state} {'exact' if way.exact else 'lossy'}"
+
+
+def _lanes(refusals: Sequence[Refusal], x_axis: Axis, top: float, height: int) -> Iterator[Lane]:
+    """The reasons with the fewest configurations first: those are the near ones."""
+    rows: dict[str, list[tuple[int, Refusal]]] = {}
+    for index, item in enumerate(refusals):
+        rows.setdefault(item.code, []).append((index, item))
+    counted = sorted((sum(item.number for _, item in group), code) for code, group in rows.items())
+    for place, (number, code) in enumerate(counted):
+        lane_top = top + place * height
+        marks = tuple(_lane_marks(rows[code], x_axis, lane_top + height * 0.66))
+        yield Lane(code=code, number=number, top=lane_top, marks=marks)
+
+
+def _lane_marks(rows: Sequence[tuple[int, Refusal]], x_axis: Axis, middle: float) -> Iterator[Mark]:
+    priced = sorted((x_axis.at(item.usd_per_hour), index) for index, item in rows if item.usd_per_hour)
+    crowd, before = 0, -math.inf
+    for x, index in priced:
+        crowd = crowd + 1 if x - before < _CROWD else 0
+        before = x
+        yield Mark(x=x, y=round(middle + _SPREAD[crowd % len(_SPREAD)], 1), kind="refused", row=f"r{index}")
