@@ -34,6 +34,7 @@ class Said:
 @dataclass
 class Program:
     url: str
+    access_key: str
     home: Path
     capsys: pytest.CaptureFixture[str]
 
@@ -68,8 +69,8 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def program(_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(_home))
-    url = control.start(_home / "sandbox", speed=600.0).endpoint_url
-    api.control(url, "POST", "/_sandbox/reset")
+    info = control.start(_home / "sandbox", speed=600.0)
+    api.control(info.endpoint_url, "POST", "/_sandbox/reset")
     for records in ("sandbox/records", "deployments", "elsewhere"):
         shutil.rmtree(_home / records, ignore_errors=True)
-    return Program(url=url, home=_home, capsys=capsys)
+    return Program(url=info.endpoint_url, access_key=info.access_key, home=_home, capsys=capsys)

@@ -135,8 +135,15 @@ def test_a_killed_up_is_gone_on_with(program):
     assert program.instances() == []
 
 
-def test_any_compatible_endpoint_will_do(program, monkeypatch):
+@pytest.fixture
+def endpoint(program, monkeypatch):
+    """The environment names an endpoint and keys, and the command line says nothing of a sandbox."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", program.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+
+
+def test_any_compatible_endpoint_will_do(program, endpoint):
     said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
     assert said.code == 0, said.out
     assert [item["code"] for item in said.json["warnings"]] == ["notice", "default_region", "no_end"]
@@ -145,8 +152,7 @@ def test_any_compatible_endpoint_will_do(program, monkeypatch):
     assert program.run("list", "--json").json["data"]["deployments"] == []
 
 
-def test_a_lost_record_is_no_lost_machine(program, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
+def test_a_lost_record_is_no_lost_machine(program, endpoint, monkeypatch):
     program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(program.home / "elsewhere"))
     (row,) = program.run("list", "--json").json["data"]["deployments"]
