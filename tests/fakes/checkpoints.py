@@ -5,6 +5,7 @@ Names and shapes follow transformers' model classes and the quantizers' file for
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING
@@ -217,6 +218,10 @@ def exl2(tensors, bits=5):
             "q_groups": ("I16", (2 * (columns // 128),)),
         },
     )
+
+
+def fields_of(entry):
+    return [field.name for field in dataclasses.fields(entry)]
 
 
 def size_of(entry):

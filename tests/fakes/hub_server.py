@@ -8,7 +8,10 @@ import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _INFO = re.compile(r"/api/models/([\w.-]+/[\w.-]+)/revision/([\w.-]+)$")
 _FILE = re.compile(r"/([\w.-]+/[\w.-]+)/resolve/([\w.-]+)/(.+)$")
@@ -33,9 +36,10 @@ class FakeHub:
             self.gated.add(hub_id)
 
     def commit(self, hub_id):
-        """Of the content: whoever changes a file makes a commit."""
-        config = (self.models[hub_id] / "config.json").read_bytes()
-        return hashlib.sha1(hub_id.encode() + config).hexdigest()  # noqa: S324 -- what git has
+        """Of the config: whoever changes it makes a commit."""
+        config = self.models[hub_id] / "config.json"
+        content = config.read_bytes() if config.is_file() else b""
+        return hashlib.sha1(hub_id.encode() + content).hexdigest()  # noqa: S324 -- what git has
 
     @property
     def bytes_asked(self):

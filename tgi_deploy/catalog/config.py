@@ -30,6 +30,38 @@ _DEFAULT_POSITIONS: Final = 2048
 _METHOD_NAMES: Final = {"fbgemm_fp8": "fp8", "bitsandbytes": "bitsandbytes"}
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
+_MOST_BITS: Final = 32
+# Where a multimodal config keeps its language model.
+_TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
+# transformers' own defaults again: multimodal configs leave out every dimension that is one.
+_TEXT_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "llama": {
+        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "vocab_size": 32000, "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 131072, "sliding_window": 4096,
+    },
+    "gemma": {
+        "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192,
+    },
+    "gemma2": {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192,
+        "sliding_window": 4096,
+    },
+    "gemma3_text": {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+    "qwen2": {
+        "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "vocab_size": 151936, "max_position_embeddings": 32768,
+    },
+}  # fmt: skip
 
 
 def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> ModelSpec:
@@ -49,13 +81,15 @@ def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> Model
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Text dimensions of a multimodal config, and the nested parts of DBRX and MPT, on one level."""
     nested: dict[str, Any] = {}
-    for key in ("attn_config", "ffn_config", "text_config"):
+    for key in ("attn_config", "ffn_config", *_TEXT_PARTS):
         part = config.get(key)
         if isinstance(part, dict):
-            nested.update((name, value) for name, value in part.items() if value is not None)
+            defaults = _TEXT_DEFAULTS.get(str(part.get("model_type")), {}) if key in _TEXT_PARTS else {}
+            nested |= {name: value for name, value in {**defaults, **part}.items() if value is not None}
     outer = {key: value for key, value in config.items() if value is not None}
     flat = {**outer, **nested}
-    flat["model_type"] = config.get("model_type") or nested.get("model_type")
+    for key in ("model_type", "architectures", "quantization_config"):
+        flat[key] = outer.get(key) or nested.get(key)
     if "kv_n_heads" in flat:
         flat.setdefault("num_key_value_heads", flat["kv_n_heads"])
     return flat
@@ -140,20 +174,27 @@ def _model_type(flat: Mapping[str, Any]) -> str:
 
 
 def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
-    raw = flat.get("quantization_config", flat.get("compression_config"))
+    raw = flat.get("quantization_config") or flat.get("compression_config")
     if not isinstance(raw, dict):
         return None
     method = str(raw.get("quant_method", raw.get("quantization_method", "unknown")))
     method = _METHOD_NAMES.get(method, method)
     weights = _compressed_weights(raw)
-    bits = raw.get("bits", weights.get("num_bits", _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)))
+    bits = raw.get("bits") or weights.get("num_bits") or _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)
     group = raw.get("group_size", weights.get("group_size"))
     return CheckpointQuantization(
         method=method,
-        bits=bits if isinstance(bits, int) else round(float(bits)),
-        group_size=group if isinstance(group, int) else None,
+        bits=_bits(bits),
+        group_size=group if isinstance(group, int) and group > 0 else None,
         block_scaled="weight_block_size" in raw,
     )
+
+
+def _bits(value: object) -> int:
+    """exl2 counts in fractions: 4.65 bits a weight on average."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= _MOST_BITS:
+        raise _bad("quantization_config", f"has bits that are no number of bits: {ascii(value)[:40]}")
+    return round(value)
 
 
 def _compressed_weights(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.safetensors import Tensor
     from tgi_deploy.planner.types import CheckpointQuantization
 
+_NUMBER: Final = re.compile(r"\d+")
 _BUFFER: Final = re.compile(r"(?:^|\.)(?:inv_freq|masked_bias|position_ids)$")
 _MASK: Final = re.compile(r"(?:attn|attention)\.bias$")
 _MASK_DIMENSIONS: Final = 3
@@ -27,7 +29,8 @@ _BESIDE: Final = re.compile(
     r"|nested_quant_map|SCB)$|\.s$|\.quant_state\."
 )
 _PACKED: Final = re.compile(r"(?:^|\.)(?:qweight|q_weight|weight_packed|B)$|_blocks$")
-_EIGHT_BIT: Final = frozenset({"F8_E4M3", "F8_E5M2", "I8"})
+_EIGHT_BIT: Final = frozenset({"F8_E4M3", "F8_E5M2", "I8", "U8"})
+_HALF_BYTE: Final = 4
 _VISION: Final = re.compile(
     r"^(?:model\.)?(?:vision_|visual\.|vision\.|multi_modal_projector|mm_projector|image_newline|connector\.|audio_tower"
     r"|embed_vision|embed_audio|img_processor|patch_merger)"
@@ -35,7 +38,7 @@ _VISION: Final = re.compile(
 _HEAD: Final = re.compile(r"^(?:(?:\w+\.)?(?:lm_head|embed_out)|output)\.(?:weight|qweight|q_weight|weight_packed)$")
 _TABLE: Final = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)\.weight$")
 _EXPERT: Final = re.compile(r"\.experts\.")
-_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER: Final = re.compile(r"(?:^|\.)layers\.#\.")
 _WORD_BITS: Final = {"I32": 32, "U8": 8, "I8": 8, "I16": 16, "U32": 32}
 _EXL2_PER_WORD: Final = 8
 
@@ -54,72 +57,103 @@ class Contents:
     has_table: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Role:
+    """What a name says, whichever layer and expert it belongs to."""
+
+    buffer: bool
+    mask: bool
+    beside: bool
+    packed: bool
+    variable: bool
+    vision: bool
+    head: bool
+    expert: bool
+    numbered: int | None
+    """Which of its numbers counts the layers of the language model."""
+
+
+@cache
+def _role(pattern: str) -> _Role:
+    """Of a name with `#` for each number: a checkpoint has thousands of tensors, and few patterns."""
+    vision = bool(_VISION.match(pattern))
+    layer = None if vision else _LAYER.search(pattern)
+    return _Role(
+        buffer=bool(_BUFFER.search(pattern)),
+        mask=bool(_MASK.search(pattern)),
+        beside=bool(_BESIDE.search(pattern)),
+        packed=bool(_PACKED.search(pattern)),
+        variable=pattern.endswith(".q_weight"),
+        vision=vision,
+        head=not vision and bool(_HEAD.search(pattern)),
+        expert=bool(_EXPERT.search(pattern)),
+        numbered=pattern.count("#", 0, layer.start()) if layer else None,
+    )
+
+
+class _Sums:
+    """Adds up tensors, one by one."""
+
+    def __init__(self, named: Mapping[str, Tensor], *, bits: int, head_is_table: bool) -> None:
+        self._named, self._bits, self._head_is_table = named, bits, head_is_table
+        self.dtypes: Counter[str] = Counter()
+        self.all = self.vision = self.expert = self.quantized = self.quantized_bytes = 0
+        self.head_stored = False
+
+    def add(self, tensor: Tensor, role: _Role) -> None:
+        self.dtypes[tensor.dtype] += tensor.size_bytes
+        self.head_stored |= role.head
+        quantized = role.packed or tensor.dtype in _EIGHT_BIT
+        if role.beside or quantized:
+            self.quantized_bytes += tensor.size_bytes
+        if role.beside or (role.head and self._head_is_table):
+            return
+        values = self._values(tensor, role)
+        self.all += values
+        self.quantized += values * quantized
+        self.vision += values * role.vision
+        self.expert += values * role.expert
+
+    def _values(self, tensor: Tensor, role: _Role) -> int:
+        """How many weights a tensor holds; several share a word where they are packed."""
+        if role.variable:
+            return _exl2_values(tensor, self._named)
+        if role.packed or tensor.dtype == "U8":
+            width = _HALF_BYTE if tensor.dtype == "U8" else self._bits
+            return tensor.elements * _WORD_BITS.get(tensor.dtype, width) // width
+        return tensor.elements
+
+
 def contents(
     tensors: Iterable[Tensor], *, layers: int, tied: bool, quantization: CheckpointQuantization | None
 ) -> Contents:
     """Adds up the tensors of a checkpoint of `layers` layers; more than those (multi-token prediction) don't load."""
-    named = {tensor.name: tensor for tensor in tensors if not _is_buffer(tensor) and not _beyond(tensor.name, layers)}
-    sizes: Counter[str] = Counter()
-    parameters: Counter[str] = Counter()
-    bits = quantization.bits if quantization is not None else 4
+    named = {tensor.name: tensor for tensor in tensors}
     has_table = any(_TABLE.search(name) for name in named)
-    for tensor in named.values():
-        kinds = _kinds(tensor)
-        sizes[tensor.dtype] += tensor.size_bytes
-        values = 0 if "beside" in kinds else _values(tensor, named, bits)
-        if "head" in kinds and tied and has_table:
-            values = 0
-        for kind in ("all", *kinds):
-            parameters[kind] += values
-        if kinds & {"beside", "quantized"}:
-            parameters["quantized_bytes"] += tensor.size_bytes
+    bits = quantization.bits if quantization is not None else _HALF_BYTE
+    sums = _Sums(named, bits=bits, head_is_table=tied and has_table)
+    for name, tensor in named.items():
+        role = _role(_NUMBER.sub("#", name))
+        if not _is_buffer(tensor, role) and not _beyond(name, role, layers):
+            sums.add(tensor, role)
     return Contents(
-        parameters=parameters["all"],
-        vision_parameters=parameters["vision"],
-        expert_parameters=parameters["expert"],
-        quantized_parameters=parameters["quantized"],
-        quantized_bytes=parameters["quantized_bytes"],
-        bytes_by_dtype=tuple(sorted(sizes.items())),
-        head_stored=any(_HEAD.search(name) for name in named),
+        parameters=sums.all,
+        vision_parameters=sums.vision,
+        expert_parameters=sums.expert,
+        quantized_parameters=sums.quantized,
+        quantized_bytes=sums.quantized_bytes,
+        bytes_by_dtype=tuple(sorted(sums.dtypes.items())),
+        head_stored=sums.head_stored,
         has_table=has_table,
     )
 
 
-def _is_buffer(tensor: Tensor) -> bool:
-    if _MASK.search(tensor.name) and len(tensor.shape) >= _MASK_DIMENSIONS:
-        return True
-    return tensor.dtype == "BOOL" or bool(_BUFFER.search(tensor.name))
+def _is_buffer(tensor: Tensor, role: _Role) -> bool:
+    return role.buffer or tensor.dtype == "BOOL" or (role.mask and len(tensor.shape) >= _MASK_DIMENSIONS)
 
 
-def _beyond(name: str, layers: int) -> bool:
-    match = None if _VISION.match(name) else _LAYER.search(name)
-    return match is not None and int(match[1]) >= layers
-
-
-def _kinds(tensor: Tensor) -> set[str]:
-    name = tensor.name
-    if _BESIDE.search(name):
-        return {"beside"}
-    kinds = set()
-    if _PACKED.search(name) or tensor.dtype in _EIGHT_BIT or (tensor.dtype == "U8"):
-        kinds.add("quantized")
-    if _VISION.match(name):
-        kinds.add("vision")
-    elif _HEAD.search(name):
-        kinds.add("head")
-    if _EXPERT.search(name):
-        kinds.add("expert")
-    return kinds
-
-
-def _values(tensor: Tensor, named: Mapping[str, Tensor], bits: int) -> int:
-    """How many weights a tensor holds; several share a word where they are packed."""
-    if tensor.name.endswith(".q_weight"):
-        return _exl2_values(tensor, named)
-    if _PACKED.search(tensor.name) or tensor.dtype == "U8":
-        width = 4 if tensor.dtype == "U8" else bits
-        return tensor.elements * _WORD_BITS.get(tensor.dtype, width) // width
-    return tensor.elements
+def _beyond(name: str, role: _Role, layers: int) -> bool:
+    return role.numbered is not None and int(_NUMBER.findall(name)[role.numbered]) >= layers
 
 
 def _exl2_values(tensor: Tensor, named: Mapping[str, Tensor]) -> int:

@@ -5,13 +5,18 @@ cache (TGI `flash_causal_lm.py` and `globals.py`, read at 3.3.7):
 
     kv_cache = share x total - weights - activation_peak - overhead
 
-Constants and where they come from:
+The share is the release's own rule (0.90 to 0.95 of the total) times `--cuda-memory-fraction`. Constants, and where
+they come from:
 
-* activations: the largest prefill batch holds about `6 hidden + 3 intermediate / shards` 16-bit values a token, twice
-  (measured: Llama-3.1-8B on one A10G leaves 19,056 tokens of KV cache after an 8,300-token warm-up, which is 265 kB a
-  prefill token where the count of live tensors alone gives 135 kB);
-* overhead: 1 GiB for the CUDA context, fragmentation and graphs on one accelerator, half a GiB more for NCCL buffers
-  when several work together (engine logs: 0.5 GiB at two accelerators).
+* warm-up: the engine asks for the log-probability of every token of its largest prefill batch, so that batch's
+  logits exist in 16 bits and, as log-softmax, in 32: `6 x vocabulary` bytes a token. A layer in flight holds about
+  `6 hidden + 3 intermediate / shards` 16-bit values a token. The larger of the two is the peak. (Llama-3.1-8B on one
+  A10G, TGI 2.2: 19,056 tokens of cache in the log.)
+* context: what the driver keeps of the total it prints (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4) and a
+  CUDA context with its libraries.
+* CUDA graphs: 1.2 MiB a layer and captured batch size (a 60-layer model with 35 sizes took 2,464 MiB a card). The
+  engine takes them out of what it leaves alone; counting them keeps a plan from living on that reserve.
+* collectives: NCCL's buffers (engine logs: 0.4 to 0.5 GiB at two cards), more with more ranks.
 """
 
 from __future__ import annotations
@@ -19,18 +24,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner import memory_weights
 from tgi_deploy.planner.types import MemoryBudget
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.types import ModelSpec
 
+MIB: Final = 1024**2
 GIB: Final = 1024**3
+CONTEXT_BYTES: Final = 850 * MIB
+GRAPH_BYTES_PER_LAYER: Final = 12 * MIB // 10
+COLLECTIVES_BYTES: Final = GIB // 2
+COLLECTIVES_BYTES_PER_FURTHER_RANK: Final = GIB // 16
+WARM_UP_LOGIT_BYTES: Final = 6  # 16-bit logits and their 32-bit log-softmax
+_SAMPLED_LOGIT_BYTES: Final = 8  # 32-bit logits and their log-softmax
 _BYTES_16_BIT: Final = 2
-_CONTEXT_BYTES: Final = GIB
-_COLLECTIVES_BYTES: Final = GIB // 2
-_LIVE_COPIES: Final = 2
-_LOGIT_BYTES: Final = 8  # float32 logits and their log-softmax
+_DEFAULT_GRAPHS: Final = 6  # batches of 1, 2, 4, 8, 16 and 32
+_FURTHER_GRAPHS: Final = (64, 128)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,15 +65,21 @@ def memory_budget(
     prefill_tokens: int,
     required_tokens: int,
     concurrency: int,
+    request_tokens: int = 0,
 ) -> MemoryBudget:
-    """The budget of one accelerator of `total_bytes` usable memory."""
+    """The budget of one accelerator of `total_bytes` memory.
+
+    `request_tokens` is the promised length of each of `concurrency` requests; every request takes whole blocks.
+    """
     weights = weights_bytes(model, scheme, layout.num_shard)
     activations = activation_bytes(model, layout.num_shard, prefill_tokens, concurrency)
-    overhead = _CONTEXT_BYTES + layout.workspace_bytes + (_COLLECTIVES_BYTES if layout.num_shard > 1 else 0)
+    graphs, collectives = graph_bytes(model, scheme, concurrency), collective_bytes(layout.num_shard)
+    overhead = CONTEXT_BYTES + layout.workspace_bytes + graphs + collectives
     reserved = total_bytes - int(total_bytes * layout.share)
     kv_cache = total_bytes - reserved - weights - activations - overhead
-    per_token = kv_bytes_per_token(model, layout)
-    blocks = max(0, kv_cache) // (per_token * layout.block_tokens)
+    per_token, block = kv_bytes_per_token(model, layout), layout.block_tokens
+    capacity = max(0, kv_cache) // (per_token * block) * block
+    request = -(-request_tokens // block) * block
     return MemoryBudget(
         total_bytes=total_bytes,
         reserved_bytes=reserved,
@@ -71,45 +88,75 @@ def memory_budget(
         overhead_bytes=overhead,
         kv_cache_bytes=kv_cache,
         kv_bytes_per_token=per_token,
-        kv_capacity_tokens=blocks * layout.block_tokens,
-        required_kv_tokens=required_tokens,
+        kv_capacity_tokens=capacity,
+        required_kv_tokens=max(required_tokens, concurrency * request),
+        context_bytes=CONTEXT_BYTES,
+        workspace_bytes=layout.workspace_bytes,
+        graph_bytes=graphs,
+        collective_bytes=collectives,
+        load_peak_bytes=weights + CONTEXT_BYTES + collectives + _loading_extra_bytes(model, scheme, layout.num_shard),
+        largest_context_tokens=min(capacity, model.max_position_embeddings),
+        largest_concurrency=capacity // request if request else 0,
     )
 
 
 def weights_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    """Weights on one accelerator. Embeddings and head stay 16-bit and are both held even when tied.
-
-    The embedding is split over the vocabulary with padding; the head is split only where the vocabulary divides,
-    otherwise every rank holds all of it (TGI `layers/tensor_parallel.py`).
-    """
-    table = model.vocab_size * model.hidden_size
-    linear = model.parameters - table * (1 if model.tied_embeddings else 2)
-    split_rows = -(-model.vocab_size // num_shard)
-    head_rows = split_rows if model.vocab_size % num_shard == 0 else model.vocab_size
-    tables = (split_rows + head_rows) * model.hidden_size * _BYTES_16_BIT
-    return int(linear * scheme.bits / 8 / num_shard) + tables
+    """Weights on one accelerator, as TGI lays them out (`memory_weights`): tied or not, it holds embedding and head."""
+    counts = memory_weights.count(model)
+    linear = _linear_bytes(model, scheme, counts)
+    return memory_weights.resident_bytes(model, linear, counts, num_shard, tied_once=False)
 
 
 def total_weights_bytes(model: ModelSpec, scheme: Scheme) -> int:
     """What has to be downloaded and stored: the checkpoint's own size on the hub, twice where it is converted."""
-    table = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
-    stored_bits = scheme.bits if scheme.prequantized else _stored_bits(model)
-    if not scheme.prequantized and model.stored_bytes:
+    own = scheme.prequantized == (model.quantization is not None)
+    if own and model.stored_bytes:
         return model.stored_bytes * (2 if model.needs_conversion else 1)
-    return int((model.parameters - table) * stored_bits / 8) + table * _BYTES_16_BIT
+    counts = memory_weights.count(model)
+    if scheme.prequantized:
+        return memory_weights.stored_bytes(model, _linear_bytes(model, scheme, counts), counts)
+    return model.parameters * (4 if model.torch_dtype == "float32" else 2)
 
 
-def _stored_bits(model: ModelSpec) -> float:
-    return 32.0 if model.torch_dtype == "float32" else 16.0
+def _linear_bytes(model: ModelSpec, scheme: Scheme, counts: memory_weights.Counts) -> float:
+    """All linear layers together; exact where the checkpoint's own headers were read."""
+    if scheme.prequantized and model.quantization is not None and model.quantized_bytes:
+        return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * _BYTES_16_BIT
+    return memory_weights.linear_bytes(model, counts, memory_weights.uniform(scheme.bits))
+
+
+def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
+    bits = memory_weights.SIXTEEN_BITS if scheme.rule is not None and not scheme.prequantized else scheme.bits
+    return memory_weights.loading_extra_bytes(model, bits, num_shard, repacked=scheme.rule is not None)
 
 
 def activation_bytes(model: ModelSpec, num_shard: int, prefill_tokens: int, rows: int) -> int:
-    """The peak of the warm-up prefill."""
+    """The largest peak: the warm-up prefill's logits or a layer of it in flight, or sampling `rows` requests."""
+    held = 2 * model.hidden_size * _BYTES_16_BIT
+    logits = prefill_tokens * (model.vocab_size * WARM_UP_LOGIT_BYTES + held)
+    layer = prefill_tokens * layer_values(model, num_shard) * _BYTES_16_BIT
+    return max(logits, layer, rows * model.vocab_size * _SAMPLED_LOGIT_BYTES)
+
+
+def layer_values(model: ModelSpec, num_shard: int) -> int:
+    """16-bit values a layer in flight holds for each token."""
     feed_forward = model.intermediate_size
     if model.experts:
         feed_forward = max(model.expert_intermediate_size * model.experts_per_token, feed_forward)
-    values = 6 * model.hidden_size + 3 * feed_forward // num_shard
-    return prefill_tokens * values * _BYTES_16_BIT * _LIVE_COPIES + rows * model.vocab_size * _LOGIT_BYTES
+    return 6 * model.hidden_size + 3 * feed_forward // num_shard
+
+
+def graph_bytes(model: ModelSpec, scheme: Scheme, concurrency: int) -> int:
+    if scheme.rule is not None and not scheme.rule.cuda_graphs:
+        return 0
+    captured = _DEFAULT_GRAPHS + sum(concurrency >= batch for batch in _FURTHER_GRAPHS)
+    return captured * model.layers * GRAPH_BYTES_PER_LAYER
+
+
+def collective_bytes(num_shard: int) -> int:
+    if num_shard == 1:
+        return 0
+    return COLLECTIVES_BYTES + (num_shard - 2) * COLLECTIVES_BYTES_PER_FURTHER_RANK
 
 
 def kv_bytes_per_token(model: ModelSpec, layout: Layout) -> int:

@@ -1,0 +1,344 @@
+"""Models read from their files: exact where headers say it, errors that name the file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import checkpoints
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+from tgi_deploy.resources import profiles_dir
+
+SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
+DESCRIBED = sorted(hub_id for hub_id, shape in SHAPES.items() if shape["model_type"] in checkpoints.CLASSES)
+LLAMA = SHAPES["meta-llama/Llama-3.1-8B"]
+QWEN = SHAPES["Qwen/Qwen2.5-7B-Instruct"]
+
+
+def resolve(folder):
+    return Catalog.open().resolve(str(folder))
+
+
+def model_of(folder, config, tensors=None, **tree):
+    return resolve(checkpoints.write_tree(folder / "my-model", config, tensors, **tree)).model
+
+
+def quantized_by(method, **more):
+    return {"quantization_config": {"quant_method": method, **more}}
+
+
+def test_enough_shapes_are_described():
+    assert len(DESCRIBED) > 90
+    assert {SHAPES[hub_id]["model_type"] for hub_id in DESCRIBED} == set(checkpoints.CLASSES)
+
+
+@pytest.mark.parametrize("hub_id", DESCRIBED)
+def test_parameters_are_exact(hub_id, tmp_path):
+    shape = SHAPES[hub_id]
+    config = checkpoints.config_of(shape)
+    model = model_of(tmp_path, config, checkpoints.tensors_of(config), shards=3)
+    assert model.parameters == shape["parameters"]
+    assert model.tied_embeddings is shape["tied_embeddings"]
+    assert dict(model.tensor_bytes) == {"BF16": 2 * shape["parameters"]}
+    for name in ("layers", "hidden_size", "attention_heads", "kv_heads", "head_dim", "vocab_size", "architecture"):
+        assert getattr(model, name) == shape[name]
+
+
+@pytest.mark.parametrize(
+    ("hub_id", "active"),
+    [
+        ("mistralai/Mixtral-8x7B-v0.1", 12_879_925_248),
+        ("deepseek-ai/DeepSeek-V2-Lite", 2_661_150_208),
+        ("Qwen/Qwen3-30B-A3B", 3_353_032_704),
+    ],
+)
+def test_active_parameters_of_a_mixture_of_experts(hub_id, active, tmp_path):
+    config = checkpoints.config_of(SHAPES[hub_id])
+    model = model_of(tmp_path, config, checkpoints.tensors_of(config))
+    assert model.active_parameters == active
+
+
+def test_latent_attention_is_known(tmp_path):
+    config = checkpoints.config_of(SHAPES["deepseek-ai/DeepSeek-V2-Lite"])
+    model = model_of(tmp_path, config, checkpoints.tensors_of(config))
+    assert (model.kv_lora_rank, model.head_dim, model.shared_experts, model.first_dense_layers) == (512, 192, 2, 1)
+
+
+def test_folder_size_is_what_is_downloaded(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    model = model_of(tmp_path, config, checkpoints.tensors_of(config), shards=4)
+    weights = sum(path.stat().st_size for path in (tmp_path / "my-model").glob("*.safetensors"))
+    assert model.stored_bytes == weights
+    assert 16_060_522_496 < weights < 16_060_522_496 + 100_000
+    assert model.duplicate_bytes == 0
+    assert not model.needs_conversion
+
+
+def test_a_second_copy_of_the_weights_is_downloaded_and_not_loaded(tmp_path):
+    config = checkpoints.config_of(SHAPES["mistralai/Mistral-7B-Instruct-v0.3"])
+    tensors = checkpoints.tensors_of(config)
+    folder = checkpoints.write_tree(tmp_path / "m", config, tensors, shards=3)
+    own_names = {name.replace("model.", "").replace("self_attn", "attention"): it for name, it in tensors.items()}
+    extra = checkpoints.write_file(folder / "consolidated.safetensors", own_names)
+    model = resolve(folder).model
+    assert model.parameters == 7_248_023_552
+    assert model.duplicate_bytes == extra
+    assert model.stored_bytes > 2 * 14_496_047_104
+    (folder / "model.safetensors.index.json").unlink()
+    assert resolve(folder).model == model
+
+
+def test_consolidated_weights_alone_are_loaded(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    folder = checkpoints.write_tree(tmp_path / "m", config)
+    checkpoints.write_file(folder / "consolidated.safetensors", checkpoints.tensors_of(config))
+    model = resolve(folder).model
+    assert (model.parameters, model.duplicate_bytes) == (LLAMA["parameters"], 0)
+
+
+def test_bin_weights_need_conversion_and_twice_the_disk(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    folder = checkpoints.write_tree(tmp_path / "m", config)
+    for name, size in (("pytorch_model-00001-of-00002.bin", 9_000), ("pytorch_model-00002-of-00002.bin", 7_000)):
+        (folder / name).write_bytes(bytes(size))
+    (folder / "training_args.bin").write_bytes(bytes(500))
+    model = resolve(folder).model
+    assert model.needs_conversion
+    assert model.stored_bytes == 16_000
+    assert model.parameters == LLAMA["parameters"]
+    assert model.tensor_bytes == ()
+
+
+@pytest.mark.parametrize("hub_id", ["google/gemma-2-9b-it", "meta-llama/Llama-3.2-1B-Instruct"])
+def test_a_tied_head_is_not_stored(hub_id, tmp_path):
+    config = checkpoints.config_of(SHAPES[hub_id])
+    model = model_of(tmp_path, config, checkpoints.tensors_of(config))
+    assert model.tied_embeddings
+    assert model.head_stored is False
+
+
+def test_a_tied_head_that_is_stored_counts_once(tmp_path):
+    shape = SHAPES["Qwen/Qwen3-0.6B"]
+    config = checkpoints.config_of(shape)
+    tensors = checkpoints.tensors_of(config) | {"lm_head.weight": ("BF16", (config["vocab_size"], 1024))}
+    model = model_of(tmp_path, config, tensors)
+    assert model.parameters == shape["parameters"]
+    assert model.head_stored is True
+    assert model.stored_bytes > 1_503_264_768
+
+
+def test_a_head_nobody_stored_is_tied_whatever_the_config_says(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    tensors = checkpoints.tensors_of(config)
+    del tensors["lm_head.weight"]
+    assert model_of(tmp_path, config, tensors).tied_embeddings
+
+
+def test_buffers_are_no_parameters(tmp_path):
+    config = checkpoints.config_of(SHAPES["meta-llama/Llama-2-7b-hf"])
+    tensors = checkpoints.tensors_of(config, "F16")
+    for layer in range(32):
+        tensors[f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"] = ("F32", (64,))
+        tensors[f"model.layers.{layer}.self_attn.masked_bias"] = ("F32", ())
+    tensors["transformer.h.0.attn.bias"] = ("U8", (1, 1, 1024, 1024))
+    assert model_of(tmp_path, config, tensors).parameters == 6_738_415_616
+
+
+def test_a_layer_for_multi_token_prediction_does_not_load(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    more = checkpoints.tensors_of({**config, "num_hidden_layers": 33})
+    assert model_of(tmp_path, config, more).parameters == LLAMA["parameters"]
+
+
+def test_awq(tmp_path):
+    config = checkpoints.config_of(QWEN, **quantized_by("awq", bits=4, group_size=128))
+    model = model_of(tmp_path, config, checkpoints.awq(checkpoints.tensors_of(config, "F16")))
+    assert model.parameters == QWEN["parameters"]
+    linear = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18944)
+    assert model.quantized_parameters == linear
+    assert model.quantized_bytes == linear * (4 + (16 + 4) / 128) / 8
+    assert model.quantization.method == "awq"
+    assert set(dict(model.tensor_bytes)) == {"F16", "I32"}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gptq(bits, tmp_path):
+    config = checkpoints.config_of(QWEN, **quantized_by("gptq", bits=bits, group_size=128, desc_act=False))
+    model = model_of(tmp_path, config, checkpoints.gptq(checkpoints.tensors_of(config, "F16"), bits=bits))
+    assert model.parameters == QWEN["parameters"]
+    assert model.quantized_bytes * 8 / model.quantized_parameters == pytest.approx(bits + (16 + bits) / 128, rel=0.01)
+
+
+def test_fp8(tmp_path):
+    config = checkpoints.config_of(LLAMA, **quantized_by("fbgemm_fp8"))
+    model = model_of(tmp_path, config, checkpoints.fp8(checkpoints.tensors_of(config)))
+    assert model.parameters == LLAMA["parameters"]
+    assert model.quantized_parameters == LLAMA["parameters"] - 2 * 128256 * 4096 - 65 * 4096
+    assert model.quantized_bytes == pytest.approx(model.quantized_parameters, rel=0.001)
+    assert (model.quantization.method, model.quantization.bits) == ("fp8", 8)
+
+
+def test_compressed_tensors(tmp_path):
+    groups = {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}
+    config = checkpoints.config_of(LLAMA, **quantized_by("compressed-tensors", config_groups=groups))
+    model = model_of(tmp_path, config, checkpoints.compressed(checkpoints.tensors_of(config)))
+    assert model.parameters == LLAMA["parameters"]
+    assert (model.quantization.bits, model.quantization.group_size) == (4, 128)
+
+
+def test_exl2_of_any_width(tmp_path):
+    config = checkpoints.config_of(LLAMA, **quantized_by("exl2", bits=4.65))
+    model = model_of(tmp_path, config, checkpoints.exl2(checkpoints.tensors_of(config, "F16"), bits=5))
+    assert model.parameters == LLAMA["parameters"]
+    assert model.quantization.bits == 5
+
+
+def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(tmp_path):
+    config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
+    model = model_of(tmp_path, config)
+    release = Catalog.open().release("3.3.7")
+    assert not release.quantizations[model.quantization.method].prequantized
+
+
+def test_a_vision_tower_is_counted_apart(tmp_path):
+    text = checkpoints.config_of(LLAMA)
+    language = {f"language_model.{name}": it for name, it in checkpoints.tensors_of(text).items()}
+    tower = {
+        "vision_tower.vision_model.embeddings.patch_embedding.weight": ("BF16", (1024, 3, 14, 14)),
+        "vision_tower.vision_model.encoder.layers.40.mlp.fc1.weight": ("BF16", (4096, 1024)),
+        "multi_modal_projector.linear_1.weight": ("BF16", (4096, 1024)),
+    }
+    config = {"architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next", "text_config": text}
+    model = model_of(tmp_path, config, language | tower)
+    vision = 1024 * 3 * 14 * 14 + 2 * 4096 * 1024
+    assert model.vision_parameters == vision
+    assert model.parameters == LLAMA["parameters"] + vision
+    assert (model.architecture, model.model_type) == ("LlavaNextForConditionalGeneration", "llava_next")
+
+
+def test_dimensions_a_multimodal_config_leaves_out(tmp_path):
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "bfloat16",
+        "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                        "num_hidden_layers": 34, "sliding_window": 1024},
+    }  # fmt: skip
+    shape = SHAPES["google/gemma-3-4b-it"]
+    model = model_of(tmp_path, config)
+    for name in ("layers", "hidden_size", "attention_heads", "kv_heads", "head_dim", "vocab_size", "sliding_window"):
+        assert getattr(model, name) == shape[name], name
+
+
+@pytest.mark.parametrize(
+    ("template", "files", "chat"),
+    [
+        ("{{ messages }}", {}, True),
+        (None, {}, False),
+        (None, {"chat_template.jinja": "{{ messages }}"}, True),
+        (None, {"chat_template.json": "{}"}, True),
+        ([{"name": "default", "template": "{{ messages }}"}], {}, True),
+    ],
+)
+def test_chat_template(template, files, chat, tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config), template=template, **files)
+    profile = resolve(folder)
+    assert profile.model.chat_template is chat
+    assert profile.chat is chat
+
+
+def test_a_config_alone_can_be_planned(tmp_path):
+    profile = resolve(checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA)))
+    assert profile.model.stored_bytes is None
+    assert profile.model.chat_template is None
+    assert profile.chat is True
+
+
+def test_dtype_by_the_headers_where_the_config_is_silent(tmp_path):
+    config = checkpoints.config_of(LLAMA)
+    del config["torch_dtype"]
+    assert model_of(tmp_path, config, checkpoints.tensors_of(config, "F16")).torch_dtype == "float16"
+
+
+def broken(change):
+    config = checkpoints.config_of(SHAPES["Qwen/Qwen2.5-0.5B-Instruct"])
+
+    def make(folder):
+        checkpoints.write_tree(folder, config, checkpoints.tensors_of(config), shards=2)
+        change(folder)
+        return folder
+
+    return make
+
+
+FIRST, SECOND, INDEX = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "index.json"
+
+
+def header_of(table, data=0):
+    text = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(data)
+
+
+def put(name, content):
+    return broken(lambda folder: (folder / name).write_bytes(content))
+
+
+def tensor(**changes):
+    return {"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
+
+
+BROKEN = {
+    "empty file": (put(FIRST, b""), FIRST, "does not start with a safetensors header"),
+    "html page": (put(FIRST, b"<!doctype html><html>"), FIRST, "does not start with a safetensors header"),
+    "lfs pointer": (put(SECOND, b"version https://git-lfs.github.com/spec/v1\n"), SECOND, "Git LFS pointer"),
+    "no json": (put(FIRST, header_of(b"{nonsense")), FIRST, "its header is no JSON"),
+    "deep json": (put(FIRST, header_of(b"[" * 100_000)), FIRST, "its header is no JSON"),
+    "a list": (put(FIRST, header_of([])), FIRST, "its header is no table"),
+    "no tensor": (put(FIRST, header_of({"x": 1})), FIRST, "does not describe x"),
+    "strange dtype": (put(FIRST, header_of(tensor(dtype="Q3"), 8)), FIRST, "does not describe x"),
+    "dtype a list": (put(FIRST, header_of(tensor(dtype=[]), 8)), FIRST, "does not describe x"),
+    "offsets text": (put(FIRST, header_of(tensor(data_offsets="ab"), 8)), FIRST, "does not describe x"),
+    "shape wrong": (put(FIRST, header_of(tensor(shape=[3]), 8)), FIRST, "shape and size of x do not agree"),
+    "shape negative": (put(FIRST, header_of(tensor(shape=[-1, -2]), 8)), FIRST, "shape and size of x do not agree"),
+    "shape text": (put(FIRST, header_of(tensor(shape=["2"]), 8)), FIRST, "shape and size of x do not agree"),
+    "cut short": (put(FIRST, header_of(tensor(), 4)), FIRST, "cut short: its header promises 8 bytes of data and 4"),
+    "bell in a name": (put(FIRST, header_of({"\x07": 1})), FIRST, "does not describe \\x07"),
+    "index no json": (put(f"model.safetensors.{INDEX}", b"{"), INDEX, "is no JSON"),
+    "index a list": (put(f"model.safetensors.{INDEX}", b"[]"), INDEX, "should hold one table"),
+    "index without map": (put(f"model.safetensors.{INDEX}", b"{}"), INDEX, "no weight_map"),
+    "index with numbers": (put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": 1}}'), INDEX, "no weight_map"),
+    "index names more": (
+        put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": "../../etc/passwd"}}'), INDEX, "which is not there",
+    ),
+    "shard gone": (broken(lambda folder: (folder / SECOND).unlink()), INDEX, f"names {SECOND}, which is not there"),
+    "tokenizer": (put("tokenizer_config.json", b"{"), "tokenizer_config.json", "is no JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_checkpoint_is_named(case, tmp_path):
+    make, file, problem = BROKEN[case]
+    folder = make(tmp_path / "my-model")
+    with pytest.raises(InputError) as caught:
+        resolve(folder)
+    assert caught.value.code == "bad_checkpoint"
+    assert file in caught.value.message
+    assert problem in caught.value.message
+    assert caught.value.message.isprintable()
+    assert caught.value.hint
+
+
+def test_gguf_is_no_checkpoint_of_this_engine(tmp_path):
+    folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA), **{"model.Q4_K_M.gguf": "GGUF"})
+    with pytest.raises(InputError, match="GGUF files only") as caught:
+        resolve(folder)
+    assert caught.value.code == "bad_checkpoint"
+
+
+@pytest.mark.parametrize("bits", ["four", True, 0, 64, [4]])
+def test_bits_that_are_none(bits, tmp_path):
+    config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=bits or -1))
+    with pytest.raises(InputError, match="quantization_config has bits") as caught:
+        model_of(tmp_path, config)
+    assert caught.value.code == "bad_model_config"
