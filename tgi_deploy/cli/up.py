@@ -11,18 +11,19 @@ import click
 
 from tgi_deploy.cli.ask import can_ask, confirm, need_answer
 from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
 from tgi_deploy.cli.options import (
     name_option,
     profiles_dir_option,
     sandbox_option,
     target_option,
     templates_dir_option,
-    wish_options,
+    wish_options_or,
     yes_option,
 )
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
-    from tgi_deploy.errors import DeployError
     from tgi_deploy.planner.types import Plan
 
 _WORLD: Final = ("0.0.0.0/0", "::/0")
@@ -59,6 +59,8 @@ class Options:
     on_failure: str
     dry_run: bool
     yes: bool
+    lock: Path | None
+    force: bool
 
 
 @command(
@@ -68,9 +70,10 @@ class Options:
         "tgi-deploy up llama3-13b --budget 5 --ttl 2h --region eu-west-1",
         "tgi-deploy up llama3-8b --market spot --max-spend 3 --yes --no-wait",
         "tgi-deploy up llama3-70b --dry-run --json",
+        "tgi-deploy up --lock llama3-13b.lock.json --ttl 2h",
     ),
 )
-@wish_options
+@wish_options_or("lock")
 @name_option
 @target_option
 @sandbox_option
@@ -91,6 +94,8 @@ class Options:
     help="What to do with a machine whose engine fails; without a terminal 'ask' removes.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
+@click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
 @yes_option
 def up_command(*, wish: Wish, **given: object) -> Result:
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
@@ -106,10 +111,17 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.up import up  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.render.artifacts import check_name  # noqa: PLC0415 -- likewise
 
     _check_cidrs(options)
+    if options.name is not None:
+        check_name(options.name)
     catalog = wiring.catalog(options.profiles_dir)
-    plan = make(wish, catalog, os.environ)
+    plan: Plan | NoPlan
+    if options.lock is None:
+        plan = make(wish, catalog, os.environ)
+    else:
+        wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
     if isinstance(plan, NoPlan):
         return no_plan_result("up", wish, plan)
     setup = wiring.Setup(
@@ -161,7 +173,15 @@ def _settings(wish: Wish, options: Options, context: Context) -> LaunchSettings:
 def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
     if options.expose_to_world:
         return _WORLD[:1]
-    return options.allow_cidr or (context.caller_cidr(),)
+    if options.allow_cidr:
+        return options.allow_cidr
+    try:
+        return (context.caller_cidr(),)
+    except DeployError as error:
+        if options.wait:
+            raise
+        context.reporter.warn(error.code, f"{error.message}: nobody may connect but through a tunnel")
+        return ()
 
 
 def _check_cidrs(options: Options) -> None:

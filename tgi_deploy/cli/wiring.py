@@ -218,8 +218,12 @@ def _phases(profiles_dir: Path | None) -> PhaseTable:
 
 
 def _caller_cidr() -> str:
-    from tgi_deploy.adapters.http import caller_address  # noqa: PLC0415 -- see context()
+    """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
+    from tgi_deploy.adapters.aws.session import is_loopback  # noqa: PLC0415 -- see context()
+    from tgi_deploy.adapters.http import caller_address  # noqa: PLC0415 -- likewise
 
+    if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
+        return _LOOPBACK
     address = caller_address()
     return f"{address}/128" if ":" in address else f"{address}/32"
 

@@ -48,7 +48,7 @@ class SessionFactory:
 
     def _client(self, service: str, region: str, *, creating: bool) -> Any:  # noqa: ANN401 -- see client()
         session = self._session()
-        local = self.endpoint_url is not None and _is_loopback(self.endpoint_url)
+        local = self.endpoint_url is not None and is_loopback(self.endpoint_url)
         made_up = self.access_key or (_MADE_UP if local and session.get_credentials() is None else None)
         keys = {"aws_access_key_id": made_up, "aws_secret_access_key": _MADE_UP} if made_up else {}
         make: Any = session.client
@@ -77,7 +77,8 @@ def _config(creating: bool, local: bool) -> Config:  # noqa: FBT001 -- two facts
     )
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Whether the URL names this computer."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -78,7 +78,7 @@ def proposal_text(proposal: Proposal) -> str:
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
         changes_text(proposal.changes),
-        f"  reachable from {', '.join(proposal.cidrs)}",
+        f"  reachable from {', '.join(proposal.cidrs) or 'nowhere: open a tunnel'}",
         f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
     ]
     return "\n".join(lines)

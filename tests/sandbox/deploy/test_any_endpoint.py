@@ -1,0 +1,50 @@
+"""The acting commands need nothing of the sandbox: any EC2-compatible endpoint named by AWS_ENDPOINT_URL will do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+
+@pytest.fixture
+def endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def run(endpoint, tmp_path):
+    environ = {**os.environ, "AWS_ENDPOINT_URL": endpoint, "TGI_DEPLOY_HOME": str(tmp_path)}
+
+    def call(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "tgi_deploy", *words, "--json"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return json.loads(done.stdout)
+
+    return call
+
+
+def test_the_endpoint_alone_is_enough_for_up_and_down(run):
+    up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
+    assert up["exit_code"] == 0, up["errors"]
+    (listed,) = run("list")["data"]["deployments"]
+    assert (listed["name"], listed["region"]) == ("llama3-13b", "us-east-1")
+    again = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
+    assert (again["exit_code"], again["data"]["changed"]) == (0, False)
+    down = run("down", "llama3-13b", "--yes")
+    assert down["exit_code"] == 0, down["errors"]
+    assert run("list")["data"]["deployments"] == []
