@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_file(path: Path, text: str, *, what: str) -> None:
-    """Write `text` to `path`. Raises InputError `unwritable_file`."""
+def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--out") -> None:
+    """Write `content` to `path`, which `option` named. Raises InputError `unwritable_file`."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
             "unwritable_file",
             f"writing {what} to {str(path)!r} failed: {reason}",
-            hint="give --out a file in a folder that exists and that you may write to",
+            hint=f"give {option} a file in a folder that exists and that you may write to",
         ) from error

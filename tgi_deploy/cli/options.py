@@ -93,19 +93,29 @@ _WISHES: Final = (
 
 def wish_options(function: CommandFunction) -> CommandFunction:
     """Add MODEL and every wish; the function gets them as one argument, `wish`."""
+    return _with_wishes(function, None)
 
-    def with_wish(model: str, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+
+def wish_options_or(lock: str) -> Decorator:
+    """The same for a command that may take its wish from a lock: MODEL is empty where option `lock` is given."""
+    return lambda function: _with_wishes(function, lock)
+
+
+def _with_wishes(function: CommandFunction, lock: str | None) -> CommandFunction:
+    def with_wish(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         from tgi_deploy.app.wish import Wish  # noqa: PLC0415 -- help is printed without the planner
 
+        if model is None and given[lock or ""] is None:
+            raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
         wished = {name: given.pop(name) for name in (*(wish.field for wish in _WISHES), "allow_turing")}
-        return function(wish=Wish(model=model, **wished), **given)
+        return function(wish=Wish(model=model or "", **wished), **given)
 
     with_wish.__doc__ = function.__doc__
     with_wish.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     decorated: CommandFunction = _ALLOW_TURING(with_wish)
     for wish in reversed(_WISHES):
         decorated = wish.option()(decorated)
-    return click.argument("model", shell_complete=complete.models)(decorated)
+    return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
 
 
 _ALLOW_TURING: Final = _option(

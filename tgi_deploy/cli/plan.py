@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
+from tgi_deploy.cli.locking import LOCK_FILE
+from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options_or
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
+from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import NoPlan, Plan
 
 if TYPE_CHECKING:
@@ -25,22 +27,49 @@ if TYPE_CHECKING:
         "tgi-deploy plan llama3-70b --region all --market any --prefer cost",
         "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
         "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
+        "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
+        "tgi-deploy plan --locked llama3-13b.lock.json",
     ),
 )
-@wish_options
+@wish_options_or("locked")
 @profiles_dir_option
 @offline_option
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
-def plan_command(*, wish: Wish, profiles_dir: Path | None, offline: bool, explain: bool) -> Result:
+@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
+@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
+def plan_command(
+    *, wish: Wish, profiles_dir: Path | None, offline: bool, explain: bool, lock: Path | None, locked: Path | None
+) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. Needs no
     account, and no network but for a hub model that is neither in the catalogue nor was read before.
     """
+    if locked is not None:
+        return _reprinted(locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else None)
     outcome = decide(wish, profiles_dir, offline=offline)
     if isinstance(outcome, NoPlan):
         return no_plan_result("plan", wish, outcome, explain=explain)
-    return _plan_result(outcome, explain=explain)
+    result = _plan_result(outcome, explain=explain)
+    if lock is not None:
+        from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
+        from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- likewise
+
+        write_lock(lock, wish, outcome, result, wiring.catalog(profiles_dir, offline=offline))
+    return result
+
+
+def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str | None) -> Result:
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.cli.locking import locked_result, refuse_wishes  # noqa: PLC0415 -- likewise
+
+    refuse_wishes(wish, "--locked")
+    if other is not None:
+        raise InputError(
+            "conflicting_options", f"--locked and {other} exclude each other: a lock is printed as it is",
+            hint=f"leave {other} out",
+        )  # fmt: skip
+    return locked_result(path, wiring.catalog(profiles_dir, offline=True))
 
 
 def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:
@@ -71,7 +100,7 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: b
     )
 
 
-_NOTHING_NEAR = "no single change helps: relax two wishes at once, or look at every refusal with --explain"
+_NOTHING_NEAR = "no change of the wish helps: look at every refusal with --explain, or choose another model"
 
 
 def _why_not(outcome: NoPlan) -> str:

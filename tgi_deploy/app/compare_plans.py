@@ -1,0 +1,171 @@
+"""The cost gate: two plans side by side, and whether the new one is worse than is allowed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PERCENT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*%?", re.ASCII)
+_HUNDRED: Final = Decimal(100)
+_FIELDS: Final = (
+    ("chosen", "instance_type"),
+    ("chosen", "region"),
+    ("chosen", "market"),
+    ("chosen", "accelerator"),
+    ("chosen", "num_shard"),
+    ("chosen", "quantize"),
+    ("chosen", "dtype"),
+    ("engine", "version"),
+    ("engine", "image"),
+    ("engine", "args"),
+    ("engine", "env"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How much worse the new plan may be; None: not looked at. Percentages as written (10 for 10 %)."""
+
+    max_cost_increase_percent: Decimal | None = None
+    max_token_cost_increase_percent: Decimal | None = None
+    min_memory_margin_tokens: int | None = None
+    max_memory_margin_decrease_percent: Decimal | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A figure of both plans. `change_percent` is None where there is no old figure to compare with."""
+
+    name: str
+    old: Decimal | None
+    new: Decimal | None
+    change_percent: Decimal | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One limit and what came of it. `message` says it with the numbers."""
+
+    name: str
+    passed: bool
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    field: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    metrics: tuple[Metric, ...]
+    changes: tuple[Change, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.passed)
+
+
+def percent(text: str, option: str) -> Decimal:
+    """`10%` or `10` → 10. Raises InputError `bad_percent`."""
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None:
+        raise InputError(
+            "bad_percent", f"{option}: {text[:60]!r} is no percentage", hint=f"write {option} 10%, for example"
+        )
+    return Decimal(match.group(1))
+
+
+def money(value: float | Decimal | None) -> Decimal | None:
+    """A figure of a plan document, exactly as it is written there."""
+    if value is None:
+        return None
+    return value if isinstance(value, Decimal) else Decimal(str(value))
+
+
+def compare(old: Mapping[str, Any], new: Mapping[str, Any], limits: Limits) -> Comparison:
+    """Two plan documents against the limits."""
+    metrics = tuple(_metric(name, _figure(old, name), _figure(new, name)) for name in _METRICS)
+    changes = tuple(
+        Change(field=f"{part}.{key}", old=old[part].get(key), new=new[part].get(key))
+        for part, key in _FIELDS
+        if old[part].get(key) != new[part].get(key)
+    )
+    return Comparison(metrics=metrics, changes=changes, checks=tuple(_checks(metrics, limits)))
+
+
+_METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_margin_tokens")
+
+
+def _figure(plan: Mapping[str, Any], name: str) -> Decimal | None:
+    if name == "memory_margin_tokens":
+        return Decimal(str(plan["memory"]["kv_capacity_tokens"])) - Decimal(str(plan["memory"]["required_kv_tokens"]))
+    return money(plan["cost" if name == "usd_per_hour" else "performance"][name])
+
+
+def _metric(name: str, old: Decimal | None, new: Decimal | None) -> Metric:
+    change = None if old is None or new is None or old == 0 else (new - old) / abs(old) * _HUNDRED
+    if old is not None and old == new:
+        change = Decimal(0)
+    return Metric(name=name, old=old, new=new, change_percent=change)
+
+
+def _checks(metrics: tuple[Metric, ...], limits: Limits) -> Iterator[Check]:
+    cost, token_cost, margin = metrics
+    if limits.max_cost_increase_percent is not None:
+        yield _dearer(cost, "max-cost-increase", "the price an hour", limits.max_cost_increase_percent)
+    if limits.max_token_cost_increase_percent is not None:
+        yield _dearer(
+            token_cost, "max-token-cost-increase", "a million output tokens", limits.max_token_cost_increase_percent
+        )
+    if limits.min_memory_margin_tokens is not None:
+        yield _least_margin(margin, limits.min_memory_margin_tokens)
+    if limits.max_memory_margin_decrease_percent is not None:
+        yield _smaller_margin(margin, limits.max_memory_margin_decrease_percent)
+
+
+def _dearer(metric: Metric, name: str, what: str, allowed: Decimal) -> Check:
+    """An unknown price passes only where it was unknown before."""
+    if metric.old is None or metric.new is None:
+        return Check(
+            name=name, passed=metric.old is metric.new, message=f"{what} is not known in both plans"
+        )  # fmt: skip
+    passed = metric.new * _HUNDRED <= metric.old * (_HUNDRED + allowed)
+    return Check(
+        name=name,
+        passed=passed,
+        message=f"{what}: ${metric.old} → ${metric.new}{_by(metric)}, at most +{allowed} % allowed",
+    )
+
+
+def _least_margin(metric: Metric, least: int) -> Check:
+    new = metric.new or Decimal(0)
+    return Check(
+        name="min-memory-margin-tokens",
+        passed=new >= least,
+        message=f"KV cache beyond what is promised: {metric.old} → {new} tokens, at least {least} asked for",
+    )
+
+
+def _smaller_margin(metric: Metric, allowed: Decimal) -> Check:
+    old, new = metric.old or Decimal(0), metric.new or Decimal(0)
+    passed = new >= old or (old > 0 and (old - new) * _HUNDRED <= old * allowed)
+    return Check(
+        name="max-memory-margin-decrease",
+        passed=passed,
+        message=f"KV cache beyond what is promised: {old} → {new} tokens{_by(metric)}, at most -{allowed} % allowed",
+    )
+
+
+def _by(metric: Metric) -> str:
+    return "" if metric.change_percent is None else f" ({metric.change_percent:+.1f} %)"

@@ -1,0 +1,91 @@
+"""Locks on the command line: written by `plan --lock`, reprinted by `plan --locked`, deployed by `up --lock`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tgi_deploy.cli.files import read_file, write_file
+from tgi_deploy.cli.output import Notice, Result, plain
+from tgi_deploy.errors import DeployError, InputError
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.lock import Lock
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Plan
+
+LOCK_FILE: Final = click.Path(path_type=Path)
+_OF_THE_DAY: Final = frozenset({"ttl", "max_spend"})  # about one deployment, not about the choice
+
+
+def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Catalog) -> None:
+    """Write the lock of `plan`, with what was printed of it. Raises InputError `unwritable_file`."""
+    from tgi_deploy.app.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
+
+    document = lock_document(
+        plan,
+        wish,
+        os.environ,
+        catalog.release(plan.requirements.engine_version),
+        printed=plain(printed.data["plan"]),
+        text=click.unstyle(printed.text),
+    )
+    write_file(path, lock_text(document), what="the lock")
+
+
+def open_lock(path: Path) -> Lock:
+    """Raises InputError `unreadable_file`, `bad_lock`."""
+    from tgi_deploy.app.lock import read_lock  # noqa: PLC0415 -- only locks need it
+
+    return read_lock(read_file(path, what="the lock"), str(path))
+
+
+def locked_result(path: Path, catalog: Catalog) -> Result:
+    """What was printed when the lock was written, and a warning where the same wish would now be met differently."""
+    lock = open_lock(path)
+    notices = tuple(Notice(code="notice", message=str(text), in_text=True) for text in lock.plan.get("notices", ()))
+    return Result(
+        data={"plan": lock.plan, "lock": {"model": lock.model, "engine": lock.engine, "catalogue": lock.catalogue}},
+        text=lock.text,
+        warnings=(*notices, *_staleness(lock, catalog)),
+    )
+
+
+def _staleness(lock: Lock, catalog: Catalog) -> tuple[Notice, ...]:
+    from tgi_deploy.app.locked import changes, current  # noqa: PLC0415 -- only locks need it
+
+    try:
+        found = changes(lock, current(lock, catalog))
+    except DeployError as error:
+        return (Notice(code="stale_plan", message=f"the locked wish can't be planned again: {error.message}"),)
+    if not found:
+        return ()
+    text = "; ".join(map(str, found))
+    return (Notice(code="stale_plan", message=f"today's plan for the same wish differs: {text}"),)
+
+
+def refuse_wishes(wish: Wish, option: str, *, but: frozenset[str] = frozenset()) -> None:
+    """A lock has its own wish. Raises InputError `conflicting_options` for another one beside it."""
+    given = [item.name for item in fields(wish) if item.name not in but and getattr(wish, item.name)]
+    if given:
+        first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
+        raise InputError(
+            "conflicting_options",
+            f"{option} and {first} exclude each other: the lock holds the wish",
+            hint=f"leave {first} out, or plan without {option}",
+        )
+
+
+def plan_of_lock(path: Path, wish: Wish, catalog: Catalog, *, force: bool) -> tuple[Wish, Plan]:
+    """The locked wish, with `wish`'s own end of life, and the plan to deploy. Raises as `app.locked` does."""
+    from tgi_deploy.app.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
+
+    refuse_wishes(wish, "--lock", but=_OF_THE_DAY)
+    lock = open_lock(path)
+    ends = {name: getattr(wish, name) for name in sorted(_OF_THE_DAY) if getattr(wish, name)}
+    return replace(lock.wish, **ends), plan_to_deploy(lock, catalog, force=force)
