@@ -253,11 +253,20 @@ def test_extra_prices(catalog):
 def test_error_classes_have_codes_and_advice_and_no_code_twice():
     classes = raw("aws/errors.json")["classes"]
     assert set(classes) == {
-        "capacity", "quota", "throttled", "not_yet", "permission", "request", "in_use", "gone", "dry_run_ok",
+        "stale_token", "exists", "credentials", "protected", "capacity", "quota", "throttled", "not_yet", "permission",
+        "request", "in_use", "gone", "dry_run_ok",
     }  # fmt: skip
     codes = [code for entry in classes.values() for code in entry["codes"]]
     assert len(codes) == len(set(codes))
     assert all(entry["advice"] and entry["action"] for entry in classes.values())
+
+
+def test_every_reason_of_an_early_death_has_a_class():
+    document = raw("aws/errors.json")
+    assert document["dead_after_accept"].keys() >= {
+        "Server.InsufficientInstanceCapacity", "Server.SpotInstanceTermination", "Client.VolumeLimitExceeded",
+    }  # fmt: skip
+    assert set(document["dead_after_accept"].values()) <= set(document["classes"])
 
 
 def test_image_parameters_are_public_and_in_order():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SERVER_ERROR: Final = 500
-# A request of ours took effect before: its token, or the unique name that it was to give, is taken.
-_STALE_TOKEN: Final = "IdempotentParameterMismatch"  # noqa: S105 -- an error code
-_EXISTS: Final = ("*.Duplicate", "*.AlreadyExistsException")
-_BAD_CREDENTIALS: Final = (
-    "AuthFailure",
-    "ExpiredToken*",
-    "RequestExpired",
-    "InvalidClientTokenId",
-    "UnrecognizedClientException",
-    "SignatureDoesNotMatch",
-)
-_DENIED: Final = ("AccessDenied*",)
-_PROTECTED: Final = ("OperationNotPermitted",)  # not a matter of permissions: termination protection is on
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "switch its termination protection off, then try again"
 _NO_CREDENTIALS: Final = (
@@ -49,14 +36,6 @@ _NO_CREDENTIALS: Final = (
     boto.SSOError,
 )
 _NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
-_DEATHS: Final = {
-    "Server.InsufficientInstanceCapacity": "capacity",
-    "Server.SpotInstanceTermination": "capacity",
-    "Server.SpotInstanceShutdown": "capacity",
-    "Server.InternalError": "capacity",
-    "Client.VolumeLimitExceeded": "quota",
-    "Client.InternalError": "request",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +43,25 @@ class ErrorTable:
     """The classes of error codes, in order; the first pattern that fits decides."""
 
     classes: tuple[tuple[str, tuple[str, ...]], ...]
-    not_yet_parameter: tuple[str, str] = field(default=("InvalidParameterValue", "iamInstanceProfile"))
+    not_yet_parameter: tuple[str, str]
+    deaths: Mapping[str, str]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ErrorTable:
         """The table in `document` (the content of `profiles/aws/errors.json`)."""
         classes = tuple((name, tuple(entry["codes"])) for name, entry in document["classes"].items())
         profile = document["instance_profile_not_yet"]
-        return cls(classes, (profile["code"], profile["message_contains"]))
+        return cls(classes, (profile["code"], profile["message_contains"]), document["dead_after_accept"])
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
-        """One of the table's classes, or `stale_token`, `exists`, `credentials`, `protected`, `unknown`."""
+        """One of the table's classes, or `unknown`."""
         special, text = self.not_yet_parameter
         if code == special and text.lower() in message.lower():
             return "not_yet"
-        for name, patterns in (*_OWN_CLASSES, *self.classes, ("permission", _DENIED)):
+        for name, patterns in self.classes:
             if _matches(code, patterns):
                 return name
         return "throttled" if status >= _SERVER_ERROR else "unknown"
-
-
-_OWN_CLASSES: Final = (
-    ("stale_token", (_STALE_TOKEN,)),
-    ("exists", _EXISTS),
-    ("credentials", _BAD_CREDENTIALS),
-    ("protected", _PROTECTED),
-)
 
 
 def _matches(code: str, patterns: tuple[str, ...]) -> bool:
@@ -150,5 +122,5 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
 
 def death_class(reason_code: str, table: ErrorTable) -> str:
     """The class of the reason that a machine died of."""
-    known = _DEATHS.get(reason_code)
+    known = table.deaths.get(reason_code)
     return known or table.classify(reason_code.partition(".")[2])
