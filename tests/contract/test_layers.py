@@ -33,6 +33,8 @@ THIRD_PARTY = {
     "click": {"cli"},
     "rich": {"cli"},
     "jinja2": {"render"},
+    "font_lato": {"render"},
+    "resvg_py": {"render"},
     "boto3": {"adapters"},
     "botocore": {"adapters", "sandbox"},
     "docker": {"adapters"},

@@ -24,6 +24,7 @@ from tgi_deploy.render.scatter import Refusal, Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from decimal import Decimal
 
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
@@ -47,6 +48,8 @@ _PHASES: Final = {
     "ready": "answer",
 }
 _PERCENT: Final = 100
+_MS_PER_S: Final = 1000
+_S_PER_MINUTE: Final = 60
 
 
 def report(
@@ -176,7 +179,7 @@ def _configurations_text(items: Sequence[Rejection]) -> str:
     shards: dict[str, list[str]] = {}
     for number, names in methods.items():
         shards.setdefault(", ".join(names), []).append(str(number))
-    return "; ".join(f"×{', '.join(numbers)}: {names}" for names, numbers in shards.items())
+    return "; ".join(f"{words.TIMES}{', '.join(numbers)}: {names}" for names, numbers in shards.items())
 
 
 def _sentence(wish: Requirements, chosen: Candidate | None) -> str:
@@ -219,7 +222,7 @@ def _where(offer: Offer) -> str:
 def _cards(offer: Offer, num_shard: int) -> str:
     kind = offer.instance_type
     used = f"{num_shard} of " if num_shard != kind.accelerator_count else ""
-    return f"{used}{kind.accelerator_count} × {kind.accelerator.name}"
+    return f"{used}{kind.accelerator_count} {words.TIMES} {kind.accelerator.name}"
 
 
 def _figures(plan: Plan) -> Iterator[Figure]:
@@ -227,20 +230,24 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     if chosen.offer.usd_per_hour is not None:
         note = "machine, disk and address" if len(chosen.cost.lines) > 1 else ""
         yield Figure(label="an hour", value=words.usd(float(chosen.cost.usd_per_hour)), note=note)
-    yield Figure(label="first token", value=f"{speed.ttft_ms:,.0f} ms", note="predicted, under load")
-    yield Figure(label="for each reader", value=f"{1000 / speed.tpot_ms:,.0f} tokens/s", note=f"{speed.tpot_ms:.1f} ms each")
-    yield Figure(label="in all", value=f"{speed.output_tokens_per_s:,.0f} tokens/s", note="output")
+    yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note="predicted, under load")
+    yield Figure(
+        label="each reader gets",
+        value=words.count(_MS_PER_S / speed.tpot_ms),
+        unit="tokens/s",
+        note=f"{speed.tpot_ms:.1f} ms each",
+    )
+    yield Figure(label="output in all", value=words.count(speed.output_tokens_per_s), unit="tokens/s", note="predicted")
     million = speed.usd_per_million_output_tokens
     if million is not None:
         yield Figure(label="a million tokens", value=f"${million:,.2f}", note="output, fully used")
     yield Figure(
-        label="KV cache", value=f"{memory.kv_capacity_tokens:,} tokens", note=f"{memory.required_kv_tokens:,} promised"
+        label="KV cache",
+        value=words.count(memory.kv_capacity_tokens),
+        note=f"tokens, {memory.required_kv_tokens:,} promised",
     )
-    yield Figure(label="until it answers", value=words.span(_total_s(chosen)), note="from nothing")
-
-
-def _total_s(candidate: Candidate) -> float:
-    return round(sum(phase.expected_s for phase in estimate(candidate)) / 10) * 10
+    minutes = sum(phase.expected_s for phase in estimate(chosen)) / _S_PER_MINUTE
+    yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note="from nothing")
 
 
 def _cost_rows(candidate: Candidate) -> tuple[CostRow, ...]:
@@ -271,7 +278,9 @@ def _parts(candidate: Candidate) -> Iterator[Part]:
     yield Part(kind="weights", label="weights", size_bytes=memory.weights_bytes, note=_weights_note(candidate))
     yield Part(kind="needed", label="KV cache, promised", size_bytes=promised, note=tokens)
     yield Part(kind="spare", label="KV cache, spare", size_bytes=cache - promised, note=spare)
-    yield Part(kind="activation", label="activations", size_bytes=memory.activation_bytes, note="the largest prompt batch")
+    yield Part(
+        kind="activation", label="activations", size_bytes=memory.activation_bytes, note="the largest prompt batch"
+    )
     yield Part(kind="overhead", label="overhead", size_bytes=memory.overhead_bytes, note="context, libraries, graphs")
     yield Part(kind="other", label="other", size_bytes=memory.total_bytes - named)
     yield Part(kind="reserved", label="left alone by the engine", size_bytes=memory.reserved_bytes)
@@ -319,5 +328,5 @@ def _near_misses(misses: Sequence[NearMiss], commands: Sequence[str]) -> Iterato
         yield _choice(miss.candidate, reason=miss.message, option=option)
 
 
-def _float(amount: object) -> float | None:
-    return None if amount is None else float(amount)  # type: ignore[arg-type] -- Decimal
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options_or
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
+from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import NoPlan, Plan
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.app.wish import Wish
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.cli.pictures import Pictures
 
 
 @command(
@@ -34,11 +38,19 @@ if TYPE_CHECKING:
 @wish_options_or("locked")
 @profiles_dir_option
 @offline_option
+@picture_options
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
 def plan_command(
-    *, wish: Wish, profiles_dir: Path | None, offline: bool, explain: bool, lock: Path | None, locked: Path | None
+    *,
+    wish: Wish,
+    profiles_dir: Path | None,
+    offline: bool,
+    explain: bool,
+    lock: Path | None,
+    locked: Path | None,
+    pictures: Pictures,
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
@@ -46,17 +58,20 @@ def plan_command(
     account, and no network but for a hub model that is neither in the catalogue nor was read before.
     """
     if locked is not None:
-        return _reprinted(locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else None)
+        return _reprinted(
+            locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
+        )
+    pictures.check()
     outcome = decide(wish, profiles_dir, offline=offline)
+    catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoPlan):
-        return no_plan_result("plan", wish, outcome, explain=explain)
+        return pictures.added_to(no_plan_result("plan", wish, outcome, explain=explain), outcome, wish, catalog)
     result = _plan_result(outcome, explain=explain)
     if lock is not None:
-        from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
-        from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- likewise
+        from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
-        write_lock(lock, wish, outcome, result, wiring.catalog(profiles_dir, offline=offline))
-    return result
+        write_lock(lock, wish, outcome, result, catalog())
+    return pictures.added_to(result, outcome, wish, catalog)
 
 
 def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str | None) -> Result:
@@ -70,6 +85,12 @@ def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str 
             hint=f"leave {other} out",
         )  # fmt: skip
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
+
+
+def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
+
+    return wiring.catalog(profiles_dir, offline=offline)
 
 
 def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:

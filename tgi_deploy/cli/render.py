@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -57,19 +56,8 @@ def render_command(
 
 
 def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_dir: Path | None) -> Artifact:
-    from tgi_deploy.app.up import default_name  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- likewise
-    from tgi_deploy.planner.time_to_ready import estimate  # noqa: PLC0415 -- likewise
-    from tgi_deploy.render.artifacts import Deployable, render  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.render.artifacts import render  # noqa: PLC0415 -- likewise
 
-    chosen = plan.chosen
-    deployable = Deployable(
-        name=name or default_name(plan.requirements.model.name),
-        candidate=chosen,
-        model=plan.requirements.model,
-        ttl_s=lifetime_s(wish, os.environ, chosen.cost.usd_per_hour),
-        region=chosen.offer.region,
-        public_ipv4=plan.requirements.public_ipv4,
-        ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(chosen))),
-    )
-    return render(cast("Kind", kind), deployable, templates_dir=templates_dir)
+    subject = deployable(plan, wish, os.environ, name=name)
+    return render(cast("Kind", kind), subject, templates_dir=templates_dir)

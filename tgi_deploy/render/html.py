@@ -32,6 +32,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        usd=words.usd, count=words.count, gib=words.gib, span=words.span, tick=words.tick, plural=words.plural
-    )
+        usd=words.usd, usd_exact=words.usd_exact, cents=words.cents, count=words.count, gib=words.gib, span=words.span,
+        tick=words.tick, plural=words.plural,
+    )  # fmt: skip
     return made

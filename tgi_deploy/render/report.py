@@ -29,6 +29,7 @@ class Figure:
 
     label: str
     value: str
+    unit: str = ""
     note: str = ""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-DASH: Final = "–"
+DASH: Final = "\u2013"
+TIMES: Final = "\u00d7"
 _GIB: Final = 1024**3
 _MINUTE_S: Final = 60
 _THOUSAND: Final = 1000
@@ -12,10 +13,20 @@ _CENTS_FROM: Final = 10
 
 
 def usd(amount: float | None) -> str:
-    """Three decimals below ten dollars, two above: a difference of a tenth of a cent an hour is 8 dollars a year."""
+    """`$5.00`, `$1.877`: two decimals, and a third below ten dollars where it says something."""
     if amount is None:
         return DASH
-    return f"${amount:,.2f}" if amount >= _CENTS_FROM else f"${amount:,.3f}"
+    exact = f"{amount:,.3f}"
+    return f"${amount:,.2f}" if amount >= _CENTS_FROM or exact.endswith("0") else f"${exact}"
+
+
+def usd_exact(amount: float | None) -> str:
+    """Always three decimals: for columns."""
+    return DASH if amount is None else f"${amount:,.3f}"
+
+
+def cents(amount: float | None) -> str:
+    return DASH if amount is None else f"${amount:,.2f}"
 
 
 def count(number: float | None) -> str:

@@ -1,0 +1,100 @@
+"""`--report` and `--plot`: a plan to look at, in files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from tgi_deploy.cli.files import write_file
+from tgi_deploy.cli.frame import SectionOption
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.cli.output import Result
+    from tgi_deploy.planner.types import NoPlan, Plan
+    from tgi_deploy.render.report import Report
+
+_PLOT_ENDINGS: Final = (".png", ".svg")
+
+
+class Pictures(NamedTuple):
+    """Where to draw what; None: not asked for."""
+
+    report: Path | None
+    plot: Path | None
+
+    def check(self) -> None:
+        """Before anything is worked out. Raises InputError `bad_plot_file`."""
+        if self.plot is not None and self.plot.suffix.lower() not in _PLOT_ENDINGS:
+            raise InputError(
+                "bad_plot_file",
+                f"plotting to {str(self.plot)!r}: its ending names no format",
+                hint=f"give --plot a file that ends in {' or '.join(_PLOT_ENDINGS)}",
+            )
+
+    @property
+    def option(self) -> str | None:
+        """The first of the options that was given."""
+        return next((f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None), None)
+
+    def added_to(self, result: Result, made: Plan | NoPlan, wish: Wish, catalog: Callable[[], Catalog]) -> Result:
+        """Write what was asked for; the result, saying so."""
+        if self.option is None:
+            return result
+        from tgi_deploy.app.report import report  # noqa: PLC0415 -- only pictures need it
+
+        page = report(made, wish, catalog(), os.environ, commands=_commands(made, wish))
+        files = self._write(page)
+        lines = "".join(f"{kind} written to {one_line(str(path))}\n" for kind, path in files.items())
+        return replace(result, data={**result.data, "files": files}, text=f"{result.text}\n{lines}")
+
+    def _write(self, page: Report) -> dict[str, Path]:
+        if self.report is not None:
+            from tgi_deploy.render.report import report_html  # noqa: PLC0415 -- likewise
+
+            write_file(self.report, report_html(page), what="the report", option="--report")
+        if self.plot is not None:
+            write_file(self.plot, _plot(page, self.plot), what="the plot", option="--plot")
+        return {kind: path for kind, path in zip(self._fields, self, strict=True) if path is not None}
+
+
+def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Add --report and --plot; the function gets them as one argument, `pictures`."""
+
+    def with_pictures(*, report: Path | None, plot: Path | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        return function(pictures=Pictures(report=report, plot=plot), **given)
+
+    with_pictures.__doc__ = function.__doc__
+    with_pictures.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    report = click.option(
+        "--report", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
+        help="Also write a page to look at: one HTML file that needs nothing else.",
+    )  # fmt: skip
+    plot = click.option(
+        "--plot", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
+        help="Also draw cost against throughput, as .svg or .png.",
+    )  # fmt: skip
+    return report(plot(with_pictures))
+
+
+def _commands(made: Plan | NoPlan, wish: Wish) -> list[str]:
+    """The near misses as command lines to paste."""
+    from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- only pictures need it
+    from tgi_deploy.planner.types import Plan  # noqa: PLC0415 -- likewise
+
+    return [] if isinstance(made, Plan) else [with_option("plan", wish, miss.option) for miss in made.near_misses]
+
+
+def _plot(page: Report, path: Path) -> str | bytes:
+    from tgi_deploy.render.plot import plot_png, plot_svg  # noqa: PLC0415 -- only pictures need it
+
+    return plot_png(page) if path.suffix.lower() == ".png" else plot_svg(page)
