@@ -102,7 +102,8 @@ class HuggingFaceHub:
 
 
 def _license(tags: list[str] | None) -> str | None:
-    return next((tag.removeprefix(_LICENSE) for tag in tags or () if tag.startswith(_LICENSE)), None)
+    named = (tag.removeprefix(_LICENSE) for tag in tags or () if tag.startswith(_LICENSE) and tag.isprintable())
+    return next((name for name in named if name), None)
 
 
 @cache

@@ -75,9 +75,7 @@ def _check_weights(source: ModelSource, files: WeightFiles, *, optional: bool) -
     """A folder may hold a config alone (to plan before downloading); a repository that does is no model."""
     if files.downloaded:
         return
-    if any(name.endswith(".gguf") for name in source.files()):
-        raise _not_a_model(source, "it holds GGUF files only, which this engine does not load")
-    if not optional:
+    if not optional or _has_gguf(source):
         raise _not_a_model(source, "there are no safetensors or .bin weights")
 
 
@@ -87,13 +85,17 @@ def _not_a_model(source: ModelSource, problem: str) -> InputError:
         problem = "it is an adapter (LoRA), not a whole model"
     elif "model_index.json" in names:
         problem = "it is a diffusion pipeline, not a language model"
-    elif any(name.endswith(".gguf") for name in names):
+    elif _has_gguf(source):
         problem = "it holds GGUF files only, which this engine does not load"
     return InputError(
         "bad_checkpoint",
         f"Reading the model {source.name}: {problem}.",
         hint="Give the repository of the original weights, with config.json and safetensors files.",
     )
+
+
+def _has_gguf(source: ModelSource) -> bool:
+    return any(name.endswith(".gguf") for name in source.files())
 
 
 def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:

@@ -31,6 +31,7 @@ _METHOD_NAMES: Final = {"fbgemm_fp8": "fp8", "bitsandbytes": "bitsandbytes"}
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
 _MOST_BITS: Final = 32
+_LONGEST_LABEL: Final = 100
 # Where a multimodal config keeps its language model.
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
 # transformers' own defaults again: multimodal configs leave out every dimension that is one.
@@ -160,24 +161,31 @@ def _labels(flat: Mapping[str, Any]) -> dict[str, Any]:
     dtype = flat.get("torch_dtype", flat.get("dtype"))
     return {
         "model_type": model_type,
-        "architecture": str(next(iter(listed), model_type)),
+        "architecture": _label("architectures", next(iter(listed), model_type)),
         "tied_embeddings": bool(flat.get("tie_word_embeddings", model_type in _TIED_BY_DEFAULT)),
-        "torch_dtype": dtype.removeprefix("torch.") if isinstance(dtype, str) else "float32",
+        "torch_dtype": _label("torch_dtype", dtype).removeprefix("torch.") if dtype else "float32",
     }
+
+
+def _label(field: str, value: object) -> str:
+    """These come from anywhere and end in a terminal."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_LABEL:
+        raise _bad(field, f"should be a name, not {ascii(value)[:40]}")
+    return value
 
 
 def _model_type(flat: Mapping[str, Any]) -> str:
     value = flat.get("model_type")
-    if not isinstance(value, str) or not value:
+    if value is None or value == "":
         raise _bad("model_type", "is missing")
-    return value
+    return _label("model_type", value)
 
 
 def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
     raw = flat.get("quantization_config") or flat.get("compression_config")
     if not isinstance(raw, dict):
         return None
-    method = str(raw.get("quant_method", raw.get("quantization_method", "unknown")))
+    method = _label("quantization_config", raw.get("quant_method", raw.get("quantization_method", "unknown")))
     method = _METHOD_NAMES.get(method, method)
     weights = _compressed_weights(raw)
     bits = raw.get("bits") or weights.get("num_bits") or _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)

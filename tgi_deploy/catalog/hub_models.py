@@ -12,6 +12,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.catalog.checkpoint import read_profile
@@ -22,12 +23,13 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from tgi_deploy.catalog.repository import ModelSource
 
 MAIN: Final = "main"
+# How the sandbox tells its engine of the folder: everything else there has the look of another machine.
+KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
 # Raise when the same files would be read differently: what older versions kept is then read anew.
 _FORMAT: Final = 1
 _FRESH_S: Final = 24 * 3600
@@ -39,6 +41,13 @@ _ENTRY: Final = {
     "notice": OPTIONAL_TEXT,
     "shape": Field(check=anything),
 }
+
+
+def models_folder(environ: Mapping[str, str]) -> Path:
+    """Where hub models are kept: they may be lost. Beside everything else where TGI_DEPLOY_HOME names a place."""
+    home, caches = environ.get("TGI_DEPLOY_HOME"), environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(home) / "cache" if home else Path(caches).expanduser() / "tgi-deploy"
+    return folder / "models"
 
 
 class Hub(Protocol):
@@ -61,6 +70,11 @@ class HubModels:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._folder, self._connect, self._offline, self._now = folder, connect, offline, now
+
+    @classmethod
+    def kept(cls, folder: Path) -> HubModels:
+        """Only what was read before; no hub is ever asked."""
+        return cls(folder, _no_hub, offline=True)
 
     def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
         """The model at a revision (default: the newest of its main branch), pinned to the commit.
@@ -140,6 +154,10 @@ def _entry(profile: Profile) -> str:
         "shape": shape_table(profile.model),
     }
     return json.dumps(entry, indent=1)
+
+
+def _no_hub() -> Hub:
+    raise AssertionError("nobody asks the hub offline")
 
 
 def _offline(hub_id: str) -> InputError:

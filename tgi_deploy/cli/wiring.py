@@ -84,19 +84,10 @@ def region_notice(setup: Setup) -> str | None:
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
     """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
-    from tgi_deploy.catalog.hub_models import HubModels  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.hub_models import HubModels, models_folder  # noqa: PLC0415 -- likewise
 
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-    return Catalog.open(profiles_dir, hub=HubModels(_cache_home() / "models", _hub, offline=quiet))
-
-
-def _cache_home() -> Path:
-    """What may be lost: beside everything else where TGI_DEPLOY_HOME names a place, else the user's cache folder."""
-    if os.environ.get("TGI_DEPLOY_HOME"):
-        return state_home() / "cache"
-    from pathlib import Path  # noqa: PLC0415 -- only here
-
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tgi-deploy"
+    return Catalog.open(profiles_dir, hub=HubModels(models_folder(os.environ), _hub, offline=quiet))
 
 
 def _hub() -> Hub:

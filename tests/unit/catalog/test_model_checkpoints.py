@@ -342,3 +342,30 @@ def test_bits_that_are_none(bits, tmp_path):
     with pytest.raises(InputError, match="quantization_config has bits") as caught:
         model_of(tmp_path, config)
     assert caught.value.code == "bad_model_config"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["Llama\x1b[31m"]},
+        {"architectures": [7]},
+        {"model_type": "lla\x07ma"},
+        {"model_type": ["llama"]},
+        {"torch_dtype": "\x1b[31m"},
+        {"torch_dtype": {"a": 1}},
+        quantized_by("a\x1b[31mwq"),
+        quantized_by(4),
+        quantized_by("x" * 101),
+    ],
+)
+def test_names_that_would_steer_a_terminal(changes, tmp_path):
+    with pytest.raises(InputError, match="should be a name, not") as caught:
+        model_of(tmp_path, checkpoints.config_of(LLAMA, **changes))
+    assert caught.value.code == "bad_model_config"
+    assert caught.value.message.isprintable()
+
+
+def test_a_window_that_is_switched_off_inside_a_multimodal_config(tmp_path):
+    text = {"model_type": "mistral", "sliding_window": None, "num_hidden_layers": 30}
+    model = model_of(tmp_path, {"model_type": "llava", "text_config": text})
+    assert (model.sliding_window, model.layers, model.kv_heads) == (None, 30, 8)

@@ -10,9 +10,10 @@ from fakes.hub_server import TOKEN, running_hub
 
 from tgi_deploy.adapters.hub import HuggingFaceHub
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.catalog.hub_models import HubModels
+from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels, models_folder
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.sandbox.engine.__main__ import _catalog as engine_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 LLAMA = SHAPES["meta-llama/Llama-3.1-8B"]
@@ -278,3 +279,34 @@ def test_what_is_known_is_not_asked(place):
     assert place.resolve("meta-llama/Llama-3.1-8B").model.parameters == LLAMA["parameters"]
     assert place.resolve("llama3-8b").name == "llama3-8b"
     assert (place.connections, place.hub.requests) == (0, [])
+
+
+def test_the_stand_in_engine_serves_what_was_planned_before(place):
+    place.add("acme/llama")
+    planned = place.resolve("acme/llama")
+    place.now_s += 100 * DAY_S
+    environ = {KEPT_MODELS: str(place.folder / "cache")}
+    assert engine_catalog(environ).resolve("acme/llama") == planned
+    with pytest.raises(InputError):
+        engine_catalog({}).resolve("acme/llama")
+    with pytest.raises(InputError) as caught:
+        engine_catalog(environ).resolve("acme/other")
+    assert caught.value.code == "hub_offline"
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"TGI_DEPLOY_HOME": "/a", "XDG_CACHE_HOME": "/b"}, "/a/cache/models"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/tgi-deploy/models"),
+        ({"XDG_CACHE_HOME": ""}, "/home/me/.cache/tgi-deploy/models"),
+    ],
+)
+def test_where_models_are_kept(environ, folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert str(models_folder(environ)) == folder
+
+
+def test_a_license_that_would_steer_a_terminal_is_not_taken(place):
+    place.add("acme/llama", tags=["license:\x1b[31mmit", "license:", "license:mit"])
+    assert place.resolve("acme/llama").model.license == "mit"

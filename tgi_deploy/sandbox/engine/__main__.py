@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels
 from tgi_deploy.errors import DeployError
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
     pace = Pace(speed=options.speed)
     _stop_on_signal(pace.stopping)
     try:
-        container = _container(options, catalog or Catalog.open(), os.environ)
+        container = _container(options, catalog or _catalog(os.environ), os.environ)
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
@@ -53,6 +54,12 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
         # Whoever read the log is gone, and so is the machine this container belongs to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _catalog(environ: Mapping[str, str]) -> Catalog:
+    """With the hub models that were planned before: this is the hub's stand-in too."""
+    folder = environ.get(KEPT_MODELS)
+    return Catalog.open(hub=HubModels.kept(Path(folder)) if folder else None)
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:

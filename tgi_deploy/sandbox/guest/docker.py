@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
+from tgi_deploy.catalog.hub_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
@@ -231,7 +232,8 @@ class Docker:
     def _engine_environment(self, container: dict[str, str]) -> dict[str, str]:
         package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
         path = self._spawner.environment.get("PATH", os.defpath)
-        return {"PORT": "80", "PATH": path, "PYTHONPATH": package, "HOME": "/root", **container}
+        kept = {KEPT_MODELS: str(models_folder(os.environ).absolute())}
+        return {"PORT": "80", "PATH": path, "PYTHONPATH": package, "HOME": "/root", **kept, **container}
 
     def _stop(self, client: Client, argv: list[str]) -> int:
         words, timeout_s = list(argv), None
