@@ -1,4 +1,4 @@
-"""Files that commands write where the user says."""
+"""Files that the user names: read, and written."""
 
 from __future__ import annotations
 
@@ -20,4 +20,17 @@ def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--
             "unwritable_file",
             f"writing {what} to {str(path)!r} failed: {reason}",
             hint=f"give {option} a file in a folder that exists and that you may write to",
+        ) from error
+
+
+def read_file(path: Path, *, what: str) -> str:
+    """The text of `path`. Raises InputError `unreadable_file`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InputError(
+            "unreadable_file",
+            f"reading {what} from {str(path)!r} failed: {reason}",
+            hint="name a file that exists and that you may read",
         ) from error

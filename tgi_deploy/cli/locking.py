@@ -35,7 +35,7 @@ def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Cat
         printed=plain(printed.data["plan"]),
         text=click.unstyle(printed.text),
     )
-    write_file(path, lock_text(document), what="the lock")
+    write_file(path, lock_text(document), what="the lock", option="--lock")
 
 
 def open_lock(path: Path) -> Lock:
