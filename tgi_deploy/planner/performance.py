@@ -1,40 +1,27 @@
-"""Predicted speed: an additive roofline with few constants, each with a meaning.
+"""Predicted speed of a configuration: medians with 80 % intervals.
 
-    step(b, c) = weights touched / bandwidth + b c kv / bandwidth + compute(b) + all-reduces + host
-    prefill(n) = max(compute(n), one weight sweep) + all-reduces
-
-Memory and compute add up (taking the larger of the two is worse on measured rows). The constants are medians of
-published kernel and engine measurements; an analytic first model, good for ordering candidates.
+`speed_work` turns a model on some accelerators into seconds, `speed_load` turns those into what clients see, and
+`speed_constants` holds the few numbers that are measured. How far off it is stands in docs/accuracy.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.types import Performance
+from tgi_deploy.planner import speed_constants, speed_numerics
+from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
+from tgi_deploy.planner.speed_work import Setup, Work
+from tgi_deploy.planner.types import Interconnect, Performance, Span
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import Accelerator, Interconnect, MemoryBudget, ModelSpec
+    from tgi_deploy.planner.speed_constants import EngineProfile
+    from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec
 
-BANDWIDTH_SHARE: Final = 0.75
-PREFILL_SHARE: Final = 0.60
-HOST_S: Final = 0.002
-FIRST_TOKEN_S: Final = 0.010
-
-# Sustained share of the 16-bit peak in prefill where a card is known to differ: L4 is held back by its 72 W.
-_PREFILL_SHARE_OF: Final = {"L4": 0.37, "A100-40GB": 0.75, "A100-80GB": 0.75}
-
-# All-reduce in a ring: bus rate in bytes a second, latency in seconds.
-_LINK: Final[dict[str, tuple[float, float]]] = {
-    "nvlink": (250e9, 9e-6),
-    "pcie-p2p": (12e9, 35e-6),
-    "pcie": (2e9, 60e-6),
-    "none": (2e9, 60e-6),
-}
-_NO_LINK: Final = (2e9, 60e-6)
+_LOAD: Final = "closed_loop"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,70 +33,7 @@ class Load:
     concurrency: int
 
 
-class _Roofline:
-    """The model's work on `num_shard` accelerators, in bytes, operations and seconds."""
-
-    def __init__(
-        self, model: ModelSpec, scheme: Scheme, accelerator: Accelerator, num_shard: int, link: Interconnect
-    ) -> None:
-        rule = scheme.rule
-        self.model = model
-        self.shards = num_shard
-        self.bus, self.latency = _LINK.get(link, _NO_LINK)
-        self.bandwidth = accelerator.bandwidth_gb_s * 1e9 * BANDWIDTH_SHARE
-        self.decode_share = rule.decode_efficiency if rule else 1.0
-        share = _PREFILL_SHARE_OF.get(accelerator.name, PREFILL_SHARE) * (rule.prefill_efficiency if rule else 1.0)
-        self.flops = _peak_tflops(accelerator, scheme) * 1e12 * share
-        self.weight_bytes = scheme.bits / 8
-        self.expert = 3 * model.hidden_size * model.expert_intermediate_size * model.layers
-        self.head = model.vocab_size * model.hidden_size
-        tables = self.head * (1 if model.tied_embeddings else 2)
-        self.dense = model.parameters - tables - self.expert * model.experts
-        self.kv_per_token = 2 * model.layers * model.kv_heads * model.head_dim * 2
-
-    def stream_s(self, tokens: float) -> float:
-        touched = 0.0
-        if self.model.experts:
-            missed = 1 - self.model.experts_per_token / self.model.experts
-            touched = self.expert * self.model.experts * (1 - missed**tokens)
-        linear = (self.dense + touched) * self.weight_bytes / self.decode_share
-        return (linear + 2 * self.head) / self.shards / self.bandwidth
-
-    def compute_s(self, tokens: float) -> float:
-        active = self.dense + self.expert * self.model.experts_per_token + self.head
-        return 2 * tokens * active / self.shards / self.flops
-
-    def all_reduce_s(self, tokens: float) -> float:
-        if self.shards == 1:
-            return 0.0
-        message = tokens * self.model.hidden_size * 2
-        ring = 2 * (self.shards - 1) / self.shards * message / self.bus
-        return 2 * self.model.layers * (self.latency + ring)
-
-    def step_s(self, batch: float, context: float) -> float:
-        seen = min(context, self.model.sliding_window or context)
-        cache = batch * seen * self.kv_per_token / self.shards / self.bandwidth
-        return self.stream_s(batch) + cache + self.compute_s(batch) + self.all_reduce_s(batch) + HOST_S
-
-    def prefill_work_s(self, tokens: int) -> float:
-        width = self.model.attention_heads * self.model.head_dim
-        attention = 2 * tokens * tokens * self.model.layers * width / self.shards / self.flops
-        return self.compute_s(tokens) + attention
-
-    def prefill_s(self, tokens: int) -> float:
-        return max(self.prefill_work_s(tokens), self.stream_s(tokens)) + self.all_reduce_s(tokens)
-
-
-def _peak_tflops(accelerator: Accelerator, scheme: Scheme) -> float:
-    """Dense peak in the type the kernels compute in. A card without published tensor figures counts as 1 TFLOPS."""
-    native = scheme.rule.native_fp8_compute if scheme.rule else None
-    capability = accelerator.compute_capability
-    if native is not None and capability is not None and capability >= native and accelerator.fp8_tflops:
-        return accelerator.fp8_tflops
-    return accelerator.fp16_tflops or 1.0
-
-
-def predict(
+def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     model: ModelSpec,
     scheme: Scheme,
     accelerator: Accelerator,
@@ -118,18 +42,49 @@ def predict(
     *,
     num_shard: int,
     interconnect: Interconnect,
+    kv_bits: float = 16.0,
 ) -> Performance:
-    """Time to first token, time per output token (client view, ms) and total output tokens a second under `load`."""
-    roofline = _Roofline(model, scheme, accelerator, num_shard, interconnect)
-    mean_context = load.input_tokens + load.output_tokens / 2
-    batch = max(1.0, min(load.concurrency, memory.kv_capacity_tokens / mean_context))
-    prefill_s = roofline.prefill_s(load.input_tokens)
-    shared_s = roofline.prefill_work_s(load.input_tokens) + roofline.all_reduce_s(load.input_tokens)
-    tpot_s = roofline.step_s(batch, mean_context) + (batch - 1) / load.output_tokens * shared_s
-    queued = max(1.0, batch / 2)
-    ttft_s = prefill_s * queued + FIRST_TOKEN_S
-    throughput = batch * load.output_tokens / (prefill_s + load.output_tokens * tpot_s)
-    return Performance(ttft_ms=ttft_s * 1e3, tpot_ms=tpot_s * 1e3, output_tokens_per_s=throughput)
+    """What `load.concurrency` clients see, each sending its next request when the last one ends."""
+    graphs = scheme.rule is None or scheme.rule.cuda_graphs
+    setup = Setup(
+        model=model, numerics=speed_numerics.of_scheme(scheme, accelerator, kv_bits), accelerator=accelerator,
+        num_shard=num_shard, interconnect=interconnect, engine=_planned_engine(graphs=graphs),
+    )  # fmt: skip
+    work = Work(setup, speed_constants.packaged())
+    traffic = Traffic(
+        input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD
+    )
+    return client_view(work, traffic, memory.kv_capacity_tokens)
+
+
+def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
+    """Medians and intervals of one replica under `traffic`."""
+    seen = timing(work, traffic, kv_tokens)
+    ttft_ms, tpot_ms = seen.ttft_s * 1e3, seen.tpot_s * 1e3
+    rate = seen.requests_per_s() * traffic.output_tokens
+    return Performance(
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        output_tokens_per_s=rate,
+        tokens_per_s_per_user=1e3 / tpot_ms,
+        saturation_concurrency=int(fitting_batch(work, traffic, kv_tokens)),
+        ttft_ms_span=span(ttft_ms, "ttft_ms", traffic.kind),
+        tpot_ms_span=span(tpot_ms, "tpot_ms", traffic.kind),
+        output_tokens_per_s_span=span(rate, "decode_tok_s_total", traffic.kind),
+    )
+
+
+def span(value: float, metric: str, load: str) -> Span:
+    """The interval that holds 80 % of what is measured when `value` is predicted."""
+    low, high = speed_constants.packaged().interval(metric, load)
+    return Span(low=value * low, high=value * high)
+
+
+@cache
+def _planned_engine(*, graphs: bool) -> EngineProfile:
+    """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
+    engine = speed_constants.packaged().engine(speed_constants.OWN_ENGINE)
+    return replace(engine, graph_batch=float("inf") if graphs else 0.0)
 
 
 def usd_per_million(usd_per_hour: Decimal, output_tokens_per_s: float) -> Decimal:

@@ -305,7 +305,10 @@ class MemoryBudget:
     """Memory of one accelerator, by parts. The parts add up to `total_bytes` when it fits.
 
     `reserved_bytes` is the share the engine leaves alone; `kv_cache_bytes` is everything that remains and may be
-    negative: then the weights alone do not fit.
+    negative: then the weights alone do not fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and
+    `collective_bytes` are the parts of `overhead_bytes`. `load_peak_bytes` is the most that loading holds.
+    `largest_context_tokens` and `largest_concurrency` (at the promised lengths; 0 where none were promised) fit.
+    `launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself.
     """
 
     total_bytes: int
@@ -317,20 +320,49 @@ class MemoryBudget:
     kv_bytes_per_token: int
     kv_capacity_tokens: int
     required_kv_tokens: int
+    context_bytes: int = 0
+    workspace_bytes: int = 0
+    graph_bytes: int = 0
+    collective_bytes: int = 0
+    load_peak_bytes: int = 0
+    largest_context_tokens: int = 0
+    largest_concurrency: int = 0
+    launcher_prefill_tokens: int | None = None
 
     @property
     def fits(self) -> bool:
-        return self.kv_capacity_tokens >= self.required_kv_tokens
+        return self.kv_capacity_tokens >= self.required_kv_tokens and self.load_peak_bytes <= self.total_bytes
+
+    @property
+    def margin_bytes(self) -> int:
+        """What the KV cache holds beyond the promise; negative where it falls short."""
+        return self.kv_cache_bytes - self.required_kv_tokens * self.kv_bytes_per_token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """An 80 % interval: one measured value in ten lies below `low`, one in ten above `high`."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Performance:
-    """Predicted speed at the wished concurrency. Medians, from an analytic model."""
+    """Predicted speed at the wished concurrency: medians, with 80 % intervals where they are known.
+
+    `saturation_concurrency` is the largest number of requests that run at once.
+    """
 
     ttft_ms: float
     tpot_ms: float
     output_tokens_per_s: float
     usd_per_million_output_tokens: Decimal | None = None
+    tokens_per_s_per_user: float | None = None
+    saturation_concurrency: int | None = None
+    ttft_ms_span: Span | None = None
+    tpot_ms_span: Span | None = None
+    output_tokens_per_s_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,98 @@
+"""The measured rows of `profiles/performance/`, understood, and how predictions of them are scored."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tgi_deploy import resources
+from tgi_deploy.app import predict_speed
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner import speed_constants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.planner.speed_constants import Constants
+
+CLOSE = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One measured figure. `family` is the publication it comes from; `log_value` its natural logarithm."""
+
+    row: Mapping[str, str]
+    family: str
+    case: predict_speed.Case
+    log_value: float
+
+    @property
+    def core(self) -> bool:
+        return self.row["era"] == "current"
+
+    @property
+    def gpu(self) -> str:
+        return self.row["gpu"]
+
+    @property
+    def group(self) -> str:
+        return f"{self.family}|{self.row['hub_id']}|{self.gpu}"
+
+
+def folder() -> Path:
+    return resources.profiles_dir() / speed_constants.FOLDER
+
+
+def read(path: Path | None = None) -> list[Measured]:
+    """The rows the project carries, or those of another file with the same columns."""
+    catalog, constants = Catalog.open(), speed_constants.packaged()
+    with (folder() / "sources.csv").open(encoding="utf-8", newline="") as file:
+        families = {item["source"]: item["family"] for item in csv.DictReader(file)}
+    with (path or folder() / "measured.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("kind", "measured") == "measured"]
+    return [
+        Measured(
+            row=row,
+            family=families.get(row["source"], row["source"]),
+            case=predict_speed.parse(row, catalog, constants),
+            log_value=math.log(float(row["value"])),
+        )
+        for row in rows
+    ]
+
+
+def log_predictions(rows: Iterable[Measured], constants: Constants) -> list[float]:
+    """Natural logarithms of the medians under `constants`."""
+    found = []
+    for item in rows:
+        setup = replace(item.case.setup, engine=constants.engine(*item.case.engine))
+        found.append(math.log(predict_speed.median(replace(item.case, setup=setup), constants)))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """Absolute relative errors, as shares: mean, median, and the share of rows within 25 %."""
+
+    rows: int
+    mean: float
+    median: float
+    close: float
+
+    def cells(self) -> tuple[str, str, str, str]:
+        return str(self.rows), f"{100 * self.mean:.1f} %", f"{100 * self.median:.1f} %", f"{100 * self.close:.0f} %"
+
+
+def score(rows: Sequence[Measured], logs: Sequence[float]) -> Score:
+    errors = [abs(math.exp(log - item.log_value) - 1) for item, log in zip(rows, logs, strict=True)]
+    return Score(
+        rows=len(errors),
+        mean=statistics.fmean(errors),
+        median=statistics.median(errors),
+        close=sum(error <= CLOSE for error in errors) / len(errors),
+    )

@@ -1,0 +1,164 @@
+"""Speed cases: rows that name a model, a card, an engine and a load in words, and ask for one metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast, get_args
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner import speed_constants, speed_numerics
+from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
+from tgi_deploy.planner.speed_work import Setup, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.speed_constants import Constants, EngineProfile
+    from tgi_deploy.planner.speed_load import Timing
+    from tgi_deploy.planner.types import Interconnect
+
+COLUMNS: Final = frozenset(
+    {
+        "hub_id", "weight_dtype", "kv_dtype", "gpu", "tp", "engine", "input_len", "output_len",
+        "concurrency_or_batch", "load", "metric",
+    }
+)  # fmt: skip
+METRICS: Final = (
+    "ttft_ms", "tpot_ms", "e2e_ms", "decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s", "req_s",
+)  # fmt: skip
+SATURATED: Final = "saturated"
+_MOST: Final = 1_000_000_000
+_LINKS: Final[Mapping[str, Interconnect]] = {
+    "": "none", "none": "none", "nvlink": "nvlink", "xgmi": "nvlink", "neuronlink": "neuronlink",
+    "ethernet": "ethernet", "pcie": "pcie", "pcie-p2p": "pcie-p2p",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A row, understood. `engine` is a name and a version; `replicas` are groups of cards that share the clients."""
+
+    engine: tuple[str, str]
+    setup: Setup
+    traffic: Traffic
+    replicas: int
+    metric: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    value: float
+    low: float
+    high: float
+
+
+def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
+    """The median and the 80 % interval of the row's metric. Raises InputError for what the row gets wrong."""
+    constants = speed_constants.packaged()
+    case = parse(row, catalog, constants)
+    value = median(case, constants)
+    low, high = constants.interval(case.metric, case.traffic.kind)
+    return Estimate(value=value, low=value * low, high=value * high)
+
+
+def median(case: Case, constants: Constants) -> float:
+    """The predicted median in the metric's unit."""
+    setup = case.setup
+    work = Work(setup, constants)
+    seen = timing(work, case.traffic, work.kv_capacity_tokens())
+    return _metric(case, seen)
+
+
+def _metric(case: Case, seen: Timing) -> float:
+    if case.metric in {"ttft_ms", "tpot_ms", "e2e_ms"}:
+        return 1e3 * {"ttft_ms": seen.ttft_s, "tpot_ms": seen.tpot_s, "e2e_ms": seen.e2e_s}[case.metric]
+    if case.metric == "decode_tok_s_per_user":
+        return 1 / seen.tpot_s
+    requests = case.replicas * seen.requests_per_s()
+    return requests if case.metric == "req_s" else requests * case.traffic.output_tokens
+
+
+def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Case:
+    """Raises InputError: `bad_case`, `unknown_model`, `unknown_accelerator`."""
+    shards = whole(row, "tp")
+    replicas = max(1, whole(row, "n_gpu") // shards) if row.get("n_gpu") else 1
+    words = _text(row, "engine"), _version(row)
+    return Case(
+        engine=words,
+        setup=make_setup(row, catalog, constants.engine(*words), shards),
+        traffic=_traffic(row, replicas),
+        replicas=replicas,
+        metric=_one_of(row, "metric", METRICS),
+    )
+
+
+def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, shards: int) -> Setup:
+    accelerator = catalog.accelerator(_text(row, "gpu"))
+    weights = _one_of(row, "weight_dtype", speed_numerics.WEIGHT_WORDS)
+    kv = _one_of(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
+    return Setup(
+        model=catalog.resolve(_text(row, "hub_id")).model,
+        numerics=speed_numerics.of_words(weights, kv, accelerator),
+        accelerator=accelerator,
+        num_shard=shards,
+        interconnect=_interconnect(row, accelerator.interconnect),
+        engine=engine,
+    )
+
+
+def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
+    wanted = _text(row, "concurrency_or_batch")
+    clients = None if wanted == SATURATED else max(1.0, whole(row, "concurrency_or_batch") / replicas)
+    return Traffic(
+        input_tokens=whole(row, "input_len"),
+        output_tokens=whole(row, "output_len"),
+        clients=clients,
+        kind=cast("LoadKind", _one_of(row, "load", get_args(LoadKind))),
+    )
+
+
+def _interconnect(row: Mapping[str, str], own: Interconnect) -> Interconnect:
+    """PCIe of EC2's instances, and of the engines' own measurements on them, goes through the host's memory."""
+    told = (row.get("interconnect") or "").strip().lower()
+    if told not in _LINKS:
+        raise _bad("interconnect", told, f"one of {', '.join(name for name in _LINKS if name)}")
+    link = _LINKS[told] if told else own
+    on_ec2 = bool(row.get("instance")) or _text(row, "engine").upper() == "TGI"
+    return "pcie-p2p" if link == "pcie" and told and not on_ec2 else link
+
+
+def _version(row: Mapping[str, str]) -> str:
+    version = (row.get("engine_version") or "").strip()
+    return "" if version.lower() == "nan" else version
+
+
+def _text(row: Mapping[str, str], column: str) -> str:
+    value = (row.get(column) or "").strip()
+    if not value:
+        raise _bad(column, value, "a value")
+    return value
+
+
+def _one_of(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
+    value = _text(row, column).lower()
+    if value not in known:
+        raise _bad(column, value, f"one of {', '.join(known)}")
+    return value
+
+
+def whole(row: Mapping[str, str], column: str) -> int:
+    """A whole number from 1 on; `8.0` is one as well."""
+    value = _text(row, column)
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number <= _MOST or number != int(number):
+        raise _bad(column, value, "a whole number from 1 on")
+    return int(number)
+
+
+def _bad(column: str, value: str, wanted: str) -> InputError:
+    found = f"is {value[:80]!r}" if value else "is empty"
+    return InputError("bad_case", f"{column} {found}, not {wanted}", hint=f"Give {wanted} in the column {column}.")

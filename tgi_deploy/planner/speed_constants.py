@@ -1,0 +1,165 @@
+"""Constants of the speed model: data of `profiles/performance/constants.json`, each with a meaning and a source.
+
+They describe three things: how much of its datasheet a family of cards sustains, what an interconnect does to
+an all-reduce, and what an engine of a given time adds to a step. Their keys are `<kind>.<name>.<field>`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from tgi_deploy import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.types import Accelerator, Interconnect
+
+FOLDER: Final = "performance"
+OWN_ENGINE: Final = "tgi"
+_DEFAULT: Final = "default"
+_LATE_NVLINK: Final = frozenset({"hopper", "blackwell"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardShares:
+    """Sustained shares of a card's datasheet: weight streaming, 16-bit matrix products, attention products."""
+
+    bandwidth: float
+    compute: float
+    attention: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """An all-reduce over T cards takes `latency_us` + 2 (T-1)/T bytes / `gb_s`."""
+
+    latency_us: float
+    gb_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+    """What matrix products in one number format reach, relative to 16-bit ones on the same card."""
+
+    bandwidth: float
+    compute: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineProfile:
+    """An engine of a given time.
+
+    Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; `first_ms` is added to
+    every first token, `prompt_ms` is the host's and server's work on every prompt. `bandwidth`, `compute` and
+    `cache` scale what the card sustains; `experts` scales grouped products. `reread` is the share of the KV cache
+    that is read again for every further query head of a group. `narrow_cache` is the share of the bytes saved by a
+    KV cache below 16 bits that is saved in time as well. `lock` says how closely requests that enter together stay
+    together, `queue` how much of the others' prefills an arriving request waits for. `reserve` is the share of the
+    output that a request holds in the KV cache on average. `floor_ms` a layer is the fastest launch of a step
+    whose batch exceeds `graph_batch`.
+    """
+
+    bandwidth: float
+    compute: float
+    cache: float
+    experts: float
+    experts_hopper_fp8: float
+    step_ms: float
+    layer_us: float
+    request_us: float
+    prompt_ms: float
+    first_ms: float
+    lock: float
+    jitter_ms: float
+    queue: float
+    reread: float
+    narrow_cache: float
+    reserve: float
+    max_batch: float
+    chunk_tokens: float
+    memory_share: float
+    overhead_gb: float
+    floor_ms: float
+    floor_quantized_ms: float
+    graph_batch: float
+
+
+class Constants:
+    """All constants, by key. `values` may be changed copies: that is how they are fitted."""
+
+    def __init__(self, document: Mapping[str, Any], values: Mapping[str, float] | None = None) -> None:
+        self.document = document
+        self.values = values if values is not None else {k: v["value"] for k, v in document["constants"].items()}
+        self._families: Mapping[str, str] = document["card_families"]
+        self._engines: Mapping[str, Any] = document["engines"]
+        self._known: dict[tuple[str, str], Any] = {}
+
+    def with_values(self, values: Mapping[str, float]) -> Constants:
+        return Constants(self.document, values)
+
+    def family(self, accelerator: Accelerator) -> str:
+        families = self._families
+        return families.get(accelerator.name) or families.get(accelerator.architecture) or _DEFAULT
+
+    def card(self, accelerator: Accelerator) -> CardShares:
+        return self._made("card", self.family(accelerator), CardShares)
+
+    def link(self, interconnect: Interconnect, accelerator: Accelerator) -> Link:
+        if interconnect in {"nvlink", "neuronlink"}:
+            late = self.family(accelerator) in _LATE_NVLINK
+            return self._made("link", "nvlink-late" if late else "nvlink-early", Link)
+        return self._made("link", "pcie-p2p" if interconnect == "pcie-p2p" else "pcie", Link)
+
+    def kernel(self, name: str) -> Kernel:
+        return self._made("kernel", name, Kernel)
+
+    def engine(self, name: str, version: str = "") -> EngineProfile:
+        """The profile of an engine's version; an engine nobody described counts as the default one."""
+        return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
+
+    def engine_profile_name(self, name: str, version: str = "") -> str:
+        known = self._engines["aliases"].get(_plain(name), _DEFAULT)
+        entry = self._engines["profiles"].get(known, self._engines["profiles"][_DEFAULT])
+        for prefix, profile in entry["versions"].items():
+            if version == prefix or version.startswith((f"{prefix}.", f"{prefix}-", f"{prefix} ")):
+                return str(profile)
+        return str(entry["otherwise"])
+
+    def window_share(self, model_type: str) -> float:
+        """Share of the layers that see only the sliding window."""
+        return float(self.document["windowed_layers"].get(model_type, 1.0))
+
+    def interval(self, metric: str, load: str) -> tuple[float, float]:
+        """Factors on the median that hold 80 % of measured values between them."""
+        found = self.document["intervals"]
+        low, high = found.get(f"{metric}/{load}") or found.get(metric) or found[_DEFAULT]
+        return low, high
+
+    def _made(self, kind: str, name: str, made: type[T]) -> T:
+        known = self._known.get((kind, name))
+        if known is None:
+            known = made(**{f.name: self._value(kind, name, f.name) for f in fields(cast("Any", made))})
+            self._known[kind, name] = known
+        return cast("T", known)
+
+    def _value(self, kind: str, name: str, field: str) -> float:
+        """The value of this very name, or the kind's default."""
+        own = self.values.get(f"{kind}.{name}.{field}")
+        return own if own is not None else self.values[f"{kind}.{_DEFAULT}.{field}"]
+
+
+def _plain(name: str) -> str:
+    return "".join(ch for ch in name.lower() if ch.isalnum())
+
+
+@cache
+def packaged() -> Constants:
+    """The project's own constants, read once."""
+    path = resources.profiles_dir() / FOLDER / "constants.json"
+    return Constants(json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,65 @@
+"""Number formats: what a scheme of the engine, or a word like `gptq-int4`, means for the matrix products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.speed_work import Numerics
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.quantization import Scheme
+    from tgi_deploy.planner.types import Accelerator
+
+_BITSANDBYTES: Final = "bitsandbytes"
+_SIXTEEN: Final = 16.0
+_WIDEST_INT4: Final = 6.0
+_INT4_BITS: Final = 4.16  # 4 + (16 + 4) / 128: scales and zeros of groups of 128
+_INT4_FP_SCALES_BITS: Final = 4.25
+_ACTIVATIONS_INT8: Final = frozenset({"int8-w8a8", "w8a8"})
+
+WEIGHT_WORDS: Final = (
+    "fp16", "bf16", "fp8", "fp8-block", "int8", "int8-w8a8", "w4a16-int4", "gptq-int4", "awq-int4", "w4a8", "mxfp4",
+)  # fmt: skip
+KV_BITS: Final = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "int4": 4.0}
+
+
+def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numerics:
+    """How the engine multiplies under `scheme` on this card."""
+    rule, bits = scheme.rule, scheme.bits
+    if rule is None or bits >= _SIXTEEN:
+        return Numerics(kernel="16-bit", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+    if rule.method.startswith(_BITSANDBYTES):
+        return Numerics(kernel=_BITSANDBYTES, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+    if bits < _WIDEST_INT4:
+        return Numerics(kernel="int4", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+    native, capability = rule.native_fp8_compute, accelerator.compute_capability
+    if native is not None and capability is not None and capability >= native and accelerator.fp8_tflops:
+        return Numerics(kernel="fp8", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits, products="fp8")
+    return Numerics(kernel="w8a16", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+
+
+def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
+    """From the words of `WEIGHT_WORDS` and `KV_BITS`; KeyError for others."""
+    kv_bits = KV_BITS[kv]
+    if weights not in WEIGHT_WORDS:
+        raise KeyError(weights)
+    if weights in {"fp16", "bf16"}:
+        return Numerics(kernel="16-bit", linear_bits=16, expert_bits=16, kv_bits=kv_bits)
+    if weights == "mxfp4":
+        return Numerics(kernel="mxfp4", linear_bits=16, expert_bits=_INT4_FP_SCALES_BITS, kv_bits=kv_bits)
+    if weights == "w4a8":
+        bits = _INT4_FP_SCALES_BITS
+        return Numerics(kernel="w4a8", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits, products="int8")
+    if "int4" in weights:
+        return Numerics(kernel="int4", linear_bits=_INT4_BITS, expert_bits=_INT4_BITS, kv_bits=kv_bits)
+    return _eight_bits(weights, kv_bits, accelerator)
+
+
+def _eight_bits(weights: str, kv_bits: float, accelerator: Accelerator) -> Numerics:
+    """A card without 8-bit products streams 8-bit weights and multiplies in 16 bits."""
+    kernel, products = "w8a16", "16-bit"
+    if weights in _ACTIVATIONS_INT8 and accelerator.int8_tops:
+        kernel, products = "w8a8", "int8"
+    elif weights.startswith("fp8") and accelerator.fp8_tflops:
+        kernel, products = "fp8", "fp8"
+    return Numerics(kernel=kernel, linear_bits=8, expert_bits=8, kv_bits=kv_bits, products=products)

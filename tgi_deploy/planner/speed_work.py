@@ -1,0 +1,190 @@
+"""A model's work on some accelerators, in seconds: an additive roofline.
+
+    step(b, c)  = weights touched + KV read + products + all-reduces + host        (never below the launch floor)
+    prefill(n)  = products + attention + all-reduces + a weight sweep and host for every chunk
+
+Memory and compute add up: taking the larger of the two is worse on measured rows, for a step streams weights and
+multiplies with them in turn, layer by layer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.speed_constants import Constants, EngineProfile
+    from tgi_deploy.planner.types import Accelerator, Interconnect, ModelSpec
+
+_BYTES_16: Final = 2
+_ALL_REDUCES_PER_LAYER: Final = 2
+_NO_CAPABILITY: Final = (0, 0)
+_HOPPER: Final = (9, 0)
+_SMALL_CARD_BYTES: Final = 60_000_000_000
+_SMALL_CARD_CHUNK_TOKENS: Final = 2048
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Numerics:
+    """Number formats. `kernel` names the matrix products; `products` is what they multiply in."""
+
+    kernel: str
+    linear_bits: float
+    expert_bits: float
+    kv_bits: float = 16.0
+    products: str = "16-bit"
+
+
+SIXTEEN_BITS: Final = Numerics(kernel="16-bit", linear_bits=16, expert_bits=16)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """A model on `num_shard` accelerators under an engine."""
+
+    model: ModelSpec
+    numerics: Numerics
+    accelerator: Accelerator
+    num_shard: int
+    interconnect: Interconnect
+    engine: EngineProfile
+
+
+class Work:
+    """Seconds of everything a step or a prefill consists of."""
+
+    def __init__(self, setup: Setup, constants: Constants) -> None:
+        self.setup, self.engine, self.shards = setup, setup.engine, setup.num_shard
+        model, kernel = setup.model, constants.kernel(setup.numerics.kernel)
+        card, link = constants.card(setup.accelerator), constants.link(setup.interconnect, setup.accelerator)
+        tera = 1e12 * card.compute * self.engine.compute
+        self._tensor_flops = peak_tflops(setup.accelerator, setup.numerics) * tera * kernel.compute * self.shards
+        peak16 = setup.accelerator.fp16_tflops or 1.0
+        self._flops16 = peak16 * tera * self.shards
+        self._attention_flops = peak16 * 1e12 * card.attention * self.shards
+        plain = setup.accelerator.bandwidth_gb_s * 1e9 * card.bandwidth * self.shards
+        self._bandwidth16 = plain * self.engine.bandwidth
+        self._bandwidth = self._bandwidth16 * kernel.bandwidth
+        self._cache_bandwidth = plain * self.engine.cache
+        self._latency_s, self._bus = link.latency_us * 1e-6, link.gb_s * 1e9
+        self._expert_share = self.engine.experts
+        if setup.numerics.products == "fp8" and (setup.accelerator.compute_capability or _NO_CAPABILITY) >= _HOPPER:
+            self._expert_share *= self.engine.experts_hopper_fp8
+        self._count(model)
+        self.chunk_tokens = self.engine.chunk_tokens
+        if setup.accelerator.memory_bytes < _SMALL_CARD_BYTES:
+            self.chunk_tokens = min(self.chunk_tokens, _SMALL_CARD_CHUNK_TOKENS)
+        self._window_share = constants.window_share(model.model_type) if model.sliding_window else 0.0
+
+    def _count(self, model: ModelSpec) -> None:
+        numerics = self.setup.numerics
+        self._head = model.vocab_size * model.hidden_size
+        tables = self._head * (1 if model.tied_embeddings else 2)
+        self._expert = 3 * model.hidden_size * model.expert_intermediate_size * (
+            model.layers - model.first_dense_layers
+        )  # fmt: skip
+        self._dense = model.parameters - tables - self._expert * model.experts
+        self._dense_bytes = self._dense * numerics.linear_bits / 8
+        self.weight_bytes = (
+            self._dense_bytes + self._expert * model.experts * numerics.expert_bits / 8 + tables * _BYTES_16
+        )  # fmt: skip
+        self.kv_bytes = kv_bytes_per_token(model, numerics.kv_bits, self.shards)
+        self._host_s = (self.engine.step_ms * 1e3 + self.engine.layer_us * model.layers) * 1e-6
+
+    def kv_capacity_tokens(self) -> float:
+        """Tokens of KV cache on all accelerators, within the engine's share of memory; negative: no room."""
+        engine = self.engine
+        each = self.setup.accelerator.memory_bytes * engine.memory_share - engine.overhead_gb * 1e9
+        return (each * self.shards - self.weight_bytes) / self.kv_bytes
+
+    def _touched(self, tokens: float) -> float:
+        """Parameters of the experts that `tokens` tokens are routed to."""
+        model = self.setup.model
+        if not model.experts:
+            return 0.0
+        missed = 1 - model.experts_per_token / model.experts
+        return self._expert * model.experts * float(1 - missed**tokens)
+
+    def stream_s(self, tokens: float) -> float:
+        experts = self._touched(tokens) * self.setup.numerics.expert_bits / 8
+        return (self._dense_bytes + experts) / self._bandwidth + _BYTES_16 * self._head / self._bandwidth16
+
+    def products_s(self, tokens: float) -> float:
+        """Matrix products of the layers."""
+        active = self._dense + self._expert * self.setup.model.experts_per_token / self._expert_share
+        return 2 * tokens * active / self._tensor_flops
+
+    def head_s(self, tokens: float) -> float:
+        return 2 * tokens * self._head / self._flops16
+
+    def all_reduce_s(self, tokens: float) -> float:
+        if self.shards == 1:
+            return 0.0
+        message = tokens * self.setup.model.hidden_size * _BYTES_16
+        ring = 2 * (self.shards - 1) / self.shards * message / self._bus
+        return _ALL_REDUCES_PER_LAYER * self.setup.model.layers * (self._latency_s + ring)
+
+    def seen(self, context: float) -> float:
+        """Tokens a layer attends to on average."""
+        window = self.setup.model.sliding_window
+        if not window or context <= window:
+            return context
+        return self._window_share * window + (1 - self._window_share) * context
+
+    def cache_s(self, batch: float, context: float) -> float:
+        model, engine = self.setup.model, self.engine
+        group = model.attention_heads / model.kv_heads
+        bits = self.setup.numerics.kv_bits
+        shrunk = (16.0 - (16.0 - bits) * engine.narrow_cache) / bits
+        again = 1 + engine.reread * (group - 1)
+        return batch * self.seen(context) * self.kv_bytes * shrunk * again / self._cache_bandwidth
+
+    def host_s(self, batch: float) -> float:
+        return self._host_s + self.engine.request_us * 1e-6 * batch
+
+    def step_s(self, batch: float, context: float) -> float:
+        """One decoding step of `batch` requests that have `context` tokens on average."""
+        bare = self.stream_s(batch) + self.cache_s(batch, context) + self.products_s(batch) + self.head_s(batch)
+        step = bare + self.all_reduce_s(batch) + self.host_s(batch)
+        return max(step, self.floor_s(batch))
+
+    def floor_s(self, batch: float) -> float:
+        """The fastest the host launches a step's kernels one by one; nothing under CUDA graphs."""
+        if batch <= self.engine.graph_batch:
+            return 0.0
+        sixteen = self.setup.numerics.linear_bits == SIXTEEN_BITS.linear_bits
+        a_layer = self.engine.floor_ms if sixteen else self.engine.floor_quantized_ms
+        return a_layer * 1e-3 * self.setup.model.layers
+
+    def attention_s(self, prompt: float) -> float:
+        model = self.setup.model
+        width = model.attention_heads * model.head_dim
+        pairs = prompt * min(prompt, 2 * self.seen(prompt))
+        return 2 * pairs * model.layers * width / self._attention_flops
+
+    def prompt_s(self, prompt: float) -> float:
+        """A prompt's own share of a prefill: what cannot be shared with anything running."""
+        own = self.products_s(prompt) + self.attention_s(prompt) + self.head_s(1)
+        return own + self.all_reduce_s(prompt) + self.engine.prompt_ms * 1e-3
+
+    def prefill_s(self, prompts: float, prompt: float) -> float:
+        """Prefill of `prompts` prompts that enter together, nothing else running."""
+        tokens = prompts * prompt
+        chunks = max(1.0, math.ceil(tokens / self.chunk_tokens))
+        sweeps = chunks * (self.stream_s(min(tokens, self.chunk_tokens)) + self._host_s)
+        return max(prompts * self.prompt_s(prompt) + sweeps, self.floor_s(math.inf))
+
+
+def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:
+    """KV cache of a token on all accelerators together; heads are copied where there are fewer than accelerators."""
+    if model.kv_lora_rank:
+        return model.layers * (model.kv_lora_rank + 64) * kv_bits / 8 * num_shard
+    heads = max(model.kv_heads, num_shard)
+    return 2 * model.layers * heads * model.head_dim * kv_bits / 8
+
+
+def peak_tflops(accelerator: Accelerator, numerics: Numerics) -> float:
+    """Dense peak in the type the kernels multiply in. A card without published tensor figures counts as 1 TFLOPS."""
+    wanted = {"fp8": accelerator.fp8_tflops, "int8": accelerator.int8_tops}.get(numerics.products)
+    return wanted or accelerator.fp16_tflops or 1.0
