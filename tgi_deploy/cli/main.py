@@ -24,7 +24,7 @@ COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A command before it is imported: `tgi_deploy.cli.<module>` holds it as `<module>_command`."""
+    """A command before it is imported: `tgi_deploy.cli.<name>` holds it as `<name>_command`, with `_` for `-`."""
 
     name: str
     help: str
@@ -39,6 +39,9 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
                 name="render",
                 help="Print one artefact of the plan: docker, compose, user-data, launch-template.",
             ),
+            Entry(name="why-not", help="Explain an instance type or a card for a wish, with the arithmetic."),
+            Entry(name="what-if", help="Plan one wish for many values of a setting, as a table."),
+            Entry(name="diff", help="Compare two plans, and fail where cost or memory margin got worse."),
         ),
     ),
     (
@@ -65,6 +68,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         (
             Entry(name="catalog", help="List and show accelerators, instance types, regions, engines, models."),
             Entry(name="profile", help="List, show, validate and create profiles."),
+            Entry(name="predict", help="Predict the speed of a configuration, or of a file of cases."),
         ),
     ),
     (
@@ -92,8 +96,9 @@ class LazyGroup(frame.FrameGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"tgi_deploy.cli.{cmd_name}")
-        return cast("click.Command", getattr(module, f"{cmd_name}_command"))
+        module_name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"tgi_deploy.cli.{module_name}")
+        return cast("click.Command", getattr(module, f"{module_name}_command"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
         for title, entries in SECTIONS:

@@ -1,0 +1,48 @@
+"""A sweep as a table: a line for each value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.views.text import WIDTH, count, table, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.what_if import Row
+    from tgi_deploy.planner.types import Candidate
+
+_COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")
+_RIGHT: Final = frozenset({4, 5, 6, 7, 8})
+
+
+def sweep_text(rows: Sequence[Row], setting: str) -> str:
+    """A value without a plan has its reason in place of the figures."""
+    lines = table(
+        (setting.upper(), *_COLUMNS), [(row.value, *_cells(row.choice)) for row in rows], right=_RIGHT
+    ).splitlines()
+    width = max(len(setting), *(len(row.value) for row in rows))
+    for number, row in enumerate(rows, start=1):
+        if row.choice is None:
+            reason = one_line(f"{row.code}: {row.reason}", limit=WIDTH - width - 2)
+            lines[number] = f"{row.value:<{width}}  {reason}"
+    return "\n".join(lines) + "\n"
+
+
+def _cells(choice: Candidate | None) -> tuple[str, ...]:
+    if choice is None:
+        return ("",) * len(_COLUMNS)
+    kind, speed = choice.offer.instance_type, choice.performance
+    price = None if choice.offer.market == "owned" else choice.cost.usd_per_hour
+    million = speed.usd_per_million_output_tokens
+    return (
+        kind.name,
+        f"{choice.num_shard}/{kind.accelerator_count} {kind.accelerator.name}",
+        choice.quantize,
+        usd(price),
+        f"{count(speed.ttft_ms)} ms",
+        f"{speed.tpot_ms:.1f} ms",
+        count(speed.output_tokens_per_s),
+        usd(None if million is None or price is None else round(million, 2)),
+    )

@@ -1,0 +1,146 @@
+"""Hardware under a wish, with the arithmetic: what speaks against each shards x quantization, or its rank.
+
+The evaluations are the search's own, so an explanation can't differ from the plan it explains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.planner.checks import Failure
+    from tgi_deploy.planner.search import Evaluation, Option
+    from tgi_deploy.planner.supply import Supply
+    from tgi_deploy.planner.types import (
+        Candidate,
+        Cost,
+        InstanceType,
+        MemoryBudget,
+        Offer,
+        Performance,
+        Preference,
+        Requirements,
+    )
+
+# What the parts of `rank.sort_key` compare.
+CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
+    "quality": ("bits lost to quantization", "price an hour", "throughput", "name"),
+    "cost": ("price an hour", "bits lost to quantization", "throughput", "name"),
+    "speed": ("throughput", "price an hour", "bits lost to quantization", "name"),
+    "value": ("price of a token", "bits lost to quantization", "price an hour", "name"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priced:
+    """An offer with everything it bills; `cost` is None where the price is unknown."""
+
+    offer: Offer
+    cost: Cost | None
+    within_budget: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """Shards x quantization on the hardware. `codes`: every reason against it, prices included; empty when it works."""
+
+    num_shard: int
+    quantize: str
+    failures: tuple[Failure, ...]
+    memory: MemoryBudget
+    performance: Performance | None
+    prices: tuple[Priced, ...]
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """An instance type under the wish.
+
+    `best` is its best working configuration, `rank` its place among the `ranked` instance types that work, and
+    `decided_by` the first criterion on which `chosen`, the plan's choice, is ahead.
+    """
+
+    hardware: InstanceType
+    ways: tuple[Way, ...]
+    best: Candidate | None
+    rank: int | None
+    ranked: int
+    chosen: Candidate | None
+    decided_by: str | None
+
+
+def explain(wish: Requirements, supply: Supply, hardware: Sequence[InstanceType]) -> tuple[Explanation, ...]:
+    """Each of `hardware` under the wish, in their order. An instance type that the wish pins counts for the choice."""
+    search = Search(replace(wish, instance_type=None), supply)
+    options = search.run().options
+    places = _first_of_each_type(options)
+    pinned = [option for option in options if wish.instance_type in {None, option.offer.instance_type.name}]
+    chosen = pinned[0] if pinned else None
+    return tuple(_explanation(search, kind, places, chosen) for kind in hardware)
+
+
+def _first_of_each_type(options: Sequence[Option]) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for option in options:
+        found.setdefault(option.offer.instance_type.name, option)
+    return found
+
+
+def _explanation(
+    search: Search, hardware: InstanceType, places: dict[str, Option], chosen: Option | None
+) -> Explanation:
+    best = places.get(hardware.name)
+    return Explanation(
+        hardware=hardware,
+        ways=tuple(_ways(search, hardware)),
+        best=None if best is None else search.candidate(best),
+        rank=None if best is None else list(places).index(hardware.name) + 1,
+        ranked=len(places),
+        chosen=None if chosen is None else search.candidate(chosen),
+        decided_by=None if best is None or chosen is None else _decided_by(search.wish.prefer, best, chosen),
+    )
+
+
+def _decided_by(prefer: Preference, option: Option, chosen: Option) -> str | None:
+    if option.key <= chosen.key:
+        return None
+    pairs = zip(CRITERIA[prefer], option.key, chosen.key, strict=True)
+    return next(criterion for criterion, mine, theirs in pairs if mine != theirs)
+
+
+def _ways(search: Search, hardware: InstanceType) -> Iterator[Way]:
+    offers = sorted(
+        (offer for offer in search.supply.offers if offer.instance_type.name == hardware.name),
+        key=lambda offer: (offer.usd_per_hour is None, offer.usd_per_hour, offer.region, offer.market),
+    )
+    for evaluation in search.evaluations_of(hardware):
+        prices = tuple(_priced(search, offer, evaluation) for offer in offers)
+        yield Way(
+            num_shard=evaluation.num_shard,
+            quantize=evaluation.scheme.name,
+            failures=evaluation.failures,
+            memory=evaluation.memory,
+            performance=evaluation.performance,
+            prices=prices,
+            codes=(*(failure.code for failure in evaluation.failures), *_price_codes(prices)),
+        )
+
+
+def _priced(search: Search, offer: Offer, evaluation: Evaluation) -> Priced:
+    price = search.price(offer, evaluation)
+    budget = search.wish.budget_usd_per_hour
+    within = price is not None and (budget is None or price[0] <= budget)
+    return Priced(offer=offer, cost=None if price is None else price[1], within_budget=within)
+
+
+def _price_codes(prices: Sequence[Priced]) -> Iterator[str]:
+    if not prices:
+        yield "not_offered"
+    elif not any(item.within_budget for item in prices):
+        yield "price_unknown" if all(item.cost is None for item in prices) else "over_budget"
