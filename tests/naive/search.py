@@ -260,17 +260,17 @@ def _memory_code(
     )
     kv_heads = model.kv_heads if served and served.replicated_kv else max(1, model.kv_heads // num_shard)
     per_token = model.layers * 2 * kv_heads * model.head_dim * 2
+    each = math.ceil((wish.input_tokens + wish.output_tokens) / block) * block
     left = 0
     for prefill in _prompt_batches(wish.context_tokens, chunked=chunked):
         left = (
             int(hardware.memory_bytes_per_accelerator * release.memory_share)
             - _weights(model, way, num_shard)
             - _activations(wish, num_shard, prefill)
-            - _fixed(release, num_shard)
+            - _fixed(wish, release, num_shard, way)
         )
         tokens = max(0, left) // (per_token * block) * block
-        promised = wish.concurrency * (wish.input_tokens + wish.output_tokens)
-        if tokens >= max(wish.context_tokens, promised, prefill):
+        if tokens >= max(wish.context_tokens, wish.concurrency * each, prefill):
             return None
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 
@@ -283,25 +283,46 @@ def _prompt_batches(context: int, *, chunked: bool) -> tuple[int, ...]:
 
 
 def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
-    """Linear layers are split; embedding and head stay 16-bit; the head only splits where the vocabulary does."""
+    """What one rank holds: its part of the linear layers, its rows of the tables, and 16-bit norms and router whole.
+
+    The head only splits where the vocabulary does; key and value projections of a single head are on every rank.
+    """
     one_table = model.vocab_size * model.hidden_size
-    linear_weights = model.parameters - one_table - (0 if model.tied_embeddings else one_table)
+    norms_and_router = (2 * model.layers + 1) * model.hidden_size + model.layers * model.experts * model.hidden_size
+    sixteen_bit = model.vision_parameters + norms_and_router
+    linear = model.parameters - sixteen_bit - one_table - (0 if model.tied_embeddings else one_table)
+    linear_bytes = linear * way.bits / 8
+    if model.quantization is not None and model.quantized_bytes:
+        linear_bytes = model.quantized_bytes + 2 * max(0, linear - model.quantized_parameters)
+    on_a_rank = int(linear_bytes / num_shard)
+    if model.kv_heads < num_shard:
+        one_head = 2 * model.layers * model.hidden_size * model.head_dim
+        shared_already = model.kv_heads / num_shard
+        on_a_rank += int(one_head * (1 - shared_already) * linear_bytes / linear)
     embedding_rows = math.ceil(model.vocab_size / num_shard)
     head_rows = model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
-    linear_bytes = int(linear_weights * way.bits / 8 / num_shard)
-    return linear_bytes + 2 * model.hidden_size * (embedding_rows + head_rows)
+    return on_a_rank + 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
 
 
 def _activations(wish: Requirements, num_shard: int, prefill: int) -> int:
+    """The worst moment: log-probabilities of a whole batch of prompts, one layer at work on it, or sampling."""
     model = wish.model.model
     widest = model.intermediate_size
     if model.experts:
         widest = max(widest, model.experts_per_token * model.expert_intermediate_size)
-    return prefill * (6 * model.hidden_size + 3 * widest // num_shard) * 4 + wish.concurrency * model.vocab_size * 8
+    scoring = prefill * (model.vocab_size * 2 + model.vocab_size * 4 + model.hidden_size * 2 * 2)
+    one_layer = prefill * 2 * (6 * model.hidden_size + 3 * widest // num_shard)
+    return max(scoring, one_layer, wish.concurrency * model.vocab_size * 8)
 
 
-def _fixed(release: EngineRelease, num_shard: int) -> int:
-    return release.workspace_bytes + (GIB if num_shard == 1 else GIB + GIB // 2)
+def _fixed(wish: Requirements, release: EngineRelease, num_shard: int, way: Way) -> int:
+    """Driver and context, the kernels' workspace, CUDA graphs, and NCCL's buffers where ranks talk."""
+    mib = 2**20
+    graphs = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, wish.concurrency)])
+    if way.rule is not None and not way.rule.cuda_graphs:
+        graphs = 0
+    talking = 0 if num_shard == 1 else 512 * mib + 64 * mib * (num_shard - 2)
+    return 870 * mib + release.workspace_bytes + graphs * wish.model.model.layers * (12 * mib // 10) + talking
 
 
 def _tokens_per_s(wish: Requirements, hardware: InstanceType, num_shard: int, way: Way) -> float:
@@ -352,11 +373,17 @@ def total_usd_per_hour(wish: Requirements, supply: Supply, offer: Offer, way: Wa
 
 def downloaded_bytes(model: ModelSpec, way: Way) -> int:
     """The checkpoint as the hub has it: the model's own, or the published quantized copy."""
-    if not way.published and model.stored_bytes:
+    own = way.hub_id == model.hub_id
+    if own and model.stored_bytes:
         return model.stored_bytes
-    tables = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
-    bits = way.bits if way.published else (32 if model.torch_dtype == "float32" else 16)
-    return int((model.parameters - tables) * bits / 8) + 2 * tables
+    if not way.published:
+        return model.parameters * (4 if model.torch_dtype == "float32" else 2)
+    sixteen_bit = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2) + model.vision_parameters
+    sixteen_bit += (2 * model.layers + 1) * model.hidden_size + model.layers * model.experts * model.hidden_size
+    linear = model.parameters - sixteen_bit
+    if own and model.quantized_bytes:
+        return model.quantized_bytes + 2 * max(0, linear - model.quantized_parameters) + 2 * sixteen_bit
+    return int(linear * way.bits / 8) + 2 * sixteen_bit
 
 
 def best(found: tuple[Choice, ...], prefer: str, budget: Decimal | None) -> Choice | None:

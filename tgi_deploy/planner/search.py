@@ -6,11 +6,11 @@ evaluation, and so do all regions. That keeps a plan over every region close to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.planner import checks, cost, engine, memory, performance, quantization, rank, sharding
+from tgi_deploy.planner import checks, cost, engine, memory, memory_launcher, performance, quantization, rank, sharding
 from tgi_deploy.planner.types import Candidate, EngineSettings, Rejection
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ class Search:
             budget = memory.memory_budget(
                 self.model, scheme, layout, total_bytes=hardware.memory_bytes_per_accelerator,
                 prefill_tokens=prefill, required_tokens=needed, concurrency=self.wish.concurrency,
+                request_tokens=self.wish.input_tokens + self.wish.output_tokens,
             )  # fmt: skip
             if budget.fits:
                 break
@@ -282,7 +283,7 @@ class Search:
         rule = self._architecture_rule(option.offer.instance_type)
         return Candidate(
             offer=option.offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=dtype,
-            lost_bits=evaluation.scheme.lost_bits, cost=option.cost, memory=evaluation.memory,
+            lost_bits=evaluation.scheme.lost_bits, cost=option.cost, memory=self._compared(option),
             performance=performance.with_price(speed, priced),
             engine=engine.build_command(
                 self.release, self._settings(evaluation, dtype), self.pins,
@@ -291,6 +292,16 @@ class Search:
             ),
             storage=option.storage,
         )  # fmt: skip
+
+    def _compared(self, option: Option) -> MemoryBudget:
+        """The budget beside what the launcher would have chosen, where the release chooses by itself."""
+        budget, chip = option.evaluation.memory, option.offer.instance_type.accelerator
+        if not self.release.chunked_prefill:
+            return budget
+        chosen = memory_launcher.default_prefill_tokens(
+            self.model, chip.name, option.evaluation.num_shard, budget.total_bytes
+        )
+        return replace(budget, launcher_prefill_tokens=chosen)
 
     def _settings(self, evaluation: Evaluation, dtype: str) -> EngineSettings:
         scheme, rule = evaluation.scheme, evaluation.scheme.rule

@@ -37,7 +37,7 @@ def codes_by_type(made: Plan | NoPlan) -> dict[str, set[str]]:
 
 
 def test_a_short_prompt_batch_is_fine_where_prompts_are_prefilled_in_chunks(planned: MakePlan) -> None:
-    made = planned("llama3-8b", ("max-batch-prefill-tokens", "2048"))
+    made = planned("llama3-8b", ("max-batch-prefill-tokens", "1024"))
     assert isinstance(made, Plan)
     assert made.chosen.memory.activation_bytes < planned("llama3-8b").chosen.memory.activation_bytes
     assert "prefill_too_small" in codes_by_type(made)["g4dn.xlarge"]
@@ -81,8 +81,9 @@ def test_an_8_bit_cache_needs_kernels_that_have_it(planned: MakePlan, model: str
 
 
 def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
-    half = planned("llama3-8b", ("kv-cache-dtype", "fp8_e5m2")).chosen.memory
-    whole = planned("llama3-8b").chosen.memory
+    prompts = ("max-batch-prefill-tokens", "1024")
+    half = planned("llama3-8b", prompts, ("kv-cache-dtype", "fp8_e5m2")).chosen.memory
+    whole = planned("llama3-8b", prompts).chosen.memory
     assert half.kv_bytes_per_token * 2 == whole.kv_bytes_per_token
     assert half.kv_capacity_tokens in {whole.kv_capacity_tokens * 2, whole.kv_capacity_tokens * 2 + 1}
 

@@ -1,0 +1,44 @@
+"""What TGI 3.x would choose for `--max-batch-prefill-tokens` by itself, so that a plan can say what it overrules.
+
+The launcher divides a card's 16-bit TFLOPS by the model's work a token, whatever that does to memory: 59,900 tokens on
+an H100 for Llama-3.1-8B, whose warm-up logits alone would take 46 GB (TGI `launcher/src/main.rs`, read at 3.3.7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import ModelSpec
+
+# The launcher's own table, by the card's family: others log "Unkown compute for card" and get the fallback.
+_TFLOPS: Final = {"T4": 65, "L4": 121, "A10G": 125, "L40S": 363, "A100": 312, "H100": 900, "H200": 989}
+_FALLBACK_TOKENS: Final = 4096
+_FALLBACK_BY_MODEL_TYPE: Final = {"qwen2_vl": 10_000, "qwen2_5_vl": 10_000, "gemma3": 8000}
+_LEAST_TOKENS: Final = 100
+_VRAM_SHARE: Final = 0.95
+_BYTES_16_BIT: Final = 2
+
+
+def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, total_bytes: int) -> int:
+    """The launcher's choice for a model on `num_shard` cards of `total_bytes` each."""
+    tflops = _TFLOPS.get(accelerator.partition("-")[0])
+    fallback = _FALLBACK_BY_MODEL_TYPE.get(model.model_type, _FALLBACK_TOKENS)
+    if tflops is None or model.quantization is not None or model.vision_parameters:
+        return fallback
+    work = 2 * (_working_parameters(model) - model.vocab_size * model.hidden_size * (not model.tied_embeddings))
+    by_compute = int(tflops * 1e12 * num_shard / work)
+    if by_compute <= _LEAST_TOKENS:
+        by_compute = fallback
+    free = _VRAM_SHARE * total_bytes * num_shard - model.parameters * _BYTES_16_BIT
+    a_token = 2 * model.layers * model.kv_heads * model.head_dim + model.intermediate_size
+    by_memory = int(free / (a_token * _BYTES_16_BIT))
+    return min(by_compute, model.max_position_embeddings, by_memory if by_memory > 0 else fallback)
+
+
+def _working_parameters(model: ModelSpec) -> int:
+    """Parameters that a token passes through."""
+    if model.active_parameters:
+        return model.active_parameters
+    idle = max(0, model.experts - model.experts_per_token)
+    return model.parameters - 3 * model.hidden_size * model.expert_intermediate_size * model.layers * idle

@@ -1,0 +1,131 @@
+"""Bytes of weights: of a checkpoint, of what an engine keeps, and of what it holds for a moment while loading.
+
+A model's parameters fall into four parts:
+
+* linear layers, which quantization packs and shards split; experts are counted apart, because some formats pack
+  nothing else, and attention, because some formats leave it alone;
+* the embedding and the head, 16 bits in every format. TGI splits the embedding's rows with padding, the head only
+  where the vocabulary divides (every rank holds all of it otherwise), and loads both even where they are tied;
+* norms, and a mixture's router: 16 bits, on every rank;
+* a vision tower: 16 bits, on every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import ModelSpec
+
+SIXTEEN_BITS: Final = 16.0
+_BYTES_16: Final = 2
+_BYTES_32: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """What a value of each kind of linear layer takes, group scales included.
+
+    `edge_layers_bits` are those of the whole first and last layer, 0 where they are like the others.
+    """
+
+    linear_bits: float = SIXTEEN_BITS
+    expert_bits: float = SIXTEEN_BITS
+    attention_bits: float = SIXTEEN_BITS
+    edge_layers_bits: float = 0.0
+
+
+UNQUANTIZED: Final = Format()
+
+
+def uniform(bits: float) -> Format:
+    return Format(linear_bits=bits, expert_bits=bits, attention_bits=bits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """Parameters of a model by kind. They add up to `ModelSpec.parameters`."""
+
+    table: int
+    tables: int
+    replicated: int
+    vision: int
+    attention: int
+    experts: int
+    other: int
+
+    @property
+    def linear(self) -> int:
+        return self.attention + self.experts + self.other
+
+
+def count(model: ModelSpec) -> Counts:
+    """Splits the parameter count; the remainder that no dimension explains counts as linear layers."""
+    table = model.vocab_size * model.hidden_size
+    tables = table * (1 if model.tied_embeddings else 2)
+    replicated = model.hidden_size * (2 * model.layers + 1 + model.layers * model.experts)
+    experts = 3 * model.hidden_size * model.expert_intermediate_size * model.experts
+    experts *= model.layers - model.first_dense_layers
+    attention = 2 * model.hidden_size * model.head_dim * (model.attention_heads + model.kv_heads) * model.layers
+    linear = model.parameters - tables - replicated - model.vision_parameters
+    if experts + attention > linear:
+        attention = max(0, linear - experts)
+    return Counts(
+        table=table, tables=tables, replicated=replicated, vision=model.vision_parameters, attention=attention,
+        experts=experts, other=linear - attention - experts,
+    )  # fmt: skip
+
+
+def linear_bytes(model: ModelSpec, counts: Counts, packed: Format) -> float:
+    """All linear layers of the model together."""
+    if packed.linear_bits == packed.expert_bits == packed.attention_bits:
+        return counts.linear * packed.linear_bits / 8
+    by_kind = (
+        counts.attention * packed.attention_bits
+        + counts.experts * packed.expert_bits
+        + counts.other * packed.linear_bits
+    )
+    if packed.edge_layers_bits:
+        by_kind += 2 / model.layers * counts.other * (packed.edge_layers_bits - packed.linear_bits)
+    return by_kind / 8
+
+
+def resident_bytes(model: ModelSpec, linear_total: float, counts: Counts, num_shard: int, *, tied_once: bool) -> int:
+    """Weights on one accelerator, after loading. `tied_once`: a tied head shares the embedding's memory."""
+    rows = -(-model.vocab_size // num_shard)
+    head_rows = rows if model.vocab_size % num_shard == 0 else model.vocab_size
+    if tied_once and model.tied_embeddings:
+        head_rows = 0
+    whole = counts.replicated + counts.vision + (rows + head_rows) * model.hidden_size
+    return (
+        int(linear_total / num_shard) + whole * _BYTES_16 + _copied_heads_bytes(model, linear_total, counts, num_shard)
+    )
+
+
+def _copied_heads_bytes(model: ModelSpec, linear_total: float, counts: Counts, num_shard: int) -> int:
+    """Key and value projections that every rank must hold, because there are fewer heads than ranks."""
+    if model.kv_heads >= num_shard:
+        return 0
+    projections = 2 * model.hidden_size * model.head_dim * model.kv_heads * model.layers
+    held = 1 / model.kv_heads - 1 / num_shard
+    return int(projections * held * linear_total / max(1, counts.linear))
+
+
+def stored_bytes(linear_total: float, counts: Counts) -> int:
+    """A checkpoint's files: every parameter once."""
+    return int(linear_total) + (counts.tables + counts.replicated + counts.vision) * _BYTES_16
+
+
+def loading_extra_bytes(model: ModelSpec, linear_bits: float, num_shard: int, *, repacked: bool) -> int:
+    """What is held beside the finished weights while the largest tensor is converted.
+
+    A tensor stored in 32 bits is read as it is and then narrowed; a layer that is quantized or repacked for Marlin
+    exists twice for a moment, as it came and as it will stay.
+    """
+    width = max(model.intermediate_size, model.expert_intermediate_size * model.experts) * 2
+    matrix = width * model.hidden_size // num_shard
+    extra = int(matrix * (linear_bits if repacked else 0) / 8)
+    if model.torch_dtype == "float32":
+        extra = max(extra, max(matrix, model.vocab_size * model.hidden_size // num_shard) * _BYTES_32)
+    return extra
