@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import resources
 from tgi_deploy.catalog import engines, names, prices
+from tgi_deploy.catalog.comparison import Comparison
 from tgi_deploy.catalog.fields import Where, text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
@@ -90,6 +91,11 @@ class Catalog:
     def regions(self) -> tuple[str, ...]:
         """Regions with prices."""
         return self._store.names(prices.PRICES_FOLDER, ".json")
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """What only comparing needs."""
+        return Comparison(self._store)
 
     @cached_property
     def default_release(self) -> str:

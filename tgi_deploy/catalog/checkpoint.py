@@ -22,7 +22,7 @@ from tgi_deploy.planner.types import Profile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.catalog.repository import ModelSource
+    from tgi_deploy.catalog.repository import DirectorySource, ModelSource
     from tgi_deploy.catalog.tensors import Contents
     from tgi_deploy.planner.types import ModelSpec
 
@@ -39,6 +39,13 @@ def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = N
     spec = read_model(source, hub_id, local_path=local_path)
     where = f"the model in {source.name}" if local_path else f"{spec.architecture}, {_size(spec)}"
     return Profile(name=hub_id, model=spec, summary=where, chat=spec.chat_template is not False)
+
+
+def read_folder(source: DirectorySource) -> Profile:
+    """The model in a folder, called as the folder is. Raises what `read_profile` raises."""
+    source.read(CONFIG)  # first of all: it says best what is wrong with a path
+    resolved = source.folder.resolve()
+    return read_profile(source, resolved.name, local_path=str(resolved))
 
 
 def read_model(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> ModelSpec:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
-_HEADS: Final = ("num_attention_heads", "n_head", "n_heads")
+_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-_FEED_FORWARD: Final = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+_FEED_FORWARD: Final = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff")
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "moe_top_k")
@@ -130,7 +130,7 @@ def _kv_heads(flat: Mapping[str, Any], heads: int) -> int:
 def _head_dim(flat: Mapping[str, Any], hidden: int, heads: int) -> int:
     if "qk_nope_head_dim" in flat:
         return _required(flat, ("qk_nope_head_dim",)) + _required(flat, ("qk_rope_head_dim",))
-    found = _optional(flat, ("head_dim",))
+    found = _optional(flat, ("head_dim", "d_kv"))
     if found is None and hidden % heads:
         raise _bad(_HIDDEN[0], f"{hidden} does not divide by {heads} attention heads, and there is no head_dim")
     return found or hidden // heads

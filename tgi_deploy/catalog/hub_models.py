@@ -1,7 +1,7 @@
-"""Models of the hub that the catalogue does not know: read once for each commit, then kept.
+"""Models that the catalogue does not know, read once and then kept: of the hub by commit, of folders by their files.
 
-What is kept answers for a day without asking the hub whether there is a newer commit; after that, or for another
-revision, the hub is asked. A plan names the commit it was made for, so an answer a day old is never a wrong one.
+What is kept of the hub answers for a day without asking it whether there is a newer commit; after that, or for
+another revision, it is asked. A plan names the commit it was made for, so an answer a day old is never a wrong one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tgi_deploy.catalog.checkpoint import read_profile
 from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, anything, boolean, positive, read
 from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
@@ -25,13 +24,14 @@ from tgi_deploy.planner.types import Profile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.catalog.repository import ModelSource
+    from tgi_deploy.catalog.repository import DirectorySource, ModelSource
 
 MAIN: Final = "main"
 # How the sandbox tells its engine of the folder: everything else there has the look of another machine.
 KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
 # Raise when the same files would be read differently: what older versions kept is then read anew.
 _FORMAT: Final = 1
+_LOCAL: Final = "local"
 _FRESH_S: Final = 24 * 3600
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _ENTRY: Final = {
@@ -85,7 +85,7 @@ class HubModels:
         """
         wanted = revision or MAIN
         commit, is_fresh = self._known_commit(hub_id, wanted)
-        kept = self._kept(hub_id, commit) if commit else None
+        kept = self._kept(self._path(hub_id, f"{commit}.json"), hub_id) if commit else None
         if kept is not None and (is_fresh or self._offline):
             return kept
         if self._offline:
@@ -97,15 +97,38 @@ class HubModels:
                 raise
             return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
 
+    def of_folder(self, source: DirectorySource) -> Profile:
+        """The model in a folder; its headers are read again only when a file of it was written.
+
+        Raises:
+            InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`.
+        """
+        from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalogue
+        from tgi_deploy.catalog.repository import CONFIG  # noqa: PLC0415 -- likewise
+
+        source.read(CONFIG)
+        resolved = source.folder.resolve()
+        path = self._folder / _LOCAL / f"{source.fingerprint()}.json"
+        kept = self._kept(path, resolved.name)
+        if kept is not None:
+            return replace(kept, model=replace(kept.model, local_path=str(resolved)))
+        profile = read_folder(source)
+        if profile.model.tensor_bytes:
+            self._keep(path, _entry(profile))
+        return profile
+
     def _ask(self, hub_id: str, wanted: str) -> Profile:
+        from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
+
         source = self._connect().open(hub_id, wanted)
         commit = source.revision or wanted
-        profile = self._kept(hub_id, commit)
+        path = self._path(hub_id, f"{commit}.json")
+        profile = self._kept(path, hub_id)
         if profile is None:
             profile = read_profile(source, hub_id)
-            self._keep(hub_id, f"{commit}.json", _entry(profile))
+            self._keep(path, _entry(profile))
         if wanted != commit:
-            self._keep(hub_id, f"{wanted}.ref", commit)
+            self._keep(self._path(hub_id, f"{wanted}.ref"), commit)
         return profile
 
     def _known_commit(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
@@ -119,9 +142,8 @@ class HubModels:
             return None, False
         return (commit if _COMMIT.fullmatch(commit) else None), 0 <= age_s < _FRESH_S
 
-    def _kept(self, hub_id: str, commit: str) -> Profile | None:
-        """What was read of a commit; nothing where there is nothing that can be understood."""
-        path = self._path(hub_id, f"{commit}.json")
+    def _kept(self, path: Path, hub_id: str) -> Profile | None:
+        """What was read before; nothing where there is nothing that can be understood."""
         try:
             where = Where(str(path))
             found = read(parse_json(read_text(path), str(path)), _ENTRY, where)
@@ -132,10 +154,9 @@ class HubModels:
             return None
         return Profile(name=hub_id, model=shape, **found)
 
-    def _keep(self, hub_id: str, name: str, content: str) -> None:
-        """Whole or not at all. Where nothing can be written, the next plan asks again."""
-        path = self._path(hub_id, name)
-        partial = path.with_name(f".{name}.{os.getpid()}")
+    def _keep(self, path: Path, content: str) -> None:
+        """Whole or not at all. Where nothing can be written, the next plan reads again."""
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_text(content, encoding="utf-8")

@@ -84,17 +84,24 @@ class Models:
                 `bad_checkpoint`, and what `HubModels.resolve` raises.
         """
         if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_PATH:
-            return _from_directory(model)
+            return self._of_folder(Path(model))
         self._check_name(model)
         if "/" not in model and self._store.find(f"models/{model}.toml"):
             return self._profile(model)
         if model in self._shapes:
             return self._of_hub_id(model)
         if Path(model).is_dir():
-            return _from_directory(model)
+            return self._of_folder(Path(model))
         if "/" in model and self._hub is not None:
             return self._of_hub(model, self._hub)
         raise self._unknown(model)
+
+    def _of_folder(self, folder: Path) -> Profile:
+        from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalogue
+        from tgi_deploy.catalog.repository import DirectorySource  # noqa: PLC0415 -- likewise
+
+        source = DirectorySource(folder=folder)
+        return read_folder(source) if self._hub is None else self._hub.of_folder(source)
 
     def _of_hub(self, model: str, hub: HubModels) -> Profile:
         hub_id, _, revision = model.partition("@")
@@ -168,14 +175,3 @@ def _quantized(raw: object, where: Where) -> tuple[QuantizedRepository, ...]:
         QuantizedRepository(**{"group_size": None, **read(entry, _QUANTIZED, where.child(index))})
         for index, entry in enumerate(raw)
     )
-
-
-def _from_directory(path: str) -> Profile:
-    """Raises InputError `unreadable_path`, `bad_model_config` or `bad_checkpoint`."""
-    from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
-    from tgi_deploy.catalog.repository import CONFIG, DirectorySource  # noqa: PLC0415 -- likewise
-
-    source = DirectorySource(folder=Path(path))
-    source.read(CONFIG)  # first of all: it says best what is wrong with a path
-    resolved = source.folder.resolve()
-    return read_profile(source, resolved.name, local_path=str(resolved))

@@ -6,6 +6,7 @@ What TGI takes from the hub: every safetensors file of the root whose name holds
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
 from dataclasses import dataclass
@@ -73,6 +74,12 @@ class DirectorySource:
     def files(self) -> Mapping[str, int]:
         """Only of the folder itself: that is where the engine looks. Links count as what they lead to."""
         return {path.name: path.stat().st_size for path in sorted(self.folder.glob("*")) if path.is_file()}
+
+    def fingerprint(self) -> str:
+        """Of names, sizes and times: another one when any file was written."""
+        states = ((path.name, path.stat()) for path in sorted(self.folder.glob("*")) if path.is_file())
+        listing = "\n".join(f"{name}\t{state.st_size}\t{state.st_mtime_ns}" for name, state in states)
+        return hashlib.sha256(f"{self.folder}\n{self.folder.resolve()}\n{listing}".encode(errors="replace")).hexdigest()
 
     def read(self, file: str) -> bytes:
         return read_bytes(self.folder / file)

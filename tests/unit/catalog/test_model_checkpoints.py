@@ -195,6 +195,64 @@ def test_exl2_of_any_width(tmp_path):
     assert model.quantization.bits == 5
 
 
+@pytest.mark.parametrize("hub_id", ["openai/gpt-oss-20b", "openai/gpt-oss-120b"])
+def test_mxfp4_experts(hub_id, tmp_path):
+    shape = SHAPES[hub_id]
+    experts, hidden, vocab = shape["experts"], 2880, shape["vocab_size"]
+    layer = {
+        "self_attn.q_proj.weight": (4096, hidden), "self_attn.q_proj.bias": (4096,),
+        "self_attn.k_proj.weight": (512, hidden), "self_attn.k_proj.bias": (512,),
+        "self_attn.v_proj.weight": (512, hidden), "self_attn.v_proj.bias": (512,),
+        "self_attn.o_proj.weight": (hidden, 4096), "self_attn.o_proj.bias": (hidden,), "self_attn.sinks": (64,),
+        "mlp.router.weight": (experts, hidden), "mlp.router.bias": (experts,),
+        "mlp.experts.gate_up_proj_bias": (experts, 5760), "mlp.experts.down_proj_bias": (experts, hidden),
+        "input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,),
+    }  # fmt: skip
+    packed = {
+        "mlp.experts.gate_up_proj_blocks": (experts, 5760, 90, 16),
+        "mlp.experts.gate_up_proj_scales": (experts, 5760, 90),
+        "mlp.experts.down_proj_blocks": (experts, hidden, 90, 16),
+        "mlp.experts.down_proj_scales": (experts, hidden, 90),
+    }
+    tables = {"model.embed_tokens.weight": (vocab, hidden), "lm_head.weight": (vocab, hidden)}
+    tensors = {name: ("BF16", size) for name, size in {**tables, "model.norm.weight": (hidden,)}.items()}
+    for index in range(shape["layers"]):
+        tensors |= {f"model.layers.{index}.{name}": ("BF16", size) for name, size in layer.items()}
+        tensors |= {f"model.layers.{index}.{name}": ("U8", size) for name, size in packed.items()}
+    config = checkpoints.config_of(shape, **quantized_by("mxfp4"))
+    model = model_of(tmp_path, config, tensors)
+    assert model.parameters == shape["parameters"]
+    assert model.quantized_bytes * 8 == pytest.approx(4.25 * model.quantized_parameters)
+
+
+def gpt2_tensors(layers, hidden, vocab, positions):
+    found = {"wte.weight": (vocab, hidden), "wpe.weight": (positions, hidden)}
+    found |= {"ln_f.weight": (hidden,), "ln_f.bias": (hidden,)}
+    for layer in range(layers):
+        for name, rows, columns in (
+            ("attn.c_attn", hidden, 3 * hidden), ("attn.c_proj", hidden, hidden),
+            ("mlp.c_fc", hidden, 4 * hidden), ("mlp.c_proj", 4 * hidden, hidden),
+        ):  # fmt: skip
+            found |= {f"h.{layer}.{name}.weight": (rows, columns), f"h.{layer}.{name}.bias": (columns,)}
+        for name in ("ln_1", "ln_2"):
+            found |= {f"h.{layer}.{name}.weight": (hidden,), f"h.{layer}.{name}.bias": (hidden,)}
+        found[f"h.{layer}.attn.bias"] = (1, 1, positions, positions)
+    return {name: ("F32", shape) for name, shape in found.items()}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
+def test_gpt2_stores_its_masks(name, tmp_path):
+    shape = SHAPES[f"openai-community/{name}"]
+    config = {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": shape["layers"],
+        "n_embd": shape["hidden_size"], "n_head": shape["attention_heads"], "n_positions": 1024, "vocab_size": 50257,
+    }  # fmt: skip
+    model = model_of(tmp_path, config, gpt2_tensors(shape["layers"], shape["hidden_size"], 50257, 1024))
+    assert model.parameters == shape["parameters"]
+    assert model.stored_bytes == pytest.approx(shape["stored_bytes"], rel=0.001)
+    assert (model.torch_dtype, model.tied_embeddings) == ("float32", True)
+
+
 def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
     model = model_of(tmp_path, config)

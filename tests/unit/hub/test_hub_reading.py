@@ -310,3 +310,24 @@ def test_where_models_are_kept(environ, folder, monkeypatch):
 def test_a_license_that_would_steer_a_terminal_is_not_taken(place):
     place.add("acme/llama", tags=["license:\x1b[31mmit", "license:", "license:mit"])
     assert place.resolve("acme/llama").model.license == "mit"
+
+
+def test_a_folder_is_read_again_when_a_file_of_it_was_written(place, monkeypatch):
+    folder = place.add("acme/llama")
+    first = place.resolve(str(folder))
+    assert first == Catalog.open().resolve(str(folder))
+    with monkeypatch.context() as patched:
+        patched.setattr("tgi_deploy.catalog.checkpoint.headers", None)
+        assert place.resolve(str(folder)) == first
+    config = checkpoints.config_of(LLAMA, max_position_embeddings=4096)
+    (folder / "config.json").write_text(json.dumps(config))
+    assert place.resolve(str(folder)).model.max_position_embeddings == 4096
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"")
+    assert place.refusal(str(folder)).code == "bad_checkpoint"
+    assert place.connections == 0
+
+
+def test_a_folder_without_weights_leaves_no_trace(place):
+    folder = checkpoints.write_tree(place.folder / "m", checkpoints.config_of(LLAMA))
+    assert place.resolve(str(folder)).model.local_path == str(folder)
+    assert not (place.folder / "cache").exists()
