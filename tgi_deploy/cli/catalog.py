@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -44,6 +45,42 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
 
     kind, item = _find(_open(profiles_dir), name)
     return Result(data={"kind": kind, "item": item}, text=item_text(item))
+
+
+@command(
+    "compare",
+    examples=(
+        "tgi-deploy catalog compare A10G L4 L40S",
+        "tgi-deploy catalog compare g5.12xlarge g6e.xlarge H100 --region eu-west-1",
+        "tgi-deploy catalog compare MI300X Gaudi3 Inferentia2 --json",
+        "tgi-deploy catalog compare all",
+    ),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--region", metavar="REGION", help="Prices of this region.  [default: your AWS region]")
+@click.option("--engine-version", metavar="VERSION", help="Judge by this engine version.  [default: the newest known]")
+@profiles_dir_option
+def _compare(
+    *, names: tuple[str, ...], region: str | None, engine_version: str | None, profiles_dir: Path | None
+) -> Result:
+    """Compare accelerators and instance types: dense figures, prices, what runs the engine there.
+
+    Figures are of one card. Commonly misquoted ones are flagged; 'all' stands for every accelerator.
+    """
+    from tgi_deploy.app.compare import compare, compare_document  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.app.region import default_region  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.compare import compare_text  # noqa: PLC0415 -- likewise
+
+    catalog = _open(profiles_dir)
+    said = {
+        "region": region or default_region(os.environ)[0],
+        "release": engine_version or catalog.default_release,
+    }
+    entries = compare(names, catalog, **said)
+    return Result(
+        data=compare_document(entries, **said, date=catalog.date),
+        text=compare_text(entries, **said, date=catalog.date),
+    )
 
 
 def _open(profiles_dir: Path | None) -> Catalog:
@@ -145,5 +182,5 @@ _LISTS: Final[Mapping[str, Callable[[Catalog], list[dict[str, Any]]]]] = {
 catalog_command = group(
     "catalog",
     help_text="What the tool knows, with the date and source of each figure.",
-    commands=(_list, _show),
+    commands=(_list, _show, _compare),
 )

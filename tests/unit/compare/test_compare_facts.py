@@ -1,0 +1,71 @@
+"""The shipped facts that only comparing needs are complete, and agree with the catalogue's own figures."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
+from tgi_deploy.resources import profiles_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MISQUOTED = json.loads((profiles_dir() / "misquoted.json").read_text())["misquoted"]
+BACKENDS = json.loads((profiles_dir() / "engines" / "tgi" / "backends.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+def test_every_accelerator_has_a_backend_or_a_reason(catalog):
+    assert set(BACKENDS["accelerators"]) == set(catalog.accelerators())
+    for name in catalog.accelerators():
+        support = catalog.comparison.support(name)
+        assert support.backend or (support.reason and support.source), name
+
+
+def test_backends_other_than_the_planned_one_say_what_they_are_for(catalog):
+    for name in catalog.accelerators():
+        support = catalog.comparison.support(name)
+        if support.backend and not support.backend.planned:
+            assert support.reason.endswith("."), name
+
+
+def test_a_vendor_s_cards_get_that_vendor_s_backend(catalog):
+    homes = {"nvidia": "cuda", "amd": "rocm", "intel": "gaudi", "aws": "neuron", "google": "tpu", "qualcomm": None}
+    for name, chip in catalog.accelerators().items():
+        backend = catalog.comparison.support(name).backend
+        assert backend is None or backend.name == homes[chip.vendor], name
+
+
+@pytest.mark.parametrize("entry", MISQUOTED, ids=lambda entry: f"{entry['accelerator']}-{entry['quoted']}")
+def test_a_misquoted_figure_is_set_right_by_the_catalogue_s_own(entry, catalog):
+    chip = catalog.accelerator(entry["accelerator"])
+    assert chip.name == entry["accelerator"]
+    assert str(entry["quoted"]) != str(entry["right"])
+    if entry["figure"] == "compute_capability":
+        assert ".".join(map(str, chip.compute_capability)) == entry["right"]
+    elif entry["figure"] != "memory":
+        assert getattr(chip, entry["figure"]) == entry["right"]
+
+
+def test_the_famous_mistakes_are_flagged(catalog):
+    quoted = {(entry["accelerator"], str(entry["quoted"])) for entry in MISQUOTED}
+    assert {("A10G", "125"), ("H100-80GB", "1979"), ("L4", "242"), ("B200", "4500")} <= quoted
+
+
+def test_a_chip_without_an_entry_is_an_error_of_the_profile(tmp_path: Path):
+    broken = tmp_path / "engines" / "tgi"
+    broken.mkdir(parents=True)
+    (broken / "backends.json").write_text(json.dumps({**BACKENDS, "accelerators": {"T4": {"backend": "warp"}}}))
+    comparison = Catalog.open(tmp_path).comparison
+    with pytest.raises(InputError, match="is missing"):
+        comparison.support("A10G")
+    with pytest.raises(InputError, match="is not one of the backends"):
+        comparison.support("T4")

@@ -1,0 +1,205 @@
+"""Accelerators and instance types side by side: dense figures, prices, what runs the engine, what is misquoted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tgi_deploy.catalog.comparison import Support
+from tgi_deploy.planner.types import InstanceType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from decimal import Decimal
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.catalog.comparison import Misquote
+    from tgi_deploy.planner.types import Accelerator, Interconnect, Offer
+
+Verdict = Literal["runs", "by_hand", "override", "no"]
+
+EVERYTHING: Final = "all"
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """The cheapest on-demand machine with the chip, or the named machine's own price; disk and address not counted."""
+
+    instance_type: str
+    usd_per_hour: Decimal
+    usd_per_gib_hour: Decimal
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """Whether the engine runs there. `by_hand`: another image than the one that plans are made for."""
+
+    verdict: Verdict
+    backend: str | None
+    image: str | None
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One column. Figures are of one card, dense; `memory_bytes` is what an engine can really use of it."""
+
+    name: str
+    accelerator: Accelerator
+    cards: int
+    partition: float
+    memory_bytes: int
+    interconnect: Interconnect
+    price: Price | None
+    running: Running
+    misquoted: tuple[Misquote, ...]
+
+
+def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[Entry, ...]:
+    """One entry a name, in their order; `all` stands for every accelerator.
+
+    Raises InputError `unknown_accelerator`, `ambiguous_accelerator`, `unknown_instance_type`, `unknown_region` or
+    `unknown_engine_version`.
+    """
+    if tuple(names) == (EVERYTHING,):
+        names = tuple(catalog.accelerators())
+    offers = catalog.supply(release=release, regions=(region,), markets=("on-demand",)).offers
+    found = dict.fromkeys(_find(name, catalog) for name in names)
+    return tuple(_entry(item, offers, catalog, release) for item in found)
+
+
+def compare_document(entries: Iterable[Entry], *, region: str, release: str, date: str) -> dict[str, Any]:
+    return {
+        "region": region,
+        "engine_version": release,
+        "catalogue_date": date,
+        "items": [_document(entry) for entry in entries],
+    }
+
+
+def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
+    """EC2's names have a dot and are exact; a card's may be spelled in any usual way."""
+    if name in catalog.instance_types() or ("." in name and not name.upper().startswith("GH")):
+        return catalog.instance_type(name)
+    return catalog.accelerator(name)
+
+
+def _entry(item: Accelerator | InstanceType, offers: Iterable[Offer], catalog: Catalog, release: str) -> Entry:
+    machine, chip = (item, item.accelerator) if isinstance(item, InstanceType) else (None, item)
+    support = catalog.comparison.support(chip.name)
+    return Entry(
+        name=item.name,
+        accelerator=chip,
+        cards=machine.accelerator_count if machine else 1,
+        partition=machine.partition if machine else 1.0,
+        memory_bytes=machine.memory_bytes_per_accelerator if machine else chip.memory_bytes,
+        interconnect=machine.interconnect if machine else chip.interconnect,
+        price=_price(item, offers),
+        running=_running(chip, machine, support, catalog, release),
+        misquoted=catalog.comparison.misquoted(chip.name),
+    )
+
+
+def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Price | None:
+    """None where it can't be rented on demand in the region, or nobody knows for how much."""
+    priced = [offer for offer in offers if offer.usd_per_hour is not None and _has(offer.instance_type, item)]
+    if not priced:
+        return None
+    offer = min(priced, key=lambda offer: (offer.usd_per_hour, offer.instance_type.name))
+    machine = offer.instance_type
+    if offer.usd_per_hour is None:
+        raise AssertionError("unknown prices are left out")
+    memory_gib = machine.memory_bytes_per_accelerator * machine.accelerator_count / _GIB
+    return Price(
+        instance_type=machine.name,
+        usd_per_hour=offer.usd_per_hour,
+        usd_per_gib_hour=round(offer.usd_per_hour / type(offer.usd_per_hour)(str(memory_gib)), 6),
+        source=offer.price_source,
+        date=offer.price_date,
+    )
+
+
+def _has(machine: InstanceType, item: Accelerator | InstanceType) -> bool:
+    """Whether a machine is the named one, or has the named chip whole."""
+    if isinstance(item, InstanceType):
+        return machine.name == item.name
+    return machine.accelerator.name == item.name and machine.partition == 1
+
+
+def _running(
+    chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, release: str
+) -> Running:
+    backend = support.backend
+    if backend is None:
+        return _verdict("no", support, support.reason)
+    if machine is not None and machine.cpu_arch not in catalog.release(release).cpu_archs:
+        return _verdict("no", Support(backend=None), f"Its host is {machine.cpu_arch}; the engine's images are not.")
+    if not backend.planned:
+        unproven = "not proven: " if support.unproven else ""
+        return _verdict("by_hand", support, f"{unproven}{support.reason} Needs {backend.needs}.")
+    return _on_cuda(chip, machine, support, catalog, release)
+
+
+def _on_cuda(
+    chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, version: str
+) -> Running:
+    """The verdict of the release's own table of compute capabilities."""
+    release, capability = catalog.release(version), chip.compute_capability
+    rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
+    if rule is None or rule.verdict == "refused":
+        reason = rule.message if rule else f"TGI {version} has no rule for its compute capability."
+        return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)
+    whole = machine is None or machine.partition == 1
+    fraction = "" if whole else "The engine runs, but plans are made for whole cards only. "
+    if rule.verdict == "override":
+        reason = f"{rule.message} With --allow-turing; lost: {rule.loses}."
+        return _verdict("override", support, f"{fraction}{reason}", image=release.image)
+    return _verdict("runs" if whole else "by_hand", support, fraction.strip(), image=release.image)
+
+
+def _verdict(verdict: Verdict, support: Support, reason: str, *, image: str | None = None) -> Running:
+    backend = support.backend
+    return Running(
+        verdict=verdict,
+        backend=backend.title if backend else None,
+        image=image or (backend.image if backend else None),
+        reason=reason,
+        source=support.source or (backend.source if backend else ""),
+    )
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    chip, price, running = entry.accelerator, entry.price, entry.running
+    return {
+        "name": entry.name,
+        "accelerator": chip.name,
+        "vendor": chip.vendor,
+        "architecture": chip.architecture,
+        "compute_capability": capability(chip),
+        "cards": entry.cards,
+        "partition": entry.partition,
+        "memory_bytes": entry.memory_bytes,
+        "bandwidth_gb_s": chip.bandwidth_gb_s,
+        "fp16_tflops": chip.fp16_tflops,
+        "fp8_tflops": chip.fp8_tflops,
+        "int8_tops": chip.int8_tops,
+        "bf16": chip.bf16,
+        "interconnect": entry.interconnect,
+        "price": None if price is None else {name: getattr(price, name) for name in Price.__slots__},
+        "engine": {name: getattr(running, name) for name in Running.__slots__},
+        "misquoted": [
+            {"figure": item.figure, "quoted": item.quoted, "right": item.right, "why": item.why, "source": item.source}
+            for item in entry.misquoted
+        ],
+        "confidence": chip.confidence,
+        "source": chip.source,
+        "note": chip.note,
+    }
+
+
+def capability(chip: Accelerator) -> str | None:
+    return ".".join(map(str, chip.compute_capability)) if chip.compute_capability else None

@@ -1,0 +1,110 @@
+"""What only comparing needs: which backend of the engine runs a chip, and which figures are commonly misquoted.
+
+From `engines/tgi/backends.json` and `misquoted.json`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, boolean, read, scalar, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.store import Store
+
+BACKENDS_FILE: Final = "engines/tgi/backends.json"
+MISQUOTED_FILE: Final = "misquoted.json"
+
+_BACKEND: Final = {
+    "title": REQUIRED_TEXT,
+    "image": Field(check=lambda value: value if value is None else str(value)),
+    "needs": REQUIRED_TEXT,
+    "planned": Field(check=boolean),
+    "source": REQUIRED_TEXT,
+}
+_SUPPORT: Final = {
+    "backend": Field(check=lambda value: value if value is None else str(value)),
+    "reason": OPTIONAL_TEXT,
+    "unproven": Field(check=boolean, required=False),
+    "source": OPTIONAL_TEXT,
+}
+_MISQUOTE: Final = {
+    "accelerator": REQUIRED_TEXT,
+    "figure": REQUIRED_TEXT,
+    "quoted": Field(check=scalar),
+    "right": Field(check=scalar),
+    "why": REQUIRED_TEXT,
+    "source": REQUIRED_TEXT,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backend:
+    """One of the engine's builds. `planned`: plans are made for it; the others have to be set up by hand."""
+
+    name: str
+    title: str
+    image: str | None
+    needs: str
+    planned: bool
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Support:
+    """The backend that runs a chip, or None with the reason. `unproven`: no record of it working."""
+
+    backend: Backend | None
+    reason: str = ""
+    unproven: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Misquote:
+    """A figure that is often given wrong. `figure` is a field of the accelerator, or `memory`."""
+
+    accelerator: str
+    figure: str
+    quoted: str | float
+    right: str | float
+    why: str
+    source: str
+
+
+class Comparison:
+    """Read on first use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def backends(self) -> Mapping[str, Backend]:
+        where = Where(BACKENDS_FILE).child("backends")
+        entries = table(self._store.json(BACKENDS_FILE).get("backends"), where)
+        return {name: Backend(name=name, **read(raw, _BACKEND, where.child(name))) for name, raw in entries.items()}
+
+    def support(self, accelerator: str) -> Support:
+        """Raises InputError `bad_profile` for a chip that the file leaves out."""
+        where = Where(BACKENDS_FILE).child("accelerators").child(accelerator)
+        entries = table(self._store.json(BACKENDS_FILE).get("accelerators"), Where(BACKENDS_FILE))
+        if accelerator not in entries:
+            raise where.error("is missing")
+        found = read(entries[accelerator], _SUPPORT, where)
+        name = found.pop("backend")
+        if name is not None and name not in self.backends:
+            raise where.child("backend").error("is not one of the backends")
+        backend = self.backends[name] if name is not None else None
+        return Support(backend=backend, **found)
+
+    def misquoted(self, accelerator: str) -> tuple[Misquote, ...]:
+        where = Where(MISQUOTED_FILE).child("misquoted")
+        raws = self._store.json(MISQUOTED_FILE).get("misquoted")
+        if not isinstance(raws, list):
+            raise where.error("should be a list")
+        found = (Misquote(**read(raw, _MISQUOTE, where.child(index))) for index, raw in enumerate(raws))
+        return tuple(item for item in found if item.accelerator == accelerator)
