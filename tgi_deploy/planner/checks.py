@@ -186,6 +186,11 @@ def check_quantization_available(facts: Facts, _wish: Requirements) -> Failure |
         return None
     if scheme.rule is None:
         text = f"TGI {facts.release.version} cannot load {scheme.name!r} weights"
+    elif scheme.prequantized:
+        text = (
+            f"TGI {facts.release.version} quantizes with {scheme.name!r} while it loads, and cannot load weights "
+            "that are already packed: take the original repository"
+        )
     elif facts.model.quantization is not None:
         text = f"the checkpoint is already quantized with {facts.model.quantization.method!r}"
     else:

@@ -7,6 +7,8 @@ import json
 import pytest
 from fakes import checkpoints
 
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
@@ -253,11 +255,17 @@ def test_gpt2_stores_its_masks(name, tmp_path):
     assert (model.torch_dtype, model.tied_embeddings) == ("float32", True)
 
 
-def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(tmp_path):
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [(None, "take the original repository"), ("awq", "is already quantized with 'bitsandbytes'")],
+)
+def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(wanted, says, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
-    model = model_of(tmp_path, config)
-    release = Catalog.open().release("3.3.7")
-    assert not release.quantizations[model.quantization.method].prequantized
+    folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config))
+    made = plan(Wish(model=str(folder), quantize=wanted, instance="g6e.xlarge"), Catalog.open(), {})
+    (rejection,) = made.rejections
+    assert rejection.code == "quantization_unavailable"
+    assert says in rejection.message
 
 
 def test_a_vision_tower_is_counted_apart(tmp_path):
