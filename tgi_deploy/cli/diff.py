@@ -60,7 +60,8 @@ def diff_command(
             "conflicting_options", "--github and --json exclude each other: both are written to stdout",
             hint="use --junit beside --json",
         )  # fmt: skip
-    found = compare(_plan(old), _plan(new), _limits(percents, min_memory_margin_tokens))
+    limits = _limits(percents, min_memory_margin_tokens)
+    found = compare(_plan(old), _plan(new), limits)
     if junit is not None:
         write_file(junit, junit_xml(found, str(old), str(new)), what="the JUnit report", option="--junit")
     text = diff_text(found) + (github_lines(found, str(new)) if github else "")
