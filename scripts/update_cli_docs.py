@@ -40,7 +40,7 @@ Written by `scripts/update_cli_docs.py` from `--help`; a test fails when it is o
 | 0 | done, or nothing to do |
 | 1 | the cloud or the engine failed |
 | 2 | bad usage or input |
-| 3 | no feasible plan |
+| 3 | no feasible plan, or a cost gate that failed |
 | 4 | conflict: lock, name taken, stale plan |
 | 5 | not healthy before its deadline |
 | 6 | something is left behind; its ids are printed |
