@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app import predict_speed
+from tgi_deploy.app import predict_memory, predict_speed
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import speed_constants
 from tgi_deploy.planner.performance import client_view
@@ -32,6 +32,7 @@ class CaseKind:
 
 CASE_KINDS: Final[list[CaseKind]] = [
     CaseKind(name="speed", columns=predict_speed.COLUMNS, estimate=predict_speed.estimate),
+    CaseKind(name="memory", columns=predict_memory.COLUMNS, estimate=predict_memory.estimate),
 ]
 
 

@@ -126,6 +126,7 @@ class Constants:
     def engine_profile_name(self, name: str, version: str = "") -> str:
         known = self._engines["aliases"].get(_plain(name), _DEFAULT)
         entry = self._engines["profiles"].get(known, self._engines["profiles"][_DEFAULT])
+        version = version.removeprefix("v")
         for prefix, profile in entry["versions"].items():
             if version == prefix or version.startswith((f"{prefix}.", f"{prefix}-", f"{prefix} ")):
                 return str(profile)

@@ -96,9 +96,10 @@ def _waiting_s(work: Work, traffic: Traffic, batch: float, *, step_s: float, bus
     Requests that ended in one step are followed by requests that enter in one step, if a step lasts longer than
     clients take to send; over a long output they drift apart.
     """
-    prompt = work.prompt_s(traffic.input_tokens)
-    chunk_mates = min(batch, max(1.0, work.chunk_tokens // traffic.input_tokens)) - 1
+    prompt = work.prompt_products_s(traffic.input_tokens)
+    chunk_mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1
     drifted = 1 + traffic.output_tokens / _DRIFT_TOKENS
     together = work.engine.lock * step_s / (step_s + work.engine.jitter_ms * 1e-3) / drifted
     behind = (batch - 1 - together * chunk_mates) / 2
-    return prompt * (together * chunk_mates + work.engine.queue * busy * behind)
+    host = together * (batch - 1) / 2 * work.prompt_host_s()
+    return host + prompt * (together * chunk_mates + work.engine.queue * busy * behind)

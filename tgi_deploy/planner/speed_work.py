@@ -21,6 +21,7 @@ _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2
 _NO_CAPABILITY: Final = (0, 0)
 _HOPPER: Final = (9, 0)
+_WHOLE_PROMPTS_TOKENS: Final = 1e6  # an engine with larger chunks never cuts a prompt
 _SMALL_CARD_BYTES: Final = 60_000_000_000
 _SMALL_CARD_CHUNK_TOKENS: Final = 2048
 
@@ -73,7 +74,7 @@ class Work:
             self._expert_share *= self.engine.experts_hopper_fp8
         self._count(model)
         self.chunk_tokens = self.engine.chunk_tokens
-        if setup.accelerator.memory_bytes < _SMALL_CARD_BYTES:
+        if setup.accelerator.memory_bytes < _SMALL_CARD_BYTES and self.chunk_tokens < _WHOLE_PROMPTS_TOKENS:
             self.chunk_tokens = min(self.chunk_tokens, _SMALL_CARD_CHUNK_TOKENS)
         self._window_share = constants.window_share(model.model_type) if model.sliding_window else 0.0
 
@@ -81,9 +82,8 @@ class Work:
         numerics = self.setup.numerics
         self._head = model.vocab_size * model.hidden_size
         tables = self._head * (1 if model.tied_embeddings else 2)
-        self._expert = 3 * model.hidden_size * model.expert_intermediate_size * (
-            model.layers - model.first_dense_layers
-        )  # fmt: skip
+        a_layer = 3 * model.hidden_size * model.expert_intermediate_size
+        self._expert = a_layer * _expert_layers(model, (model.parameters - tables) // max(1, a_layer))
         self._dense = model.parameters - tables - self._expert * model.experts
         self._dense_bytes = self._dense * numerics.linear_bits / 8
         self.weight_bytes = (
@@ -163,10 +163,15 @@ class Work:
         pairs = prompt * min(prompt, 2 * self.seen(prompt))
         return 2 * pairs * model.layers * width / self._attention_flops
 
+    def prompt_products_s(self, prompt: float) -> float:
+        """A prompt's own share of a prefill on the accelerators: what cannot be shared with anything running."""
+        return self.products_s(prompt) + self.attention_s(prompt) + self.head_s(1) + self.all_reduce_s(prompt)
+
+    def prompt_host_s(self) -> float:
+        return self.engine.prompt_ms * 1e-3
+
     def prompt_s(self, prompt: float) -> float:
-        """A prompt's own share of a prefill: what cannot be shared with anything running."""
-        own = self.products_s(prompt) + self.attention_s(prompt) + self.head_s(1)
-        return own + self.all_reduce_s(prompt) + self.engine.prompt_ms * 1e-3
+        return self.prompt_products_s(prompt) + self.prompt_host_s()
 
     def prefill_s(self, prompts: float, prompt: float) -> float:
         """Prefill of `prompts` prompts that enter together, nothing else running."""
@@ -174,6 +179,14 @@ class Work:
         chunks = max(1.0, math.ceil(tokens / self.chunk_tokens))
         sweeps = chunks * (self.stream_s(min(tokens, self.chunk_tokens)) + self._host_s)
         return max(prompts * self.prompt_s(prompt) + sweeps, self.floor_s(math.inf))
+
+
+def _expert_layers(model: ModelSpec, experts_held: int) -> int:
+    """Layers with experts: those after the first dense ones, unless the model has too few parameters for that many.
+
+    Llama 4 Maverick alternates layers with and without experts, which no field of a shape says.
+    """
+    return min(model.layers - model.first_dense_layers, experts_held // max(1, model.experts))
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:

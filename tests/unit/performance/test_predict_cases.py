@@ -1,0 +1,196 @@
+"""`predict` and `predict --cases`: one prediction a row, in order, whatever the rows hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from tgi_deploy.app.predict import Question, answer, predict_cases
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.errors import InputError
+
+ROW = {
+    "id": "1", "hub_id": "meta-llama/Llama-3.1-8B", "weight_dtype": "bf16", "kv_dtype": "fp16", "gpu": "L4",
+    "n_gpu": "1", "tp": "1", "interconnect": "none", "instance": "", "engine": "vLLM", "engine_version": "0.11.0",
+    "input_len": "512", "output_len": "128", "concurrency_or_batch": "4", "load": "closed_loop", "metric": "tpot_ms",
+}  # fmt: skip
+WORDS = ("--accelerator", "A10G", "--num-shard", "4", "--weights", "fp16", "--kv", "fp16", "--input-tokens", "1024")
+
+
+def cases(*changes):
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(ROW))
+    writer.writeheader()
+    writer.writerows({**ROW, **change} for change in changes)
+    return file.getvalue()
+
+
+def predicted(catalog, **change):
+    (found,) = predict_cases(cases(change), catalog)
+    assert "error" not in found, found
+    return found["value"]
+
+
+def run(capsys, *argv):
+    exit_code = frame.run(ROOT, ["predict", *argv, "--json"])
+    return exit_code, json.loads(capsys.readouterr().out)
+
+
+def test_rows_keep_their_order_and_intervals(catalog):
+    found = predict_cases(cases({}, {"gpu": "H100-80GB"}, {"gpu": "H200-141GB"}), catalog)
+    values = [item["value"] for item in found]
+    assert values == sorted(values, reverse=True)
+    assert all(item["low"] < item["value"] < item["high"] for item in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"hub_id": "nobody/nothing"}, "nobody/nothing"), ({"gpu": "A1000G"}, "A1000G"), ({"gpu": ""}, "gpu is empty"),
+        ({"tp": "0"}, "tp is '0'"), ({"tp": "two"}, "tp is 'two'"), ({"input_len": "-5"}, "input_len"),
+        ({"input_len": "nan"}, "input_len"), ({"input_len": "inf"}, "input_len"), ({"output_len": "1.5"}, "output_len"),
+        ({"output_len": "1e99"}, "output_len"), ({"concurrency_or_batch": "many"}, "concurrency_or_batch"),
+        ({"load": "bursty"}, "load"), ({"metric": "joules"}, "metric"), ({"weight_dtype": "int3"}, "weight_dtype"),
+        ({"kv_dtype": "fp2"}, "kv_dtype"), ({"interconnect": "string"}, "interconnect"), ({"engine": ""}, "engine"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_says_why_and_spoils_no_other(catalog, change, reason):
+    first, bad, last = predict_cases(cases({}, change, {}), catalog)
+    assert reason in bad["error"]
+    assert bad["value"] is None
+    assert first == last
+    assert first["value"] > 0
+
+
+def test_ragged_rows_are_errors(catalog):
+    text = cases({}, {}, {})
+    header, first, second, third = text.splitlines()
+    found = predict_cases("\n".join([header, first, second + ",more", third.rpartition(",")[0]]), catalog)
+    assert [("error" in item) for item in found] == [False, True, True]
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", 'hub_id,"gpu\n'])
+def test_a_file_of_another_kind_is_refused(catalog, text):
+    with pytest.raises(InputError) as caught:
+        predict_cases(text, catalog)
+    assert caught.value.code == "bad_cases"
+
+
+def test_no_rows_are_no_predictions(catalog):
+    assert predict_cases(cases(), catalog) == []
+
+
+def test_metrics_agree_with_each_other(catalog):
+    tpot, ttft, e2e = (predicted(catalog, metric=name) for name in ("tpot_ms", "ttft_ms", "e2e_ms"))
+    assert predicted(catalog, metric="decode_tok_s_per_user") == pytest.approx(1000 / tpot)
+    requests = predicted(catalog, metric="req_s")
+    assert requests == pytest.approx(4 / e2e * 1000)
+    assert predicted(catalog, metric="decode_tok_s_total") == pytest.approx(128 * requests)
+    assert ttft + 127 * tpot < e2e * 1.02
+
+
+def test_replicas_share_the_clients_and_add_up(catalog):
+    one = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="8")
+    two = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="16", n_gpu="2")
+    assert two == pytest.approx(2 * one)
+
+
+def test_saturated_is_the_most_that_fits(catalog):
+    saturated = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="saturated", load="offline")
+    alone = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="1", load="offline")
+    assert saturated > 3 * alone
+
+
+def test_engines_differ(catalog):
+    change = {"gpu": "A10G", "hub_id": "meta-llama/Llama-2-7b-hf"}
+    current = predicted(catalog, engine="TGI", engine_version="3.3.7", **change)
+    assert predicted(catalog, engine="TGI", engine_version="1.0.3", **change) > current
+
+
+def test_ec2_links_are_the_slow_ones(catalog):
+    change = {"gpu": "L40S", "tp": "4", "n_gpu": "4", "interconnect": "pcie", "metric": "ttft_ms"}
+    assert predicted(catalog, instance="g6e.12xlarge", **change) > 2 * predicted(catalog, **change)
+
+
+def test_usual_names_of_cards_and_nan_versions_are_understood(catalog):
+    assert predicted(catalog, gpu="a100 80gb", engine_version="nan") == predicted(
+        catalog, gpu="A100-80GB", engine_version=""
+    )
+
+
+def test_the_command_answers_with_every_figure(capsys):
+    exit_code, document = run(
+        capsys, "meta-llama/Llama-3.1-8B", *WORDS, "--output-tokens", "256", "--concurrency", "16"
+    )
+    data = document["data"]
+    assert exit_code == 0
+    assert data["concurrency"] == 16
+    assert data["interconnect"] == "pcie"
+    assert data["fits"] is True
+    for name in ("ttft_ms", "tpot_ms", "tokens_per_s_per_user", "output_tokens_per_s"):
+        assert 0 < data[name]["low"] < data[name]["median"] < data[name]["high"]
+
+
+def test_saturated_is_the_default(capsys):
+    _, document = run(capsys, "meta-llama/Llama-3.1-8B", *WORDS)
+    assert document["data"]["concurrency"] == document["data"]["saturation_concurrency"] > 16
+
+
+def test_what_does_not_fit_is_said(capsys):
+    exit_code, document = run(capsys, "meta-llama/Llama-3.1-70B", "--accelerator", "L4")
+    assert exit_code == 0
+    assert document["data"]["fits"] is False
+    assert [item["code"] for item in document["warnings"]] == ["does_not_fit"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        ((), "bad_usage"), (("llama3-8b",), "bad_usage"), (("llama3-8b", "--accelerator", "Z9"), "unknown_accelerator"),
+        (("nobody", "--accelerator", "L4"), "unknown_model"), (("--cases", "missing.csv"), "unreadable_path"),
+        (("llama3-8b", "--cases", "missing.csv"), "bad_usage"),
+        (("llama3-8b", "--accelerator", "L4", "--concurrency", "0"), "bad_usage"),
+        (("llama3-8b", "--accelerator", "L4", "--concurrency", "9" * 5000), "bad_usage"),
+        (("llama3-8b", "--accelerator", "L4", "--weights", "fp3"), "bad_case"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_an_error_of_input(capsys, argv, code):
+    exit_code, document = run(capsys, *argv)
+    assert exit_code == 2
+    assert document["errors"][0]["code"] == code
+
+
+def test_a_file_of_cases_is_predicted(capsys, tmp_path):
+    path = tmp_path / "cases.csv"
+    path.write_text("\ufeff" + cases({}, {"gpu": "?"}), encoding="utf-8")
+    exit_code, document = run(capsys, "--cases", str(path))
+    assert exit_code == 0
+    assert ["error" in item for item in document["data"]["predictions"]] == [False, True]
+    assert document["warnings"][0]["code"] == "bad_cases"
+
+
+def test_text_shows_medians_and_intervals(capsys, tmp_path):
+    assert frame.run(ROOT, ["predict", "meta-llama/Llama-3.1-8B", "--accelerator", "L4"]) == 0
+    out = capsys.readouterr().out
+    assert "Time to first token" in out
+    assert "80 %:" in out
+    assert max(map(len, out.splitlines())) <= 120
+    path = tmp_path / "cases.csv"
+    path.write_text(cases({}, {"gpu": "?"}), encoding="utf-8")
+    assert frame.run(ROOT, ["predict", "--cases", str(path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_question_and_a_row_get_the_same_answer(catalog):
+    asked = answer(
+        Question(
+            model=ROW["hub_id"], accelerator="L4", weights="bf16", engine="vllm", engine_version="0.11.0",
+            input_tokens=512, output_tokens=128, concurrency=4,
+        ),
+        catalog,
+    )  # fmt: skip
+    assert asked.performance.tpot_ms == predicted(catalog)

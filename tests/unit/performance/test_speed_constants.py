@@ -1,0 +1,69 @@
+"""The constants' own file: complete, explained, within reason."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from tgi_deploy.planner import speed_constants
+from tgi_deploy.planner.speed_constants import CardShares, EngineProfile, Kernel, Link
+
+CONSTANTS = speed_constants.packaged()
+DOCUMENT = CONSTANTS.document
+KINDS = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
+
+
+@pytest.mark.parametrize("key", DOCUMENT["constants"])
+def test_a_constant_is_known_explained_and_near_its_guess(key):
+    kind, _, field = key.split(".")
+    entry = DOCUMENT["constants"][key]
+    assert field in {item.name for item in fields(KINDS[kind])}
+    assert entry["source"] in DOCUMENT["sources"]
+    assert DOCUMENT["meanings"][f"{kind}.{field}"]
+    if "spread" in entry:
+        assert entry["guess"] / 2.5 < entry["value"] < entry["guess"] * 2.5
+    else:
+        assert entry["value"] == entry["guess"]
+
+
+@pytest.mark.parametrize("key", [key for key in DOCUMENT["constants"] if key.startswith("card.")])
+def test_no_card_exceeds_its_datasheet(key):
+    assert 0 < DOCUMENT["constants"][key]["value"] <= 1
+
+
+def test_few_constants_are_fitted():
+    fitted = [key for key, entry in DOCUMENT["constants"].items() if "spread" in entry]
+    assert len(fitted) <= 50
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "profile"),
+    [
+        ("tgi", "", "tgi"), ("TGI", "3.3.7", "tgi"), ("TGI", "0.9.3", "tgi-legacy"), ("TGI", "1.1", "tgi-legacy"),
+        ("vLLM", "0.6.4", "vllm-2024"), ("vllm", "v0.6.4", "vllm-2024"), ("vLLM", "2024-mid", "vllm-2024"),
+        ("vLLM", "0.2", "tgi-legacy"), ("vLLM", "0.11.0", "vllm-2025"), ("vLLM", "0.30", "vllm-2025"),
+        ("TensorRT-LLM", "0.10", "trtllm-2024"), ("trt-llm", "0.9", "trtllm-2024"),
+        ("TensorRT-LLM", "NIM-1.x", "trtllm-2024"), ("TensorRT-LLM", "1.0.0rc3", "trtllm-2025"),
+        ("TensorRT-LLM", "MLPerf-v4.1", "trtllm-2025"), ("SGLang", "0.5.1.post1", "sglang"),
+        ("LMDeploy", "0.2.0", "lmdeploy-2024"), ("somebody's", "", "vllm-2025"),
+    ],
+)  # fmt: skip
+def test_engine_versions_have_profiles(name, version, profile):
+    assert CONSTANTS.engine_profile_name(name, version) == profile
+    assert CONSTANTS.engine(name, version).chunk_tokens > 0
+
+
+def test_a_card_is_known_by_name_before_architecture(catalog):
+    assert CONSTANTS.family(catalog.accelerator("L4")) == "ada-72w"
+    assert CONSTANTS.family(catalog.accelerator("L40S")) == "ada"
+    assert CONSTANTS.family(catalog.accelerator("A10G")) == "ampere-gddr"
+    assert CONSTANTS.card(catalog.accelerator("Gaudi2")) == CONSTANTS.card(catalog.accelerator("TPU-v4"))
+
+
+def test_an_interval_falls_back_from_class_to_metric_to_all():
+    known = DOCUMENT["intervals"]
+    assert list(CONSTANTS.interval("ttft_ms", "closed_loop")) == known["ttft_ms/closed_loop"]
+    assert list(CONSTANTS.interval("ttft_ms", "server")) == known["ttft_ms"]
+    assert list(CONSTANTS.interval("req_s", "server")) == known["default"]
+    assert all(low < 1 < high for low, high in known.values())

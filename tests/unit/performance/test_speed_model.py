@@ -1,0 +1,210 @@
+"""Laws the speed model must keep whatever its constants are fitted to."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from builders import plans
+
+from tgi_deploy.planner import performance, speed_constants, speed_numerics
+from tgi_deploy.planner.quantization import Scheme
+from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
+from tgi_deploy.planner.speed_work import SIXTEEN_BITS, Setup, Work, kv_bytes_per_token
+from tgi_deploy.planner.types import QuantizationRule
+
+CONSTANTS = speed_constants.packaged()
+LLAMA = "meta-llama/Llama-3.1-8B"
+MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
+MODELS = (LLAMA, MIXTRAL, "google/gemma-3-27b-it", "openai/gpt-oss-120b", "openai-community/gpt2")
+ENGINES = (("tgi", ""), ("tgi", "1.1.0"), ("vllm", "0.6.4"), ("vllm", ""), ("TensorRT-LLM", "0.10"), ("nobody's", ""))
+KV_TOKENS = 200_000
+
+
+@pytest.fixture
+def setup(catalog):
+    return Setup(
+        model=catalog.resolve(LLAMA).model, numerics=SIXTEEN_BITS, accelerator=catalog.accelerator("L40S"), num_shard=1,
+        interconnect="none", engine=CONSTANTS.engine("vllm"),
+    )  # fmt: skip
+
+
+def seen(setup, *, prompt=1024, output=256, clients=8, kind="closed_loop", kv=KV_TOKENS):
+    traffic = Traffic(input_tokens=prompt, output_tokens=output, clients=clients, kind=kind)
+    return timing(Work(setup, CONSTANTS), traffic, kv)
+
+
+def with_card(setup, **changes):
+    return replace(setup, accelerator=replace(setup.accelerator, **changes))
+
+
+@pytest.mark.parametrize("kind", ["static", "batch1", "closed_loop", "offline", "server"])
+@pytest.mark.parametrize("change", [{"bandwidth_gb_s": 1000.0}, {"fp16_tflops": 500.0}])
+def test_a_better_card_is_never_slower(setup, change, kind):
+    better, own = seen(with_card(setup, **change), kind=kind), seen(setup, kind=kind)
+    assert better.tpot_s <= own.tpot_s
+    assert better.e2e_s < own.e2e_s
+    # Clients that get their answers sooner come back sooner: prefills queue a little more.
+    assert better.ttft_s <= own.ttft_s * (1.02 if kind in {"closed_loop", "offline", "server"} else 1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_longer_prompt_is_never_answered_sooner(catalog, setup, model, engine):
+    setup = replace(setup, model=catalog.resolve(model).model, engine=CONSTANTS.engine(*engine))
+    for clients in (1, 8, 64):
+        ttfts = [seen(setup, prompt=n, clients=clients, kv=1e9).ttft_s for n in (16, 128, 1024, 2047, 2049, 4096, 9000)]
+        assert all(later > 0.995 * sooner for sooner, later in itertools.pairwise(ttfts)), ttfts
+        assert ttfts[-1] > ttfts[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_clients_are_never_served_faster_each_nor_slower_together(setup, engine):
+    setup = replace(setup, engine=CONSTANTS.engine(*engine))
+    found = [seen(setup, clients=n) for n in (1, 2, 4, 8, 16, 32, 64)]
+    tpots = [item.tpot_s for item in found]
+    assert tpots == sorted(tpots)
+    rates = [item.requests_per_s() for item in found]
+    assert rates == sorted(rates)
+
+
+def test_work_is_conserved_in_a_closed_loop(setup):
+    found = seen(setup, output=300)
+    first_s = setup.engine.first_ms / 1e3
+    assert found.ttft_s - first_s + 300 * found.tpot_s == pytest.approx(found.e2e_s)
+
+
+def test_clients_beyond_the_batch_wait_for_their_turn(setup):
+    within, beyond = seen(setup, clients=10, kv=11_520), seen(setup, clients=100, kv=11_520)
+    assert beyond.batch == within.batch == 10
+    assert beyond.ttft_s > 5 * within.ttft_s
+    assert beyond.tpot_s == pytest.approx(within.tpot_s)
+
+
+def test_more_kv_cache_lets_more_run(setup):
+    work, traffic = Work(setup, CONSTANTS), Traffic(input_tokens=1000, output_tokens=200, clients=None)
+    assert fitting_batch(work, traffic, 11_000) == pytest.approx(10)
+    assert fitting_batch(work, traffic, 0) == 1
+    assert fitting_batch(work, traffic, 1e12) == setup.engine.max_batch
+    assert fitting_batch(work, traffic, 1e12, limited=False) > setup.engine.max_batch
+
+
+@pytest.mark.parametrize(("slower", "faster"), [("pcie", "pcie-p2p"), ("pcie-p2p", "nvlink")])
+def test_a_better_link_is_never_slower(setup, slower, faster):
+    slow, fast = (seen(replace(setup, num_shard=4, interconnect=link)) for link in (slower, faster))
+    assert fast.tpot_s < slow.tpot_s
+    assert fast.ttft_s < slow.ttft_s
+
+
+def test_links_are_idle_on_a_single_card(setup):
+    assert seen(setup) == seen(replace(setup, interconnect="pcie"))
+
+
+def test_a_long_prompt_over_plain_pcie_is_bound_by_the_link(setup):
+    work = Work(replace(setup, num_shard=4, interconnect="pcie"), CONSTANTS)
+    assert work.all_reduce_s(3500) > 2 * work.products_s(3500)
+
+
+def test_a_step_touches_few_experts_for_one_request_and_all_for_many(catalog, setup):
+    work = Work(replace(setup, model=catalog.resolve(MIXTRAL).model), CONSTANTS)
+    assert work.stream_s(1) < 0.35 * work.stream_s(256)
+    assert work.stream_s(64) == pytest.approx(work.stream_s(256), rel=0.01)
+
+
+def test_a_model_with_experts_in_some_layers_keeps_its_size(catalog, setup):
+    model = catalog.resolve("meta-llama/Llama-4-Maverick-17B-128E-Instruct").model
+    work = Work(replace(setup, model=model), CONSTANTS)
+    assert work.weight_bytes == pytest.approx(2 * model.parameters, rel=0.01)
+    assert seen(replace(setup, model=model)).tpot_s > 0
+
+
+def test_a_window_caps_what_layers_see(catalog, setup):
+    windowed = Work(replace(setup, model=catalog.resolve("mistralai/Mistral-7B-v0.1").model), CONSTANTS)
+    assert windowed.seen(1000) == 1000
+    assert windowed.seen(20_000) == 4096
+    mixed = Work(replace(setup, model=catalog.resolve("google/gemma-3-27b-it").model), CONSTANTS)
+    assert 1024 < mixed.seen(6000) == pytest.approx(1024 * 5 / 6 + 6000 / 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "shards", "expected"), [(LLAMA, 1, 131_072), (LLAMA, 16, 262_144), ("Qwen/Qwen2.5-7B-Instruct", 1, 57_344)]
+)
+def test_kv_bytes_match_engine_logs_and_copied_heads(catalog, name, shards, expected):
+    assert kv_bytes_per_token(catalog.resolve(name).model, 16, shards) == expected
+
+
+def test_latent_attention_keeps_its_latents_on_every_card(catalog):
+    model = catalog.resolve("deepseek-ai/DeepSeek-V3").model
+    assert kv_bytes_per_token(model, 16, 1) == 61 * 576 * 2
+    assert kv_bytes_per_token(model, 16, 8) == 8 * 61 * 576 * 2
+
+
+def test_engines_without_graphs_never_step_faster_than_they_launch(setup):
+    old = replace(CONSTANTS.engine("TGI", "1.0.3"), request_us=0.0)
+    tiny = replace(setup.model, parameters=setup.model.parameters // 8, intermediate_size=100)
+    work = Work(replace(setup, model=tiny, engine=old), CONSTANTS)
+    assert work.step_s(1, 100) == pytest.approx(old.floor_ms * 1e-3 * tiny.layers)
+    graphed = replace(old, graph_batch=32)
+    assert Work(replace(setup, model=tiny, engine=graphed), CONSTANTS).step_s(32, 100) < work.step_s(32, 100)
+    assert Work(replace(setup, model=tiny, engine=graphed), CONSTANTS).step_s(33, 100) == work.step_s(33, 100)
+
+
+@pytest.mark.parametrize(
+    ("words", "card", "kernel", "products"),
+    [
+        ("bf16", "A10G", "16-bit", "16-bit"), ("fp8", "H100-80GB", "fp8", "fp8"),
+        ("fp8", "A100-80GB", "w8a16", "16-bit"),
+        ("int8", "L4", "w8a16", "16-bit"), ("int8-w8a8", "L4", "w8a8", "int8"), ("awq-int4", "T4", "int4", "16-bit"),
+        ("gptq-int4", "L4", "int4", "16-bit"), ("w4a8", "A100-80GB", "w4a8", "int8"),
+        ("mxfp4", "L40S", "mxfp4", "16-bit"),
+    ],
+)  # fmt: skip
+def test_weight_words_name_kernels(catalog, words, card, kernel, products):
+    found = speed_numerics.of_words(words, "fp8", catalog.accelerator(card))
+    assert (found.kernel, found.products, found.kv_bits) == (kernel, products, 8)
+
+
+def test_schemes_name_kernels(catalog):
+    def kernel(method, bits, card, native=None):
+        rule = QuantizationRule(
+            method=method, on_the_fly=True, prequantized=True, bits=bits, group_overhead_bits=0,
+            min_compute_capability=(7, 5), native_fp8_compute=native,
+        )  # fmt: skip
+        scheme = Scheme(name=method, hub_id="a/b", bits=bits, lost_bits=0, prequantized=False, rule=rule)
+        return speed_numerics.of_scheme(scheme, catalog.accelerator(card), 16).kernel
+
+    assert kernel("fp8", 8, "H100-80GB", (9, 0)) == "fp8"
+    assert kernel("fp8", 8, "L4", (9, 0)) == "w8a16"
+    assert kernel("awq", 4.16, "L4") == "int4"
+    assert kernel("eetq", 8, "L4") == "w8a16"
+    assert kernel("bitsandbytes-nf4", 4.5, "L4") == "bitsandbytes"
+
+
+def test_plans_get_intervals_around_their_medians(catalog):
+    scheme = Scheme(name="none", hub_id=LLAMA, bits=16, lost_bits=0, prequantized=False)
+    load = performance.Load(input_tokens=1024, output_tokens=256, concurrency=8)
+    found = performance.predict(
+        catalog.resolve(LLAMA).model, scheme, catalog.accelerator("L4"), plans.memory_budget(), load, num_shard=1,
+        interconnect="none",
+    )  # fmt: skip
+    assert found.ttft_ms_span.low < found.ttft_ms < found.ttft_ms_span.high
+    assert found.tpot_ms_span.low < found.tpot_ms < found.tpot_ms_span.high
+    assert found.output_tokens_per_s_span.low < found.output_tokens_per_s < found.output_tokens_per_s_span.high
+    assert found.tokens_per_s_per_user == pytest.approx(1000 / found.tpot_ms)
+    assert 16.1e9 / 300e9 * 1e3 < found.tpot_ms < 130  # an L4 streams 16 GB at 300 GB/s at best
+    assert found.saturation_concurrency >= 1
+
+
+def test_every_accelerator_has_a_prediction(catalog, setup):
+    for name, accelerator in catalog.accelerators().items():
+        found = seen(replace(setup, accelerator=accelerator, num_shard=2, interconnect=accelerator.interconnect))
+        assert 0 < found.tpot_s < found.e2e_s, name
+        assert found.ttft_s > 0, name
+
+
+def test_every_shape_has_a_prediction_under_every_engine(catalog, setup):
+    for name in catalog.hub_ids():
+        for engine in ENGINES:
+            found = seen(replace(setup, model=catalog.resolve(name).model, engine=CONSTANTS.engine(*engine)))
+            assert 0 < found.tpot_s < found.e2e_s, (name, engine)
