@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 20.0
 _PUBLIC: Final = "https://huggingface.co"
 _SMALL_BYTES: Final = 32 * 2**20
+_PARTIAL: Final = 206
 _LICENSE: Final = "license:"
 _FORBIDDEN: Final = frozenset({401, 403})
 
@@ -58,20 +59,22 @@ class HubSource:
                 f"Reading {self.name}/{file}: it is far too big for what it should be.",
                 hint="Give the repository of the original weights.",
             )
-        return self._get(file, {})
+        return self._get(file, {})[1]
 
     def read_range(self, file: str, start: int, length: int) -> bytes:
-        return self._get(file, {"Range": f"bytes={start}-{start + length - 1}"})[:length]
+        status, content = self._get(file, {"Range": f"bytes={start}-{start + length - 1}"})
+        skipped = 0 if status == _PARTIAL else start
+        return content[skipped : skipped + length]
 
-    def _get(self, file: str, headers: Mapping[str, str]) -> bytes:
+    def _get(self, file: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Status and body. A mirror that knows no ranges answers with all of the file."""
         url = hf_hub_url(self.name, file, revision=self.revision, endpoint=self.endpoint)
         with _errors(self.name, self.endpoint):
             response = get_session().get(
                 url, headers={**build_hf_headers(token=get_token()), **headers}, timeout=_TIMEOUT_S
             )
             hf_raise_for_status(response)
-            content: bytes = response.content
-            return content
+            return response.status_code, response.content
 
 
 class HuggingFaceHub:

@@ -94,6 +94,16 @@ def test_a_long_header_takes_a_second_request(place):
     assert second.startswith("bytes=131072-")
 
 
+def test_a_mirror_that_knows_no_ranges(place):
+    config = checkpoints.config_of(LLAMA)
+    many = {f"model.layers.0.extra.{number}.weight": ("F16", (2,)) for number in range(3_000)}
+    folder = checkpoints.write_tree(place.folder / "m", config, many)
+    place.hub.add("acme/many", folder)
+    place.hub.knows_ranges = False
+    assert place.resolve("acme/many").model.parameters == 6_000
+    assert len([path for path, _ in place.hub.bytes_asked if path.endswith(".safetensors")]) == 2
+
+
 def test_read_once_for_each_commit(place):
     folder = place.add("acme/llama")
     first = place.resolve("acme/llama")
