@@ -77,8 +77,9 @@
     chart.addEventListener("pointermove", follow);
     chart.addEventListener("pointerdown", follow);
     chart.addEventListener("pointerleave", hide);
-    chart.addEventListener("focusin", (event) => { if (event.target.dataset.row) show(event.target); });
-    chart.addEventListener("focusout", hide);
+    // Chromium makes an <svg> that listens for focus a stop of the tab key: its box listens instead.
+    chart.parentElement.addEventListener("focusin", (event) => { if (points.includes(event.target)) show(event.target); });
+    chart.parentElement.addEventListener("focusout", hide);
     chart.addEventListener("keydown", (event) => {
       const index = points.indexOf(event.target);
       const to = {

@@ -31,6 +31,7 @@ _FLAGS = (
     "--remote-debugging-pipe",
 )
 _PATIENCE_S = 60
+_AT_REST = {"name": "prefers-reduced-motion", "value": "reduce"}
 
 
 def program() -> str | None:
@@ -64,6 +65,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def close(self) -> None:
         os.close(self._write)
@@ -110,7 +112,7 @@ class Browser:
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=width < 500,
         )  # fmt: skip
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}, _AT_REST])
         self.call("Page.navigate", url=path.as_uri())
         if not any(event["method"] == "Page.loadEventFired" for event in self.events):
             next(message for message in self._messages() if message.get("method") == "Page.loadEventFired")

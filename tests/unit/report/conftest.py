@@ -1,0 +1,50 @@
+"""Pages of real plans, made once, and a browser to look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from builders.browser import Browser, program
+
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.report import report
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.render.report import report_html
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tgi_deploy.render.report import Report
+
+WISHES = {
+    "plan": Wish(model="llama3-13b", budget="5"),
+    "everywhere": Wish(model="llama3-70b", budget="12", market="any", regions=("all",)),
+    "no-plan": Wish(model="llama3-70b", budget="1"),
+    "owned": Wish(model="llama3-70b", hardware="4xA100-80GB"),
+}
+
+
+@pytest.fixture(scope="session")
+def reports() -> dict[str, Report]:
+    catalog = Catalog.open()
+    return {name: report(plan(wish, catalog, {}), wish, catalog, {}) for name, wish in WISHES.items()}
+
+
+@pytest.fixture(scope="session")
+def pages(reports: dict[str, Report], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    written = {name: folder / f"{name}.html" for name in reports}
+    for name, path in written.items():
+        path.write_text(report_html(reports[name]), encoding="utf-8")
+    return written
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    executable = program() or pytest.skip("no Chromium is installed")
+    started = Browser(executable, tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+from builders.hostile import HOSTILE
+
+from tgi_deploy.cli.main import main
+from tgi_deploy.errors import InputError
+from tgi_deploy.render.plot import plot_png, plot_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(*args: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(args))
+    return end.value.code
+
+
+@pytest.mark.parametrize("name", ["plan", "everywhere", "no-plan"])
+def test_the_svg_is_well_formed_and_whole(name, reports):
+    page = reports[name]
+    root = ET.fromstring(plot_svg(page))  # noqa: S314 -- our own text
+    texts = " ".join(part.strip() for part in root.itertext())
+    assert page.title in texts
+    assert {item.code for item in page.refusals if item.usd_per_hour} <= set(texts.split())
+    marks = [item for item in root.iter() if " p " in f" {item.get('class', '')} "]
+    assert len(marks) >= len(page.ways)
+    height = float(root.get("height"))
+    assert all(float(item.get("y")) <= height for item in root.iter(f"{SVG}text"))
+
+
+def test_the_svg_asks_for_nothing(reports):
+    svg = plot_svg(reports["plan"])
+    assert "href" not in svg
+    assert "url(" not in svg
+    assert "<script" not in svg
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, "</title><script>x</script>"])
+def test_the_svg_escapes_names(hostile, reports):
+    base = reports["plan"]
+    page = replace(base, title=hostile, sentence=hostile, ways=base.ways[:3], refusals=base.refusals[:3])
+    root = ET.fromstring(plot_svg(page))  # noqa: S314 -- our own text
+    assert root.find(f"{SVG}script") is None
+    assert hostile.split() == [
+        word for item in root.iter(f"{SVG}text") if item.get("class") == "head" for word in (item.text or "").split()
+    ]
+
+
+def test_the_png_is_twice_the_size_and_not_empty(reports):
+    png = plot_png(reports["plan"])
+    root = ET.fromstring(plot_svg(reports["plan"]))  # noqa: S314 -- our own text
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    assert (width, height) == (2 * float(root.get("width")), 2 * float(root.get("height")))
+    assert len(png) > 50_000
+
+
+def test_text_is_really_drawn(reports):
+    """A renderer without a font leaves text out and says nothing."""
+    page = replace(reports["plan"], ways=reports["plan"].ways[:1], refusals=())
+    silent = replace(page, title="", sentence="", version="", catalogue_date="")
+    assert len(plot_png(page)) > len(plot_png(silent)) + 2000
+
+
+def test_without_the_extra_it_says_how_to_get_it(reports, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(InputError) as caught:
+        plot_png(reports["plan"])
+    assert caught.value.code == "plot_extra_missing"
+    assert "tgi-deploy[plot]" in caught.value.hint
+
+
+def test_what_has_no_price_cannot_be_plotted(reports):
+    with pytest.raises(InputError) as caught:
+        plot_svg(reports["owned"])
+    assert caught.value.code == "nothing_to_plot"
+
+
+def test_the_command_writes_both_and_says_so(tmp_path, capsys):
+    page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
+    assert run("plan", "llama3-8b", "--budget", "3", "--report", str(page), "--plot", str(picture), "--json") == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert data["files"] == {"report": str(page), "plot": str(picture)}
+    assert data["plan"]["chosen"]
+    assert page.read_text().startswith("<!doctype html>")
+    assert picture.read_text().startswith("<svg ")
+
+
+def test_the_command_writes_them_without_a_plan_as_well(tmp_path, capsys):
+    page = tmp_path / "plan.html"
+    assert run("plan", "llama3-70b", "--budget", "1", "--report", str(page)) == 3
+    assert f"report written to {page}" in capsys.readouterr().out
+    assert "tgi-deploy plan llama3-70b --budget" in page.read_text()
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.svg.gz"])
+def test_an_ending_that_names_no_picture_is_refused_before_planning(name, tmp_path, capsys):
+    assert run("plan", "no-such-model", "--plot", str(tmp_path / name)) == 2
+    assert "error[bad_plot_file]" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path, capsys):
+    assert run("plan", "llama3-8b", "--budget", "3", "--report", str(tmp_path / "no" / "plan.html")) == 2
+    told = capsys.readouterr().err
+    assert "error[unwritable_file]" in told
+    assert "--report" in told
+
+
+def test_without_a_picture_nothing_is_loaded_for_one():
+    probe = (
+        "import sys; from tgi_deploy.cli.main import main\n"
+        "try: main(['plan', 'llama3-8b', '--budget', '3'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name in {'jinja2', 'resvg_py', 'tgi_deploy.app.report'}],"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"

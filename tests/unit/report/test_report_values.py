@@ -1,0 +1,127 @@
+"""What the report says is what the plan says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.report import report
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.time_to_ready import estimate
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog.open()
+
+
+@pytest.fixture(scope="module")
+def thirteen(catalog):
+    wish = Wish(model="llama3-13b", budget="5")
+    return plan(wish, catalog, {}), wish
+
+
+def test_the_choice_is_the_plan_s(reports, thirteen):
+    made, _ = thirteen
+    page = reports["plan"]
+    assert page.feasible
+    assert made.chosen.offer.instance_type.name in page.sentence
+    assert "38 % of the budget" in page.sentence
+    (chosen,) = [way for way in page.ways if way.state == "chosen"]
+    assert chosen.usd_per_hour == float(made.chosen.cost.usd_per_hour)
+    assert chosen.tokens_per_s == made.chosen.performance.output_tokens_per_s
+
+
+def test_every_fallback_is_marked(reports, thirteen):
+    made, _ = thirteen
+    marked = {way.instance_type for way in reports["plan"].ways if way.state == "fallback"}
+    assert marked == {item.offer.instance_type.name for item in made.fallbacks}
+    assert len(reports["plan"].fallbacks) == len(made.fallbacks)
+
+
+def test_cost_rows_add_up(reports, thirteen):
+    made, _ = thirteen
+    assert reports["plan"].total_usd_per_hour == pytest.approx(float(made.chosen.cost.usd_per_hour))
+
+
+@pytest.mark.parametrize("name", ["plan", "everywhere", "owned"])
+def test_memory_parts_add_up_to_the_card(name, reports):
+    memory = reports[name].memory
+    assert sum(part.size_bytes for part in memory.parts) == pytest.approx(
+        memory.total_bytes, abs=memory.total_bytes / 1e3
+    )
+    assert sum(memory.share(part) for part in memory.parts) == pytest.approx(100, abs=1)
+
+
+def test_what_no_part_names_is_shown(catalog, thirteen):
+    made, wish = thirteen
+    memory = replace(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
+    page = report(replace(made, chosen=replace(made.chosen, memory=memory)), wish, catalog, {})
+    (other,) = [part for part in page.memory.parts if part.kind == "other"]
+    assert other.size_bytes >= 10**9 * 0.99
+
+
+def test_phases_follow_one_another(reports, thirteen):
+    made, _ = thirteen
+    phases = reports["plan"].phases
+    assert [phase.expected_s for phase in phases] == [phase.expected_s for phase in estimate(made.chosen)]
+    for before, after in pairwise(phases):
+        assert after.start_s == pytest.approx(before.start_s + before.expected_s)
+
+
+def test_what_is_over_the_budget_is_there_and_says_so(reports):
+    page = reports["plan"]
+    assert {way.state for way in page.ways} == {"chosen", "fallback", "works", "over"}
+    for way in page.ways:
+        assert (way.usd_per_hour > 5) == (way.state == "over")
+
+
+def test_each_configuration_stands_once_at_its_cheapest(reports):
+    keys = [(way.instance_type, way.cards, way.weights, way.where.split()[0]) for way in reports["everywhere"].ways]
+    assert len(keys) == len(set(keys))
+
+
+def test_all_that_was_considered_is_shown(reports, thirteen):
+    """In one region and market each configuration is one way or one refusal."""
+    made, _ = thirteen
+    page = reports["plan"]
+    assert len(page.ways) + sum(item.number for item in page.refusals) == made.considered
+
+
+def test_refusals_keep_every_code_and_sentence(reports, thirteen):
+    made, _ = thirteen
+    told = {(item.code, item.instance_type, item.message) for item in reports["plan"].refusals}
+    for item in made.rejections:
+        assert item.code == "over_budget" or (item.code, item.instance_type, item.message) in told
+
+
+def test_commands_are_what_render_writes(reports):
+    assert [command.file_name for command in reports["plan"].commands] == [
+        "docker-run.sh", "compose.yaml", "user-data.yaml", "launch-template.json",
+    ]  # fmt: skip
+    assert "--model-id" in reports["plan"].commands[0].text
+
+
+def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
+    page = reports["owned"]
+    assert [command.file_name for command in page.commands] == ["docker-run.sh", "compose.yaml"]
+    assert page.cost_rows == ()
+    assert {way.usd_per_hour for way in page.ways} == {None}
+    assert "$" not in page.sentence
+
+
+def test_without_a_plan_there_are_near_misses_as_given(catalog):
+    wish = Wish(model="llama3-70b", budget="1")
+    made = plan(wish, catalog, {})
+    lines = [f"command {number}" for number in range(len(made.near_misses))]
+    page = report(made, wish, catalog, {}, commands=lines)
+    assert not page.feasible
+    assert page.near_misses
+    assert [item.option for item in page.near_misses] == lines
+    assert {way.state for way in page.ways} == {"over"}
+    assert page.budget_usd_per_hour == float(Decimal(1))
