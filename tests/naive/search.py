@@ -73,6 +73,7 @@ class Choice:
     quantize: str
     hub_id: str
     total: Decimal | None
+    needs_block: bool
     lost_bits: float
     output_tokens_per_s: float
 
@@ -102,7 +103,7 @@ def ways(profile: Profile, release: EngineRelease) -> Iterator[Way]:
     for method, rule in release.quantizations.items():
         if method not in named and rule.on_the_fly:
             yield Way(
-                name=method, hub_id=profile.model.hub_id, bits=rule.bits, lost_bits=16 - rule.bits, group=0,
+                name=method, hub_id=profile.model.hub_id, bits=rule.bits, lost_bits=16 - math.floor(rule.bits), group=0,
                 published=False, rule=rule, loads=True,
             )  # fmt: skip
 
@@ -113,7 +114,7 @@ def _published(profile: Profile, release: EngineRelease) -> Iterator[Way]:
         if rule is not None and rule.prequantized:
             bits = _with_scales(rule, repository.bits, repository.group_size)
             yield Way(
-                name=repository.method, hub_id=repository.hub_id, bits=bits, lost_bits=16 - bits,
+                name=repository.method, hub_id=repository.hub_id, bits=bits, lost_bits=16 - math.floor(repository.bits),
                 group=repository.group_size or 0, published=True, rule=rule, loads=True,
             )  # fmt: skip
 
@@ -171,8 +172,6 @@ def _hardware_codes(release: EngineRelease, hardware: InstanceType) -> Iterator[
         yield "host_architecture"
     if hardware.partition < 1:
         yield "accelerator_fraction"
-    if hardware.capacity_block_only:
-        yield "capacity_block_only"
 
 
 def _turing_codes(wish: Requirements, release: EngineRelease, hardware: InstanceType) -> Iterator[str]:
@@ -266,7 +265,7 @@ def _memory_code(
         left = (
             int(hardware.memory_bytes_per_accelerator * release.memory_share)
             - _weights(model, way, num_shard)
-            - _activations(wish, num_shard, prefill)
+            - _activations(wish, release, num_shard, prefill)
             - _fixed(wish, release, num_shard, way)
         )
         tokens = max(0, left) // (per_token * block) * block
@@ -304,15 +303,22 @@ def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
     return on_a_rank + 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
 
 
-def _activations(wish: Requirements, num_shard: int, prefill: int) -> int:
-    """The worst moment: log-probabilities of a whole batch of prompts, one layer at work on it, or sampling."""
+def _activations(wish: Requirements, release: EngineRelease, num_shard: int, prefill: int) -> int:
+    """The worst moment: one layer at work on a batch of prompts, sampling, or, if scored, that batch's logits.
+
+    Prompts are scored unless the release has a switch for it that is off.
+    """
     model = wish.model.model
     widest = model.intermediate_size
     if model.experts:
         widest = max(widest, model.experts_per_token * model.expert_intermediate_size)
-    scoring = prefill * (model.vocab_size * 2 + model.vocab_size * 4 + model.hidden_size * 2 * 2)
-    one_layer = prefill * 2 * (6 * model.hidden_size + 3 * widest // num_shard)
-    return max(scoring, one_layer, wish.concurrency * model.vocab_size * 8)
+    moments = [
+        prefill * 2 * 2 * (6 * model.hidden_size + 3 * widest // num_shard),
+        wish.concurrency * model.vocab_size * 8,
+    ]
+    if "--enable-prefill-logprobs" not in release.flags:
+        moments.append(prefill * (model.vocab_size * 2 + model.vocab_size * 4 + model.hidden_size * 2 * 2))
+    return max(moments)
 
 
 def _fixed(wish: Requirements, release: EngineRelease, num_shard: int, way: Way) -> int:
@@ -354,14 +360,19 @@ def choices(wish: Requirements, supply: Supply, judged: tuple[Verdict, ...]) -> 
             yield Choice(
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
                 num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
-                total=total_usd_per_hour(wish, supply, offer, verdict.way),
+                total=total_usd_per_hour(wish, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
                 lost_bits=verdict.way.lost_bits, output_tokens_per_s=verdict.output_tokens_per_s,
             )  # fmt: skip
 
 
+def sold_in_blocks(offer: Offer) -> bool:
+    """Whether its hours must be paid for in advance: nothing an hourly budget can buy."""
+    return offer.market == "on-demand" and offer.instance_type.capacity_block_only
+
+
 def total_usd_per_hour(wish: Requirements, supply: Supply, offer: Offer, way: Way) -> Decimal | None:
     """Instance, root volume and public address; None where the instance's price is not known."""
-    if offer.usd_per_hour is None:
+    if offer.usd_per_hour is None or sold_in_blocks(offer):
         return None
     extras = supply.extra_prices[offer.region]
     stored = downloaded_bytes(wish.model.model, way)

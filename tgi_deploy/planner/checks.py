@@ -96,15 +96,6 @@ def check_whole_accelerator(facts: Facts, _wish: Requirements) -> Failure | None
     )
 
 
-def check_capacity_block(facts: Facts, _wish: Requirements) -> Failure | None:
-    if not facts.hardware.capacity_block_only:
-        return None
-    return Failure(
-        code="capacity_block_only",
-        message="sold by the hour only inside a Capacity Block that is paid for in advance",
-    )
-
-
 def check_architecture(facts: Facts, wish: Requirements) -> Failure | None:
     chip, rule = facts.hardware.accelerator, facts.rule
     if chip.vendor != _CUDA_VENDOR or rule is None or rule.verdict == "ok":
@@ -324,7 +315,6 @@ CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_architecture,
     check_sliding_window,
     check_whole_accelerator,
-    check_capacity_block,
     check_model_class,
     check_shards_available,
     check_shardable,

@@ -22,8 +22,9 @@ _METHOD_ALIASES: Final = {"fbgemm_fp8": "fp8"}
 class Scheme:
     """One way to serve the weights.
 
-    `bits` is what a linear layer's weight takes, group scales included; `lost_bits` counts from the checkpoint's own
-    precision. `rule` is None for a 16-bit checkpoint served as it is, or for a method the release doesn't know.
+    `bits` is what a linear layer's weight takes, group scales included; `lost_bits` counts whole bits from the
+    checkpoint's own precision: scales are overhead, no quality. `rule` is None for a 16-bit checkpoint served as it is,
+    or for a method the release doesn't know.
     """
 
     name: str
@@ -78,7 +79,7 @@ def _quantized(profile: Profile, release: EngineRelease) -> Iterator[Scheme]:
 def _scheme(rule: QuantizationRule, hub_id: str, bits: float, group: int | None, *, prequantized: bool) -> Scheme:
     effective = _effective_bits(rule, bits, group)
     return Scheme(
-        name=rule.method, hub_id=hub_id, bits=effective, lost_bits=_SIXTEEN_BITS - effective,
+        name=rule.method, hub_id=hub_id, bits=effective, lost_bits=_SIXTEEN_BITS - int(bits),
         prequantized=prequantized, rule=rule, group_size=group,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.planner import checks, cost, engine, memory, memory_launcher, performance, quantization, rank, sharding
 from tgi_deploy.planner.types import Candidate, EngineSettings, Rejection
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
         Requirements,
         Storage,
     )
+
+_UNPRICED: Final = {
+    "capacity_block_only": "on-demand hours are sold only inside a Capacity Block that is paid for in advance",
+    "price_unknown": "no {offer.market} price is known in {offer.region}; an unknown price is never free",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,6 +184,7 @@ class Search:
             block_tokens=self.release.block_tokens.get(attention, 1),
             kv_bytes=1 if self.pins.get("--kv-cache-dtype", "").startswith("fp8") else 2,
             replicated_kv=self.model_class.replicated_kv if self.model_class else False,
+            prompt_logprobs=memory.scores_prompts(self.release, self.pins),
         )
 
     def _speed(self, hardware: InstanceType, num_shard: int, scheme: Scheme, budget: MemoryBudget) -> Performance:
@@ -214,8 +220,8 @@ class Search:
         return Option(offer=offer, evaluation=evaluation, cost=bill, storage=storage, key=key)
 
     def price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
-        """Everything billed by the hour; None where the price is unknown."""
-        if offer.usd_per_hour is None and offer.market != "owned":
+        """Everything billed by the hour; None where it cannot be had for a known price."""
+        if _unpriced(offer) is not None:
             return None
         key = (f"{offer.instance_type.name}/{offer.region}/{offer.market}", id(evaluation.scheme))
         known = self._billed.get(key)
@@ -240,19 +246,17 @@ class Search:
         """Offers of a working configuration that only their price speaks against, one rejection a code."""
         by_code: dict[str, list[Offer]] = {}
         for offer in offers:
-            by_code.setdefault("price_unknown" if offer.usd_per_hour is None else "over_budget", []).append(offer)
+            by_code.setdefault(_unpriced(offer) or "over_budget", []).append(offer)
         for group in by_code.values():
             yield self._rejection(group, evaluation, tuple(self._price_failures(group[0], evaluation)))
 
     def _price_failures(self, offer: Offer, evaluation: Evaluation) -> Iterator[checks.Failure]:
         price = self.price(offer, evaluation)
         budget = self.wish.budget_usd_per_hour
-        if price is None:
-            yield checks.Failure(
-                code="price_unknown",
-                message=f"no {offer.market} price is known in {offer.region}; an unknown price is never free",
-            )
-        elif budget is not None and price[0] > budget:
+        unpriced = _unpriced(offer)
+        if unpriced is not None:
+            yield checks.Failure(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
+        elif price is not None and budget is not None and price[0] > budget:
             yield checks.Failure(
                 code="over_budget",
                 message=f"costs ${price[0]:.3f}/h in all, over the budget of ${budget}/h",
@@ -338,9 +342,15 @@ def _kind(hardware: InstanceType, num_shard: int) -> tuple[Any, ...]:
     chip = hardware.accelerator
     return (
         chip.name, hardware.memory_bytes_per_accelerator, hardware.cpu_arch, hardware.partition,
-        hardware.capacity_block_only, hardware.interconnect if num_shard > 1 else "none",
-        min(hardware.accelerator_count, num_shard),
+        hardware.interconnect if num_shard > 1 else "none", min(hardware.accelerator_count, num_shard),
     )  # fmt: skip
+
+
+def _unpriced(offer: Offer) -> str | None:
+    """Why the offer cannot be had for a known price by the hour; None where it can, or is owned."""
+    if offer.market == "on-demand" and offer.instance_type.capacity_block_only:
+        return "capacity_block_only"
+    return "price_unknown" if offer.usd_per_hour is None and offer.market != "owned" else None
 
 
 def _price_order(offer: Offer) -> tuple[bool, Decimal, str, str]:

@@ -33,7 +33,7 @@ UNTOLD = Rejection(
     instance_type="", num_shard=0, quantize="", code="untold", message="", numbers={}, codes=(), region=None,
     market="spot", usd_per_hour=None,
 )  # fmt: skip
-PRICE_CODES = frozenset({"over_budget", "price_unknown"})
+PRICE_CODES = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
 
 
 @cache
@@ -155,5 +155,5 @@ def _too_dear(found: tuple[naive.Choice, ...], budget: Decimal | None) -> Iterat
 
 def price_code(choice: naive.Choice, budget: Decimal | None) -> str | None:
     if choice.total is None:
-        return "price_unknown"
+        return "capacity_block_only" if choice.needs_block else "price_unknown"
     return "over_budget" if budget is not None and choice.total > budget else None
