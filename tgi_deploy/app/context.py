@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How often things are looked at, and how long they may take. A local cloud is looked at more often."""
+    """How often things are looked at, and how long they may take. A local cloud is looked at more often.
+
+    `unsettled_s`: how long after a creating request without a reply its result may still come to light.
+    """
 
     running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
     deletion: Patience = field(default_factory=lambda: Patience(deadline_s=900, poll_s=1, longest_poll_s=10))
     sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
+    unsettled_s: float = 60.0
     ready_poll_s: float = 5.0
     settle_s: float = 3.0
 

@@ -162,6 +162,7 @@ def _pace(*, sandbox: bool) -> Pace:
         running=Patience(deadline_s=60, **quick),
         deletion=Patience(deadline_s=60, **quick),
         sweep=Patience(deadline_s=30, **quick),
+        unsettled_s=5.0,
         ready_poll_s=0.3,
         settle_s=0.3,
     )

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.errors import InUseError, LostReplyError, StaleTokenError
 from tgi_deploy.reconcile.model import (
+    TAG_CREATED,
     TAG_EXPIRES,
     TAG_ID,
     TAG_KEY,
     TAG_NAME,
+    TAG_PRICE,
     TAG_SPEC,
     TAG_VERSION,
     ChangeSet,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.reconcile.ports import Clock, Handler, Reporter, Store
 
+INTENDED: Final = "intended"
 _TRIES: Final = 4
 _DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
 
@@ -63,10 +66,18 @@ class Executor:
         return self.store.save(stamped, expected_serial=deployment.serial)
 
     def event(
-        self, deployment: Deployment, code: str, text: str, *, step: str | None = None, level: Level = "info"
+        self,
+        deployment: Deployment,
+        code: str,
+        text: str,
+        *,
+        step: str | None = None,
+        level: Level = "info",
+        data: Mapping[str, Any] | None = None,
     ) -> None:
+        at, name = self.clock.now(), deployment.name
         self.store.append_event(
-            Event(at=self.clock.now(), deployment=deployment.name, code=code, text=text, step=step, level=level)
+            Event(at=at, deployment=name, code=code, text=text, step=step, level=level, data=data or {})
         )
 
     def _run(self, deployment: Deployment, step: Step) -> Deployment:
@@ -131,7 +142,7 @@ class Executor:
             phase="intent",
             spec=resource.spec,
             attempt=attempt,
-            notes=resource.notes,
+            notes={**resource.notes, INTENDED: self.clock.now().isoformat(timespec="seconds")},
         )
         return self.save(replace(deployment, attempt=attempt).with_record(record))
 
@@ -143,7 +154,9 @@ class Executor:
             raise ValueError(f"{resource.key} was made without an intent")
         record = replace(intent, phase="created", attributes=dict(attributes))
         deployment = self.save(deployment.with_record(record))
-        self.event(deployment, outcome, f"{resource.kind} {attributes.get('id', '')} {outcome}", step=resource.key)
+        text = f"{resource.kind} {attributes.get('id', '')} {outcome}"
+        data = event_data(resource.kind, resource.place, attributes, deployment)
+        self.event(deployment, outcome, text, step=resource.key, data=data)
         return deployment
 
     def _complete(self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str]) -> None:
@@ -155,7 +168,9 @@ class Executor:
         deployment = self._mark_deleting(deployment, step)
         self._delete_until_gone(step)
         deployment = self._forget(deployment, step)
-        self.event(deployment, "deleted", f"{step.kind} {step.attributes.get('id', '')} is gone", step=step.key)
+        data = event_data(step.kind, step.place, step.attributes, deployment)
+        text = f"{step.kind} {step.attributes.get('id', '')} is gone"
+        self.event(deployment, "deleted", text, step=step.key, data=data)
         self.reporter.step(step, "done")
         return deployment
 
@@ -196,6 +211,11 @@ class Executor:
             TAG_VERSION: self.version,
             TAG_SPEC: resource.spec,
         }
+        record = deployment.record(resource.key)
+        if record is not None and INTENDED in record.notes:
+            tags[TAG_CREATED] = record.notes[INTENDED]
+        if deployment.usd_per_hour is not None:
+            tags[TAG_PRICE] = str(deployment.usd_per_hour)
         if deployment.expires is not None:
             tags[TAG_EXPIRES] = deployment.expires.isoformat(timespec="seconds")
         return tags
@@ -213,6 +233,18 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
     if isinstance(value, (list, tuple)):
         return [resolve(item, deployment) for item in value]
     return value
+
+
+def event_data(kind: str, place: str, attributes: Mapping[str, str], deployment: Deployment) -> dict[str, Any]:
+    """What a receipt needs to know of a thing, in the event that tells of it. The price is the whole deployment's."""
+    price = deployment.usd_per_hour
+    return {
+        "kind": kind,
+        "id": attributes.get("id", ""),
+        "region": place,
+        "created": attributes.get("launched") or attributes.get("created") or None,
+        "usd_per_hour": None if price is None else str(price),
+    }
 
 
 def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:

@@ -28,6 +28,8 @@ TAG_ID: Final = f"{TAG_PREFIX}id"
 TAG_KEY: Final = f"{TAG_PREFIX}key"
 TAG_VERSION: Final = f"{TAG_PREFIX}version"
 TAG_EXPIRES: Final = f"{TAG_PREFIX}expires"
+TAG_CREATED: Final = f"{TAG_PREFIX}created"
+TAG_PRICE: Final = f"{TAG_PREFIX}usd-per-hour"
 TAG_SPEC: Final = f"{TAG_PREFIX}spec"
 
 

@@ -86,6 +86,12 @@ class Store(Protocol):
 
     def append_event(self, event: Event) -> None: ...
 
+    def events(self, name: str) -> tuple[Event, ...]:
+        """Its history, oldest first; empty once it is removed."""
+
+    def save_receipt(self, file_name: str, text: str) -> str:
+        """Keep a receipt of a removal beyond the record; where it lies."""
+
     def save_artifact(self, name: str, file_name: str, text: str) -> None: ...
 
 

@@ -33,6 +33,15 @@ def encode_event(event: Event) -> str:
     return json.dumps(asdict(event), sort_keys=True, default=_plain) + "\n"
 
 
+def decode_event(line: str) -> Event | None:
+    """An event, or None for a line that is none."""
+    try:
+        document = json.loads(line)
+        return Event(**{**document, "at": datetime.fromisoformat(document["at"])})
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def decode(text: str) -> Deployment:
     """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
     document = json.loads(text)

@@ -4,6 +4,7 @@ deployments/NAME/deployment.json   the record: temporary file, fsync, rename
 deployments/NAME/events.jsonl      its history, one event a line
 deployments/NAME/lock              held while a command changes it
 deployments/NAME/artifacts/        what was rendered for it
+receipts/NAME-ID.json              what a removal has proved; stays when the deployment is forgotten
 """
 
 from __future__ import annotations
@@ -97,6 +98,19 @@ class LocalStore:
         path = self._folder(event.deployment) / "events.jsonl"
         with _disk(f"writing {path}"), _append(path) as handle:
             os.write(handle, codec.encode_event(event).encode())
+
+    def events(self, name: str) -> tuple[Event, ...]:
+        """Its history. Half a line, left by a process that died writing it, is passed over."""
+        path = self._folder(name) / "events.jsonl"
+        with _disk(f"reading {path}"):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        return tuple(event for event in map(codec.decode_event, lines) if event is not None)
+
+    def save_receipt(self, file_name: str, text: str) -> str:
+        path = self.home / "receipts" / Path(file_name).name
+        with _disk(f"writing {path}"):
+            _write_atomically(path, text)
+        return str(path)
 
     def save_artifact(self, name: str, file_name: str, text: str) -> None:
         path = self._folder(name) / "artifacts" / Path(file_name).name

@@ -107,7 +107,8 @@ def test_references_are_resolved_just_before_the_call(bench):
 
 def test_the_intent_keeps_its_notes(bench):
     deployment = bench.run((group(), machine()))
-    assert deployment.record("instance").notes == {"pool": "us-east-1a"}
+    notes = deployment.record("instance").notes
+    assert notes == {"pool": "us-east-1a", "intended": "2026-01-09T00:00:00+00:00"}
 
 
 def test_a_repeated_request_has_the_same_token_and_another_spec_another(bench):

@@ -58,12 +58,17 @@ class Attached:
             key=f"{self.kind}:{found_id}",
             kind=self.kind,
             place=self.api.region,
-            attributes={"id": found_id},
+            attributes={"id": found_id, **_born(item)},
             tags=tags_of(item),
             state=state,
             alive=state != "deleting",
             attached=True,
         )
+
+
+def _born(item: Mapping[str, Any]) -> dict[str, str]:
+    born = item.get("CreateTime") or (item.get("Attachment") or {}).get("AttachTime")
+    return {"created": born.isoformat()} if born else {}
 
 
 def volumes(api: Api) -> Attached:

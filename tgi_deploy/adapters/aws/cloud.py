@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.adapters.aws import attached, instance, launch_template, security_group
+from tgi_deploy.adapters.aws import address, attached, instance, launch_template, security_group, spot_request
 from tgi_deploy.adapters.aws.console import console_output
 from tgi_deploy.adapters.aws.errors import by_class, death_class
 from tgi_deploy.adapters.aws.images import resolve_image
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 _KINDS: Final = (
     security_group.KIND,
     launch_template.KIND,
+    address.KIND,
     "network-interface",
     "volume",
     instance.KIND,
+    spot_request.KIND,
 )
 
 
@@ -52,6 +54,8 @@ class Ec2Cloud:
             security_group.KIND: security_group.SecurityGroups(self.api),
             launch_template.KIND: launch_template.LaunchTemplates(self.api),
             instance.KIND: instance.Instances(self.api),
+            address.KIND: address.Addresses(self.api),
+            spot_request.KIND: spot_request.SpotRequests(self.api),
             "volume": attached.volumes(self.api),
             "network-interface": attached.network_interfaces(self.api),
         }

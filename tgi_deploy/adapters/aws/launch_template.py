@@ -56,6 +56,7 @@ class LaunchTemplates:
                 "id": item["LaunchTemplateId"],
                 "name": item["LaunchTemplateName"],
                 "version": str(item.get("LatestVersionNumber", 1)),
+                "created": item["CreateTime"].isoformat() if "CreateTime" in item else "",
             },
             tags=known,
             state="available",
