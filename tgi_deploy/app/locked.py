@@ -129,7 +129,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     if isinstance(made, NoPlan):
         raise ConflictError(
             "locked_choice_gone",
-            f"deploying the lock: {chosen['instance_type']} with {chosen['num_shard']} shard(s) in {chosen['region']} "
+            f"deploying the lock: {chosen['instance_type']} on {chosen['num_shard']} cards in {chosen['region']} "
             "cannot be had, or no longer serves this model",
             hint="plan again without the lock",
         )

@@ -56,7 +56,7 @@ def _text(value: object) -> str:
 def _choice(candidate: Candidate) -> str:
     offer = candidate.offer
     quantized = "" if candidate.quantize == "none" else f", {candidate.quantize}"
-    shards = f"{candidate.num_shard} shard(s){quantized}"
+    shards = f"{candidate.num_shard} shard{'s' if candidate.num_shard > 1 else ''}{quantized}"
     if offer.market == "owned":
         return f"{offer.instance_type.name}, {shards}, your machine"
     return f"{offer.instance_type.name} in {offer.region}, {shards}, ${candidate.cost.usd_per_hour:.3f}/h"
