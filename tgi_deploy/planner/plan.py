@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.planner.types import NoPlan, Plan, Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Candidate, Requirements
 
 MAX_FALLBACKS: Final = 5
+_FEW_REGIONS: Final = 3
 
 
 def make_plan(wish: Requirements, supply: Supply) -> Plan | NoPlan:
@@ -27,9 +28,12 @@ def make_plan(wish: Requirements, supply: Supply) -> Plan | NoPlan:
     found = search.run()
     if not found.options:
         return NoPlan(
-            requirements=wish, rejections=found.rejections, near_misses=(), considered=found.considered,
+            requirements=wish,
+            rejections=found.rejections or (_nothing_on_offer(wish),),
+            near_misses=(),
+            considered=found.considered,
             catalogue_date=supply.date,
-        )  # fmt: skip
+        )
     chosen = search.candidate(found.options[0])
     return Plan(
         requirements=wish,
@@ -40,6 +44,26 @@ def make_plan(wish: Requirements, supply: Supply) -> Plan | NoPlan:
         assumptions=tuple(_assumptions(wish, chosen, supply)),
         notices=tuple(_notices(wish, supply)),
         catalogue_date=supply.date,
+    )
+
+
+def _nothing_on_offer(wish: Requirements) -> Rejection:
+    """The one reason where there was nothing to judge: nobody rents it out there."""
+    what = wish.instance_type or "no accelerated instance type"
+    where = ", ".join(wish.regions) if len(wish.regions) <= _FEW_REGIONS else f"{len(wish.regions)} regions"
+    verb = "is not offered" if wish.instance_type else "is offered"
+    return Rejection(
+        instance_type=wish.instance_type or "any",
+        num_shard=wish.num_shard or 1,
+        quantize=wish.quantize,
+        code="not_offered",
+        message=f"{what} {verb} {' or '.join(wish.markets)} in {where}",
+        numbers={},
+        codes=("not_offered",),
+        region=wish.regions[0] if len(wish.regions) == 1 else None,
+        market=wish.markets[0],
+        usd_per_hour=None,
+        offers=0,
     )
 
 
