@@ -39,7 +39,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "image_bytes": chosen.storage.image_bytes,
         },
         "time_to_ready": [
-            {"phase": phase.phase, "expected_s": round(phase.expected_s), "deadline_s": round(phase.deadline_s)}
+            {
+                "phase": phase.phase,
+                "expected_s": round(phase.expected_s),
+                "deadline_s": round(phase.deadline_s),
+                "stall_s": round(phase.stall_s),
+            }
             for phase in estimate(chosen)
         ],
         "engine": engine_document(chosen),

@@ -131,6 +131,7 @@ class Setup:
             num_shard=self.num_shard, share=release.memory_share * fraction, workspace_bytes=release.workspace_bytes,
             block_tokens=release.block_tokens.get(release.default_attention or "paged", 1),
             replicated_kv=kind.replicated_kv if kind else False,
+            prompt_logprobs=memory.scores_prompts(release, {}),
         )  # fmt: skip
         prefill = int(self.constants["old_prefill_tokens"])
         if release.chunked_prefill:

@@ -47,7 +47,9 @@ def wait(context: Context, candidate: Candidate, instance_id: str) -> ReadyRepor
         ask=context.probe,
     )
     deadlines = [
-        PhaseDeadline(phase=phase.phase, expected_s=phase.expected_s, deadline_s=phase.deadline_s)
+        PhaseDeadline(
+            phase=phase.phase, expected_s=phase.expected_s, deadline_s=phase.deadline_s, stall_s=phase.stall_s
+        )
         for phase in estimate(candidate)
     ]
     return wait_until_ready(

@@ -8,10 +8,11 @@ cache (TGI `flash_causal_lm.py` and `globals.py`, read at 3.3.7):
 The share is the release's own rule (0.90 to 0.95 of the total) times `--cuda-memory-fraction`. Constants, and where
 they come from:
 
-* warm-up: the engine asks for the log-probability of every token of its largest prefill batch, so that batch's
-  logits exist in 16 bits and, as log-softmax, in 32: `6 x vocabulary` bytes a token. A layer in flight holds about
-  `6 hidden + 3 intermediate / shards` 16-bit values a token. The larger of the two is the peak. (Llama-3.1-8B on one
-  A10G, TGI 2.2: 19,056 tokens of cache in the log.)
+* warm-up: a layer in flight holds about `6 hidden + 3 intermediate / shards` 16-bit values a token, and the caching
+  allocator about as much again (Llama-3.1-8B on one L4, TGI 3.0: "30k tokens" in the release notes of 3.0). Before
+  3.0, or with `--enable-prefill-logprobs`, the engine also wants the log-probability of every token of that batch:
+  its logits exist in 16 bits and, as log-softmax, in 32 (the same model on one A10G, TGI 2.2: 19,056 tokens in its
+  log).
 * context: what the driver keeps of the total it prints (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4) and a
   CUDA context with its libraries.
 * CUDA graphs: 1.2 MiB a layer and captured batch size (a 60-layer model with 35 sizes took 2,464 MiB a card). The
@@ -28,15 +29,19 @@ from tgi_deploy.planner import memory_weights
 from tgi_deploy.planner.types import MemoryBudget
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.planner.types import EngineRelease, ModelSpec
 
 MIB: Final = 1024**2
 GIB: Final = 1024**3
+PROMPT_LOGPROBS_FLAG: Final = "--enable-prefill-logprobs"
 CONTEXT_BYTES: Final = 870 * MIB
 GRAPH_BYTES_PER_LAYER: Final = 12 * MIB // 10
 COLLECTIVES_BYTES: Final = GIB // 2
 COLLECTIVES_BYTES_PER_FURTHER_RANK: Final = GIB // 16
+_LIVE_COPIES: Final = 2
 WARM_UP_LOGIT_BYTES: Final = 6  # 16-bit logits and their 32-bit log-softmax
 _SAMPLED_LOGIT_BYTES: Final = 8  # 32-bit logits and their log-softmax
 _BYTES_16_BIT: Final = 2
@@ -46,7 +51,10 @@ _FURTHER_GRAPHS: Final = (64, 128)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How the engine lays a model out over accelerators. `kv_bytes` is the size of one cached value."""
+    """How the engine lays a model out over accelerators.
+
+    `kv_bytes` is the size of one cached value; with `prompt_logprobs` the warm-up scores every token of its batch.
+    """
 
     num_shard: int
     share: float
@@ -54,6 +62,12 @@ class Layout:
     block_tokens: int
     kv_bytes: int = _BYTES_16_BIT
     replicated_kv: bool = False
+    prompt_logprobs: bool = False
+
+
+def scores_prompts(release: EngineRelease, pins: Mapping[str, str]) -> bool:
+    """Whether log-probabilities of prompts are computed: always, until a flag of the release turns them on."""
+    return PROMPT_LOGPROBS_FLAG not in release.flags or pins.get(PROMPT_LOGPROBS_FLAG) == "true"
 
 
 def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the card
@@ -72,7 +86,9 @@ def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the car
     `request_tokens` is the promised length of each of `concurrency` requests; every request takes whole blocks.
     """
     weights = weights_bytes(model, scheme, layout.num_shard)
-    activations = activation_bytes(model, layout.num_shard, prefill_tokens, concurrency)
+    activations = activation_bytes(
+        model, layout.num_shard, prefill_tokens, concurrency, prompt_logprobs=layout.prompt_logprobs
+    )
     graphs, collectives = graph_bytes(model, scheme, concurrency), collective_bytes(layout.num_shard)
     overhead = CONTEXT_BYTES + layout.workspace_bytes + graphs + collectives
     reserved = total_bytes - int(total_bytes * layout.share)
@@ -130,12 +146,16 @@ def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> in
     return memory_weights.loading_extra_bytes(model, bits, num_shard, repacked=scheme.rule is not None)
 
 
-def activation_bytes(model: ModelSpec, num_shard: int, prefill_tokens: int, rows: int) -> int:
-    """The largest peak: the warm-up prefill's logits or a layer of it in flight, or sampling `rows` requests."""
+def activation_bytes(
+    model: ModelSpec, num_shard: int, prefill_tokens: int, rows: int, *, prompt_logprobs: bool = False
+) -> int:
+    """The largest peak: a layer of the warm-up prefill in flight, its logits, or sampling `rows` requests."""
+    layer = prefill_tokens * layer_values(model, num_shard) * _BYTES_16_BIT * _LIVE_COPIES
+    sampled = rows * model.vocab_size * _SAMPLED_LOGIT_BYTES
+    if not prompt_logprobs:
+        return max(layer, sampled)
     held = 2 * model.hidden_size * _BYTES_16_BIT
-    logits = prefill_tokens * (model.vocab_size * WARM_UP_LOGIT_BYTES + held)
-    layer = prefill_tokens * layer_values(model, num_shard) * _BYTES_16_BIT
-    return max(logits, layer, rows * model.vocab_size * _SAMPLED_LOGIT_BYTES)
+    return max(layer, sampled, prefill_tokens * (model.vocab_size * WARM_UP_LOGIT_BYTES + held))
 
 
 def layer_values(model: ModelSpec, num_shard: int) -> int:

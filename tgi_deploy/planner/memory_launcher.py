@@ -1,7 +1,7 @@
 """What TGI 3.x would choose for `--max-batch-prefill-tokens` by itself, so that a plan can say what it overrules.
 
 The launcher divides a card's 16-bit TFLOPS by the model's work a token, whatever that does to memory: 59,900 tokens on
-an H100 for Llama-3.1-8B, whose warm-up logits alone would take 46 GB (TGI `launcher/src/main.rs`, read at 3.3.7).
+an H100 for Llama-3.1-8B, whose warm-up takes as much as the weights (TGI `launcher/src/main.rs`, read at 3.3.7).
 """
 
 from __future__ import annotations

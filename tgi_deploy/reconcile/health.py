@@ -30,11 +30,12 @@ _STALL_GRACE_S: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseDeadline:
-    """Seconds a phase should take, and after which it has failed."""
+    """Seconds a phase should take, after which it has failed, and without progress that are a stall (0: any)."""
 
     phase: str
     expected_s: float
     deadline_s: float
+    stall_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +141,10 @@ class Patience:
         known = self.by_phase.get(phase)
         return 0.0 if known is None else known.expected_s
 
+    def stall_s(self, phase: str) -> float:
+        known = self.by_phase.get(phase)
+        return 0.0 if known is None else known.stall_s
+
     def ends_at_s(self, track: Track) -> float:
         """When to give up. A phase that only the machine's state suggests has no deadline of its own."""
         known = self.by_phase.get(track.phase)
@@ -227,6 +232,8 @@ class _Wait:
     view: PhaseView = field(default_factory=PhaseView)
     console: str = ""
     told: set[str] = field(default_factory=set)
+    progress: tuple[str, str] = ("", "")
+    progress_s: float = 0.0
 
     def run(self, patience: Patience) -> ReadyReport:
         self.started = self.clock.monotonic()
@@ -285,6 +292,15 @@ class _Wait:
         if track.evident and not track.stall_told and spent_s > _stalls_after_s(expected_s):
             self.track = replace(track, stall_told=True)
             self.listener.line(_stall(track.phase, spent_s, expected_s, sighting.view))
+        self._watch_progress(track, detail, sighting, patience)
+
+    def _watch_progress(self, track: Track, detail: str, sighting: Sighting, patience: Patience) -> None:
+        """Say once when neither the phase nor what it reports has moved for longer than it may."""
+        if self.progress != (track.phase, detail):
+            self.progress, self.progress_s = (track.phase, detail), sighting.at_s
+        quiet_s, allowed_s = sighting.at_s - self.progress_s, patience.stall_s(track.phase)
+        if track.evident and 0 < allowed_s < quiet_s:
+            self._tell(f"{track.phase} has shown no progress for over {allowed_s:.0f} s: it may hang")
 
     def _tell(self, text: str) -> None:
         """Say it once."""

@@ -13,6 +13,7 @@ from tgi_deploy.planner.memory import (
     activation_bytes,
     layer_values,
     memory_budget,
+    scores_prompts,
     total_weights_bytes,
     weights_bytes,
 )
@@ -109,7 +110,7 @@ def test_the_cache_an_engine_reported_on_one_a10g(catalog: Catalog) -> None:
     release = catalog.release("2.2.0")
     layout = Layout(
         num_shard=1, share=release.memory_share, workspace_bytes=release.workspace_bytes,
-        block_tokens=release.block_tokens["paged"],
+        block_tokens=release.block_tokens["paged"], prompt_logprobs=scores_prompts(release, {}),
     )  # fmt: skip
     budget = memory_budget(
         model, scheme, layout, total_bytes=int(A10G_BYTES), prefill_tokens=4145, required_tokens=4096, concurrency=1
@@ -139,15 +140,50 @@ def test_a_head_that_does_not_divide_is_held_whole_by_every_shard(catalog: Catal
     assert weights_bytes(model, scheme, 2) == pytest.approx(split_all + table / 2, rel=0.001)
 
 
-def test_the_warm_up_holds_logits_of_every_token_or_a_layer_in_flight(catalog: Catalog) -> None:
+def test_what_an_engine_of_the_third_generation_holds_on_one_l4(catalog: Catalog) -> None:
+    """The release notes of TGI 3.0: 30k tokens of Llama-3.1-8B, at the launcher's own prefill batch."""
+    model, scheme = as_it_is(catalog, "llama3.1-8b")
+    release, card = catalog.release("3.0.0"), catalog.accelerator("L4")
+    layout = Layout(
+        num_shard=1, share=release.memory_share, workspace_bytes=release.workspace_bytes, block_tokens=1,
+        prompt_logprobs=scores_prompts(release, {}),
+    )  # fmt: skip
+    prefill = default_prefill_tokens(model, card.name, 1, card.memory_bytes)
+    budget = memory_budget(
+        model, scheme, layout, total_bytes=card.memory_bytes, prefill_tokens=prefill, required_tokens=1, concurrency=1
+    )
+    assert 0.85 * 30_000 < budget.kv_capacity_tokens <= 30_000
+
+
+def test_experts_that_work_at_once_count_in_the_warm_up(catalog: Catalog) -> None:
     mixtral, _ = as_it_is(catalog, "mixtral-8x7b")
     both = 2 * mixtral.expert_intermediate_size
-    scored = 1000 * (32_000 * 6 + 2 * 4096 * 2)
     assert layer_values(mixtral, 1) == 6 * 4096 + 3 * both
-    assert activation_bytes(mixtral, 1, 1000, 1) == max(scored, 1000 * 2 * (6 * 4096 + 3 * both))
+    assert activation_bytes(mixtral, 1, 1000, 1) == 1000 * (6 * 4096 + 3 * both) * 4
+
+
+def test_scored_prompts_hold_the_logits_of_every_token(catalog: Catalog) -> None:
     llama, _ = as_it_is(catalog, "llama3.1-8b")
-    assert activation_bytes(llama, 1, 4096, 8) == 4096 * (128_256 * 6 + 2 * 4096 * 2)
+    assert activation_bytes(llama, 1, 4096, 8, prompt_logprobs=True) == 4096 * (128_256 * 6 + 2 * 4096 * 2)
+    assert activation_bytes(llama, 1, 4096, 8) < activation_bytes(llama, 1, 4096, 8, prompt_logprobs=True)
     assert activation_bytes(llama, 1, 16, 4096) == 4096 * 128_256 * 8
+
+
+@pytest.mark.parametrize(
+    ("version", "pins", "scored"),
+    [
+        ("2.2.0", {}, True),
+        ("2.4.1", {}, True),
+        ("3.0.0", {}, False),
+        ("3.3.7", {}, False),
+        ("3.3.7", {"--enable-prefill-logprobs": "true"}, True),
+        ("3.3.7", {"--enable-prefill-logprobs": "false"}, False),
+    ],
+)
+def test_prompts_are_scored_unless_a_switch_is_off(
+    catalog: Catalog, version: str, pins: dict[str, str], *, scored: bool
+) -> None:
+    assert scores_prompts(catalog.release(version), pins) is scored
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -62,3 +62,37 @@ def test_a_larger_image_takes_longer() -> None:
     small = candidate(storage=storage(image_bytes=5 * GB))
     large = replace(small, storage=storage(image_bytes=20 * GB))
     assert estimate(large)[2].expected_s == pytest.approx(4 * estimate(small)[2].expected_s)
+
+
+def test_a_burst_ends() -> None:
+    """A g5.xlarge: 437.5 MB/s while the credit lasts, 87.5 after it; gp3 itself gives 125."""
+    disk = {"on_nvme": False, "ebs_baseline_mb_s": 87.5, "ebs_burst_mb_s": 437.5, "network_gbps": 25.0, "ram_bytes": GB}
+    short = seconds(weights_gb=100, **disk)  # type: ignore[arg-type]
+    assert short["downloading"] == pytest.approx(100_000 / 125)
+    spent_mb = 1800 * 125 - 15_000 - 100_000
+    assert short["loading"] == pytest.approx(15 + 100_000 / 125)
+    long = seconds(weights_gb=150, **disk)  # type: ignore[arg-type]
+    assert long["downloading"] == pytest.approx(150_000 / 125)
+    left_mb = spent_mb - 50_000
+    assert long["loading"] == pytest.approx(15 + left_mb / 125 + (150_000 - left_mb) / 87.5)
+    steady = seconds(weights_gb=100, **{**disk, "ebs_burst_mb_s": 87.5})  # type: ignore[arg-type]
+    assert steady["downloading"] == pytest.approx(100_000 / 87.5)
+
+
+@pytest.mark.parametrize("weights_gb", [1, 16, 140, 810])
+@pytest.mark.parametrize("on_nvme", [True, False])
+def test_a_stall_is_noticed_before_the_deadline_and_after_one_quiet_step(weights_gb: int, on_nvme: bool) -> None:  # noqa: FBT001 -- a case
+    made = candidate(storage=storage(weights_bytes=weights_gb * GB, weights_on_nvme=on_nvme))
+    for phase in estimate(made):
+        assert 60 <= phase.stall_s <= phase.deadline_s
+    download = {phase.phase: phase for phase in estimate(made)}["downloading"]
+    one_file_s = download.expected_s / max(1, weights_gb / 5)
+    assert download.stall_s >= min(download.deadline_s, 3 * one_file_s) - 1e-6
+    if weights_gb > 100 and not on_nvme:
+        assert download.stall_s < download.deadline_s
+
+
+def test_every_captured_batch_lengthens_the_warm_up() -> None:
+    made = candidate()
+    none = replace(made, engine=replace(made.engine, settings=replace(made.engine.settings, cuda_graphs=(0,))))
+    assert estimate(none)[5].expected_s < estimate(made)[5].expected_s

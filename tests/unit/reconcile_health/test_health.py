@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from waiting_fakes import (
     BOOT,
@@ -147,6 +149,25 @@ def test_a_stall_is_told_once_with_the_last_line():
     assert len(tale.heard.lines) == 1
     assert "pulling takes longer than expected (155 s, expected 100 s)" in tale.heard.lines[0]
     assert "phase=pulling" in tale.heard.lines[0]
+
+
+def test_no_progress_is_told_once_a_phase():
+    patient = [replace(item, expected_s=500, deadline_s=900, stall_s=60) for item in DEADLINES]
+    tale = story(
+        consoles=[(0, ENGINE), (40, ENGINE + "Download: [1/4] -- ETA: 0:01:00\n")], probes=[(0, REFUSED), (140, OK)]
+    )
+    tale.wait(patient)
+    assert [line for line in tale.heard.lines if "no progress" in line] == [
+        "downloading has shown no progress for over 60 s: it may hang"
+    ]
+    assert len(tale.heard.lines) == 1
+
+
+def test_progress_in_time_is_no_stall():
+    moving = [(at, ENGINE + f"Download: [{at // 40}/4] -- ETA: 0:01:00\n") for at in (0, 40, 80, 120)]
+    tale = story(consoles=moving, probes=[(0, REFUSED), (140, OK)])
+    tale.wait([replace(item, expected_s=500, deadline_s=900, stall_s=60) for item in DEADLINES])
+    assert tale.heard.lines == []
 
 
 def test_a_little_late_is_no_stall():

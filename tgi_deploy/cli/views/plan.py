@@ -10,6 +10,7 @@ import click
 
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
+from tgi_deploy.planner.time_to_ready import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,12 @@ _LABEL: Final = 34
 _TOP_FALLBACKS: Final = 3
 _TOP_REASONS: Final = 4
 # What no wish changes, the more surprising first.
+_MINUTE_S: Final = 60
+_IN_SECONDS_BELOW: Final = 100
+_PHASE_WORDS: Final = {
+    "launching": "launch", "booting": "boot", "pulling": "image", "downloading": "weights", "loading": "loading",
+    "warming_up": "warm-up", "ready": "tokenizer",
+}  # fmt: skip
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
@@ -42,6 +49,7 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
         _memory(chosen),
         _engine(chosen.engine),
         _performance(chosen, plan.requirements),
+        _ready(chosen),
         _fallbacks(plan.fallbacks),
         _refusals(plan.rejections, explain=explain),
         _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
@@ -106,7 +114,16 @@ def _memory(candidate: Candidate) -> str:
     rows = [f"  {label:<{_LABEL}}{gib(size):>12}" for label, _, size in _memory_parts(memory)]
     capacity = f"{count(memory.kv_capacity_tokens)} tokens, {count(memory.required_kv_tokens)} needed"
     rows[1] += f"  {capacity}"
+    rows[2] += _prefill_note(candidate)
     return "\n".join([heading("Memory per accelerator", gib(memory.total_bytes)), f"  [{_bar(memory)}]", *rows])
+
+
+def _prefill_note(candidate: Candidate) -> str:
+    """What the plan overrules: the engine's own prefill batch is chosen for speed, whatever it does to memory."""
+    own, told = candidate.memory.launcher_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
+    if own is None or own <= told:
+        return ""
+    return f"  prompts in batches of {count(told)}; alone it takes {count(own)}"
 
 
 def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:
@@ -173,6 +190,18 @@ def _performance(candidate: Candidate, requirements: Requirements) -> str:
         price = usd(round(speed.usd_per_million_output_tokens, 2))
         lines.append(f"  {'a million output tokens':<{_LABEL}}{price:>12}")
     return "\n".join(lines)
+
+
+def _ready(candidate: Candidate) -> str:
+    """How long until the first answer, by phase; a machine of one's own is up already."""
+    owned = candidate.offer.market == "owned"
+    phases = [item for item in estimate(candidate) if not (owned and item.phase in {"launching", "booting"})]
+    parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {_duration(item.expected_s)}" for item in phases)
+    return wrapped(f"Ready in about {_duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _IN_SECONDS_BELOW else f"{seconds / _MINUTE_S:.0f} min"
 
 
 def _fallbacks(fallbacks: Sequence[Candidate]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tgi_deploy.planner.memory import Layout, memory_budget
+from tgi_deploy.planner.memory import Layout, memory_budget, scores_prompts
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
@@ -56,13 +56,14 @@ def fits(load: Load, release: EngineRelease, host: Host) -> Capacity:
             block_tokens=block,
             kv_bytes=load.kv_bytes,
             replicated_kv=load.replicated_kv,
+            prompt_logprobs=scores_prompts(release, {}),
         ),
         total_bytes=host.memory_bytes,
         prefill_tokens=load.prefill_tokens,
         required_tokens=load.prefill_tokens,
         concurrency=_WARMUP_ROWS,
     )
-    resident = budget.weights_bytes + budget.overhead_bytes
+    resident = max(budget.load_peak_bytes, budget.weights_bytes + budget.overhead_bytes)
     peak = resident + budget.activation_bytes + load.prefill_tokens * budget.kv_bytes_per_token
     verdict: Verdict = "ok"
     if resident > host.memory_bytes:

@@ -1,0 +1,126 @@
+"""Prints how far predicted memory is from what engines logged and checkpoints hold, one line a metric.
+
+python scripts/accuracy_memory.py              print it
+python scripts/accuracy_memory.py --misses     name every row that misses by more than 5 %
+python scripts/accuracy_memory.py --rows FILE  score other rows with the columns of measured.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import resources
+from tgi_deploy.app.memory_formats import metric_of
+from tgi_deploy.app.predict_memory import predict_memory_row
+from tgi_deploy.catalog.catalog import Catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_MISS: Final = 0.05
+_NAMES: Final = {
+    "checkpoint_total": "checkpoint files",
+    "loaded_weight_bytes_16bit": "16-bit weights, loaded",
+    "parameter_count_stored": "stored parameters",
+    "weights": "weights a card",
+    "kv_cache": "KV cache, bytes a card",
+    "kv_cache_tokens": "KV cache, tokens",
+    "nvidia_smi": "total a card (nvidia-smi)",
+    "peak_gpu_memory": "peak of engines that allocate as they go",
+    "activation_peak": "activation peak",
+    "non_torch": "context and NCCL",
+    "cuda_graph": "CUDA graphs",
+    "workspace": "everything beside weights and cache",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """A measured row with its prediction. `error` is relative to the measured value."""
+
+    row: Mapping[str, str]
+    value: float
+    error: float
+    inside: bool
+
+    @property
+    def exact(self) -> bool:
+        return self.row["exactness"] == "exact"
+
+
+def measured_rows(path: Path | None = None) -> list[dict[str, str]]:
+    file = path or resources.profiles_dir() / "memory" / "measured.csv"
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def scored(rows: Iterable[Mapping[str, str]], catalog: Catalog) -> tuple[list[Scored], list[tuple[str, str]]]:
+    """Every row that can be predicted, and (id, reason) of those that cannot."""
+    found, failed = [], []
+    for row in rows:
+        made = predict_memory_row(row, catalog)
+        if made.value is None or made.low is None or made.high is None:
+            failed.append((row["id"], made.error or ""))
+            continue
+        measured = float(row["value"])
+        found.append(
+            Scored(
+                row=row,
+                value=made.value,
+                error=(made.value - measured) / (abs(measured) or 1.0),
+                inside=made.low <= measured <= made.high,
+            )
+        )
+    return found, failed
+
+
+def table(found: Sequence[Scored]) -> str:
+    lines = ["| memory | n | median error | largest | exact rows: largest | inside the interval |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for metric, name in _NAMES.items():
+        chosen = [item for item in found if metric_of(item.row).name == metric]
+        if chosen:
+            lines.append(_line(name, chosen))
+    return "\n".join(lines)
+
+
+def _line(name: str, chosen: Sequence[Scored]) -> str:
+    errors = [abs(item.error) for item in chosen]
+    exact = [abs(item.error) for item in chosen if item.exact]
+    worst = f"{max(exact):.2%}" if exact else "-"
+    inside = sum(item.inside for item in chosen) / len(chosen)
+    return f"| {name} | {len(chosen)} | {statistics.median(errors):.2%} | {max(errors):.1%} | {worst} | {inside:.0%} |"
+
+
+def misses(found: Sequence[Scored]) -> Iterable[str]:
+    for item in found:
+        if abs(item.error) > _MISS:
+            row = item.row
+            setup = " ".join(
+                filter(None, (row["model"], row["quant"], row["gpu"], row["engine"], row["engine_version"]))
+            )
+            yield f"{row['id']} {setup}: {row['metric']} {row['value']}, predicted {item.value:.4g} ({item.error:+.1%})"
+
+
+def report(path: Path | None = None) -> str:
+    found, failed = scored(measured_rows(path), Catalog.open())
+    return "\n".join([table(found), *(f"{row}: {reason}" for row, reason in failed)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--misses", action="store_true", help="name every row that misses by more than 5 %%")
+    parser.add_argument("--rows", type=Path, help="a CSV of other measured rows")
+    options = parser.parse_args()
+    print(report(options.rows))
+    if options.misses:
+        print("\n".join(misses(scored(measured_rows(options.rows), Catalog.open())[0])))
+
+
+if __name__ == "__main__":
+    main()
