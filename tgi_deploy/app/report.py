@@ -6,6 +6,7 @@ without the budget, so that what lies just above it can be seen.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.search import Option
+    from tgi_deploy.planner.time_to_ready import PhaseEstimate
     from tgi_deploy.planner.types import Candidate, NearMiss, Offer, Plan, Rejection, Requirements
     from tgi_deploy.render.scatter import State
 
@@ -47,6 +49,7 @@ _PHASES: Final = {
     "warming_up": "warm up",
     "ready": "answer",
 }
+_EC2_PHASES: Final = ("launching", "booting")
 _PERCENT: Final = 100
 _MS_PER_S: Final = 1000
 _S_PER_MINUTE: Final = 60
@@ -97,7 +100,8 @@ def _configurations(made: Plan | NoPlan, catalog: Catalog) -> tuple[tuple[Way, .
             cheapest[_configuration(option)] = option
     states = _States(made)
     ways = sorted((_way(option, states.of(option)) for option in cheapest.values()), key=_way_order)
-    return tuple(ways), tuple(_refusals(found.rejections))
+    refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
+    return tuple(ways), tuple(refusals)
 
 
 def _configuration(option: Option) -> tuple[object, ...]:
@@ -246,8 +250,12 @@ def _figures(plan: Plan) -> Iterator[Figure]:
         value=words.count(memory.kv_capacity_tokens),
         note=f"tokens, {memory.required_kv_tokens:,} promised",
     )
-    minutes = sum(phase.expected_s for phase in estimate(chosen)) / _S_PER_MINUTE
-    yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note="from nothing")
+    minutes = sum(phase.expected_s for phase in _estimates(chosen)) / _S_PER_MINUTE
+    yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
+
+
+def _beginning(candidate: Candidate) -> str:
+    return "from the first pull" if candidate.offer.market == "owned" else "from the launch"
 
 
 def _cost_rows(candidate: Candidate) -> tuple[CostRow, ...]:
@@ -293,10 +301,16 @@ def _weights_note(candidate: Candidate) -> str:
 
 def _phases(candidate: Candidate) -> Iterator[Phase]:
     start = 0.0
-    for phase in estimate(candidate):
+    for phase in _estimates(candidate):
         title = _PHASES.get(phase.phase, phase.phase.replace("_", " "))
         yield Phase(title=title, start_s=start, expected_s=phase.expected_s, deadline_s=phase.deadline_s)
         start += phase.expected_s
+
+
+def _estimates(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
+    """Every phase that happens: a machine of one's own is neither launched nor booted."""
+    owned = candidate.offer.market == "owned"
+    return tuple(phase for phase in estimate(candidate) if not (owned and phase.phase in _EC2_PHASES))
 
 
 def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str]) -> Iterator[Command]:
@@ -307,9 +321,10 @@ def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str]) -> Iterator[Co
             continue
         try:
             artifact = render(kind, subject)
-        except DeployError:
-            continue  # `render --as` says why; the report shows what there is
-        yield Command(title=_TITLES[kind], file_name=artifact.file_name, text=artifact.text)
+        except DeployError as error:
+            yield Command(title=_TITLES[kind], file_name="", problem=f"{error.message}; {error.hint}")
+        else:
+            yield Command(title=_TITLES[kind], file_name=artifact.file_name, text=artifact.text)
 
 
 def _choice(candidate: Candidate, *, reason: str = "", option: str = "") -> Choice:

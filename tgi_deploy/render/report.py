@@ -69,11 +69,12 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A rendered artefact, to be copied."""
+    """A rendered artefact, to be copied; or the `problem` that keeps it from being written."""
 
     title: str
     file_name: str
-    text: str
+    text: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,6 +107,21 @@ def test_commands_are_what_render_writes(reports):
     assert "--model-id" in reports["plan"].commands[0].text
 
 
+def test_what_cannot_be_written_says_why(reports):
+    """A gated model's machine reads its token from a parameter, which a plan has no word for."""
+    commands = {command.title: command for command in reports["everywhere"].commands}
+    assert commands["docker run"].text
+    for title in ("EC2 user data", "EC2 launch template"):
+        assert not commands[title].text
+        assert "token" in commands[title].problem
+
+
+def test_a_machine_of_one_s_own_is_neither_launched_nor_booted(reports):
+    assert [phase.title for phase in reports["plan"].phases][:2] == ["launch", "boot"]
+    assert reports["owned"].phases[0].title == "pull the image"
+    assert reports["owned"].phases[0].start_s == 0
+
+
 def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
     page = reports["owned"]
     assert [command.file_name for command in page.commands] == ["docker-run.sh", "compose.yaml"]
