@@ -200,6 +200,15 @@ def _check_cidrs(options: Options) -> None:
             )
 
 
+def _check_force(options: Options) -> None:
+    if options.force and options.lock is None:
+        raise InputError(
+            "conflicting_options",
+            "--force without --lock has nothing to force",
+            hint="add --lock FILE, or leave --force out",
+        )
+
+
 def _check_rentable(plan: Plan) -> None:
     if plan.chosen.offer.market == "owned":
         raise InputError(

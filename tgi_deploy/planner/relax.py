@@ -262,7 +262,7 @@ class _Relaxer:
         """The wish with every axis of `axes` at what the candidate takes, rounded up to what people write."""
         offer, speed = candidate.offer, candidate.performance
         values: dict[str, dict[str, Any]] = {
-            "budget": {"budget_usd_per_hour": candidate.cost.usd_per_hour.quantize(_CENT, ROUND_CEILING)},
+            "budget": {"budget_usd_per_hour": _cents(candidate.cost.usd_per_hour)},
             "quantize": {"quantize": candidate.quantize},
             "region": {"regions": (offer.region,)},
             "market": {"markets": (offer.market,)},
@@ -297,11 +297,15 @@ def _change(option: Option, axes: Axes) -> tuple[object, ...]:
     """How much an option changes on the axes that give way; then the cheapest, and names."""
     speed = option.evaluation.performance
     return (
-        option.cost.usd_per_hour if "budget" in axes else 0,
+        _cents(option.cost.usd_per_hour) if "budget" in axes else 0,
         _up(speed.ttft_ms, _MILLISECOND) if speed and "ttft" in axes else 0,
         _up(speed.tpot_ms, _TENTH) if speed and "tpot" in axes else 0,
         *option.key,
     )
+
+
+def _cents(usd: Decimal) -> Decimal:
+    return usd.quantize(_CENT, ROUND_CEILING)
 
 
 def _up(milliseconds: float, step: Decimal) -> float:

@@ -38,6 +38,7 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "odd-shards": {"num_shard": "3", "budget": "0.6", "context": "2048"},
     "pinned-small": {"model": "llama2-13b", "instance": "g5.xlarge", "quantize": "none", "context": "2000"},
     "slow": {"ttft_ms": "30", "budget": "1", "context": "2048", "concurrency": "3"},
+    "slow-and-dear": {"budget": "0.2", "concurrency": "1", "ttft_ms": "30", "market": "spot"},
     "old-card": {"instance": "g4dn.xlarge", "context": "2048", "concurrency": "2"},
     "wrong-size": {"model": "llama3-70b", "budget": "2", "context": "2000", "concurrency": "2"},
     "pinned-flags": {"model": "llama3.1-8b", "context": "60000", "set": ("max-input-tokens=1500",), "quantize": "none",
@@ -249,7 +250,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", (0, 1, 2, 3, 5, 6, 7, 9))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 9])
 def test_random_wishes_agree_with_brute_force(seed: int) -> None:
     random = Random(seed)  # noqa: S311 -- the same wishes every time
     wish, supply = None, small_supply()
