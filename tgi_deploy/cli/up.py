@@ -114,6 +114,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.render.artifacts import check_name  # noqa: PLC0415 -- likewise
 
     _check_cidrs(options)
+    _check_force(options)
     if options.name is not None:
         check_name(options.name)
     catalog = wiring.catalog(options.profiles_dir)
