@@ -17,7 +17,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.planner.types import NoPlan, Span
 from tgi_deploy.render import words
 from tgi_deploy.render.artifacts import KINDS, render
 from tgi_deploy.render.report import Choice, Command, CostRow, Figure, Memory, Part, Phase, Report
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.search import Option
     from tgi_deploy.planner.time_to_ready import PhaseEstimate
-    from tgi_deploy.planner.types import Candidate, NearMiss, Offer, Plan, Rejection, Requirements
+    from tgi_deploy.planner.types import (
+        Candidate,
+        MemoryBudget,
+        NearMiss,
+        Offer,
+        Performance,
+        Plan,
+        Rejection,
+        Requirements,
+    )
     from tgi_deploy.render.scatter import State
 
 _TITLES: Final = {
@@ -153,6 +162,7 @@ def _way(option: Option, state: State) -> Way:
         tokens_per_s=speed.output_tokens_per_s,
         ttft_ms=speed.ttft_ms,
         tpot_ms=speed.tpot_ms,
+        span=(expected.low, expected.high) if (expected := speed.output_tokens_per_s_span) else None,
         usd_per_million_tokens=_float(million),
         state=state,
     )
@@ -230,21 +240,12 @@ def _cards(offer: Offer, num_shard: int) -> str:
 
 
 def _figures(plan: Plan) -> Iterator[Figure]:
-    speed, memory, chosen = plan.chosen.performance, plan.chosen.memory, plan.chosen
+    chosen = plan.chosen
     if chosen.offer.usd_per_hour is not None:
         note = "machine, disk and address" if len(chosen.cost.lines) > 1 else ""
         yield Figure(label="an hour", value=words.usd(float(chosen.cost.usd_per_hour)), note=note)
-    yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note="predicted, under load")
-    yield Figure(
-        label="each reader gets",
-        value=words.count(_MS_PER_S / speed.tpot_ms),
-        unit="tokens/s",
-        note=f"{speed.tpot_ms:.1f} ms each",
-    )
-    yield Figure(label="output in all", value=words.count(speed.output_tokens_per_s), unit="tokens/s", note="predicted")
-    million = speed.usd_per_million_output_tokens
-    if million is not None:
-        yield Figure(label="a million tokens", value=f"${million:,.2f}", note="output, fully used")
+    yield from _speed_figures(chosen.performance)
+    memory = chosen.memory
     yield Figure(
         label="KV cache",
         value=words.count(memory.kv_capacity_tokens),
@@ -252,6 +253,29 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     )
     minutes = sum(phase.expected_s for phase in _estimates(chosen)) / _S_PER_MINUTE
     yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
+
+
+def _speed_figures(speed: Performance) -> Iterator[Figure]:
+    yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note=_span(speed.ttft_ms_span))
+    each = speed.tpot_ms_span
+    reads = Span(low=_MS_PER_S / each.high, high=_MS_PER_S / each.low) if each else None
+    yield Figure(
+        label="each reader gets", value=words.count(_MS_PER_S / speed.tpot_ms), unit="tokens/s", note=_span(reads)
+    )
+    yield Figure(
+        label="output in all",
+        value=words.count(speed.output_tokens_per_s),
+        unit="tokens/s",
+        note=_span(speed.output_tokens_per_s_span),
+    )
+    million = speed.usd_per_million_output_tokens
+    if million is not None:
+        yield Figure(label="a million tokens", value=words.cents(float(million)), note="output, fully used")
+
+
+def _span(span: Span | None) -> str:
+    """Where 8 measured values in 10 lie; without that, a prediction is just called one."""
+    return f"{words.count(span.low)} to {words.count(span.high)}" if span else "predicted"
 
 
 def _beginning(candidate: Candidate) -> str:
@@ -289,9 +313,17 @@ def _parts(candidate: Candidate) -> Iterator[Part]:
     yield Part(
         kind="activation", label="activations", size_bytes=memory.activation_bytes, note="the largest prompt batch"
     )
-    yield Part(kind="overhead", label="overhead", size_bytes=memory.overhead_bytes, note="context, libraries, graphs")
+    yield Part(kind="overhead", label="overhead", size_bytes=memory.overhead_bytes, note=_overhead_note(memory))
     yield Part(kind="other", label="other", size_bytes=memory.total_bytes - named)
     yield Part(kind="reserved", label="left alone by the engine", size_bytes=memory.reserved_bytes)
+
+
+def _overhead_note(memory: MemoryBudget) -> str:
+    named = (
+        ("context", memory.context_bytes), ("workspace", memory.workspace_bytes), ("CUDA graphs", memory.graph_bytes),
+        ("collectives", memory.collective_bytes),
+    )  # fmt: skip
+    return ", ".join(f"{name} {words.gib(size)}" for name, size in named if size)
 
 
 def _weights_note(candidate: Candidate) -> str:

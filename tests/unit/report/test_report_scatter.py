@@ -104,6 +104,16 @@ def test_the_line_of_the_best_needs_two():
     assert chart([way(1, 10), way(2, 20)], [], None, WIDE).pareto.startswith("M")
 
 
+def test_the_interval_of_the_chosen_one_is_drawn_to_scale():
+    drawing = chart([way(1, 100, state="chosen", span=(50, 400)), way(2, 120, span=(1, 9000))], [], None, WIDE)
+    low, high = drawing.y_axis.at(50), drawing.y_axis.at(400)
+    x = drawing.x_axis.at(1)
+    assert drawing.whisker == f"M{x - 6} {low}h12m-6 0V{high}m-6 0h12"
+    assert WIDE.top <= high < low <= drawing.floor
+    assert drawing.y_axis.high < 9000  # the intervals of others are not drawn and make no room
+    assert chart([way(1, 100, state="chosen")], [], None, WIDE).whisker is None
+
+
 def test_the_budget_is_always_in_sight():
     for budget in (0.01, 1.5, 400.0):
         drawing = chart([way(1, 10), way(2, 20)], [], budget, WIDE)

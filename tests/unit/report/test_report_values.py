@@ -37,6 +37,23 @@ def test_the_choice_is_the_plan_s(reports, thirteen):
     assert chosen.tokens_per_s == made.chosen.performance.output_tokens_per_s
 
 
+def test_predictions_come_with_their_intervals(reports, thirteen):
+    made, _ = thirteen
+    figures = {figure.label: figure for figure in reports["plan"].figures}
+    speed = made.chosen.performance
+    assert figures["first token"].note == f"{speed.ttft_ms_span.low:,.0f} to {speed.ttft_ms_span.high:,.0f}"
+    slowest, fastest = (float(part) for part in figures["each reader gets"].note.split(" to "))
+    assert slowest <= float(figures["each reader gets"].value) <= fastest
+
+
+def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
+    made, wish = thirteen
+    bare = replace(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
+    page = report(replace(made, chosen=replace(made.chosen, performance=bare)), wish, catalog, {})
+    notes = {figure.label: figure.note for figure in page.figures}
+    assert {notes[label] for label in ("first token", "each reader gets", "output in all")} == {"predicted"}
+
+
 def test_every_fallback_is_marked(reports, thirteen):
     made, _ = thirteen
     marked = {way.instance_type for way in reports["plan"].ways if way.state == "fallback"}
