@@ -109,10 +109,10 @@ def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, 
 
 def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
     wanted = _text(row, "concurrency_or_batch")
-    clients = None if wanted == SATURATED else max(1.0, whole(row, "concurrency_or_batch") / replicas)
+    clients = None if wanted == SATURATED else max(1.0, _number(row, "concurrency_or_batch") / replicas)
     return Traffic(
-        input_tokens=whole(row, "input_len"),
-        output_tokens=whole(row, "output_len"),
+        input_tokens=_number(row, "input_len"),
+        output_tokens=_number(row, "output_len"),
         clients=clients,
         kind=cast("LoadKind", _one_of(row, "load", get_args(LoadKind))),
     )
@@ -149,14 +149,22 @@ def _one_of(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
 
 def whole(row: Mapping[str, str], column: str) -> int:
     """A whole number from 1 on; `8.0` is one as well."""
+    number = _number(row, column)
+    if number != int(number):
+        raise _bad(column, _text(row, column), "a whole number from 1 on")
+    return int(number)
+
+
+def _number(row: Mapping[str, str], column: str) -> float:
+    """From 1 on: lengths and batches are means in some records."""
     value = _text(row, column)
     try:
         number = float(value)
     except ValueError:
         number = 0.0
-    if not 1 <= number <= _MOST or number != int(number):
-        raise _bad(column, value, "a whole number from 1 on")
-    return int(number)
+    if not 1 <= number <= _MOST:
+        raise _bad(column, value, "a number from 1 on")
+    return number
 
 
 def _bad(column: str, value: str, wanted: str) -> InputError:

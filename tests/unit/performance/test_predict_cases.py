@@ -51,8 +51,8 @@ def test_rows_keep_their_order_and_intervals(catalog):
     ("change", "reason"),
     [
         ({"hub_id": "nobody/nothing"}, "nobody/nothing"), ({"gpu": "A1000G"}, "A1000G"), ({"gpu": ""}, "gpu is empty"),
-        ({"tp": "0"}, "tp is '0'"), ({"tp": "two"}, "tp is 'two'"), ({"input_len": "-5"}, "input_len"),
-        ({"input_len": "nan"}, "input_len"), ({"input_len": "inf"}, "input_len"), ({"output_len": "1.5"}, "output_len"),
+        ({"tp": "0"}, "tp is '0'"), ({"tp": "2.5"}, "tp is '2.5'"), ({"input_len": "-5"}, "input_len"),
+        ({"input_len": "nan"}, "input_len"), ({"input_len": "inf"}, "input_len"), ({"n_gpu": "1.5"}, "n_gpu"),
         ({"output_len": "1e99"}, "output_len"), ({"concurrency_or_batch": "many"}, "concurrency_or_batch"),
         ({"load": "bursty"}, "load"), ({"metric": "joules"}, "metric"), ({"weight_dtype": "int3"}, "weight_dtype"),
         ({"kv_dtype": "fp2"}, "kv_dtype"), ({"interconnect": "string"}, "interconnect"), ({"engine": ""}, "engine"),
