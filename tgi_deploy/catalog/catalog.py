@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import resources
 from tgi_deploy.catalog import engines, names, prices
-from tgi_deploy.catalog.comparison import Comparison
 from tgi_deploy.catalog.fields import Where, text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tgi_deploy.catalog.comparison import Comparison
     from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
 
@@ -95,6 +95,8 @@ class Catalog:
     @cached_property
     def comparison(self) -> Comparison:
         """What only comparing needs."""
+        from tgi_deploy.catalog.comparison import Comparison  # noqa: PLC0415 -- planning compares nothing
+
         return Comparison(self._store)
 
     @cached_property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -65,10 +64,16 @@ def context(setup: Setup) -> Context:
         regions=_regions(setup),
         version=__version__,
         command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
-        new_id=lambda: secrets.token_hex(6),
+        new_id=_new_id,
         pace=_pace(sandbox=setup.sandbox),
         templates_dir=setup.templates_dir,
     )
+
+
+def _new_id() -> str:
+    import secrets  # noqa: PLC0415 -- planning needs no identity
+
+    return secrets.token_hex(6)
 
 
 def region_notice(setup: Setup) -> str | None:

@@ -6,7 +6,6 @@ are applied here, before anything is rented.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -75,6 +74,8 @@ def checked_pins(release: EngineRelease, pins: tuple[tuple[str, str], ...]) -> M
 
 
 def _unknown_flag(release: EngineRelease, name: str) -> InputError:
+    import difflib  # noqa: PLC0415 -- only on the way to an error
+
     near = difflib.get_close_matches(name, release.flags, n=1)
     hint = f"did you mean {near[0]}?" if near else f"see `tgi-deploy catalog show {release.version}`"
     return InputError("unknown_flag", f"TGI {release.version} has no flag {name!r}", hint=hint)
