@@ -16,7 +16,15 @@ from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, Placement
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-KINDS = ("security-group", "launch-template", "volume", "instance")
+KINDS = (
+    "security-group",
+    "launch-template",
+    "address",
+    "network-interface",
+    "volume",
+    "instance",
+    "spot-request",
+)
 
 
 class KilledError(BaseException):

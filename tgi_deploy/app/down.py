@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.known import known_names
+from tgi_deploy.app.receipt import Ledger, Receipt, moment, recorded_things, sighting, write
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
-from tgi_deploy.reconcile.executor import left_behind
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, ChangeSet, Deployment
+from tgi_deploy.reconcile.executor import INTENDED, left_behind
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.targets.ec2_commands import removal_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.reconcile.model import Event, Found, ResourceRecord
+    from tgi_deploy.reconcile.retry import Patience
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +47,7 @@ class DownOutcome:
     absent: tuple[str, ...]
     removals: tuple[Removal, ...]
     declined: bool = False
+    receipts: tuple[Receipt, ...] = ()
 
 
 def down(context: Context, names: Sequence[str], confirm: Callable[[Sequence[Removal]], bool]) -> DownOutcome:
@@ -57,45 +62,156 @@ def down(context: Context, names: Sequence[str], confirm: Callable[[Sequence[Rem
     if present and not confirm(present):
         return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
     failures: list[LeftBehindError] = []
+    receipts: list[Receipt] = []
     for removal in present:
         try:
-            with context.store.lock(removal.name, command=context.command):
-                remove_everything(context, _recorded(context, removal.name))
+            receipts.append(_remove(context, removal.name))
         except LeftBehindError as error:
             failures.append(error)
     if failures:
-        raise _all_left(failures)
-    return DownOutcome(removed=tuple(item.name for item in present), absent=absent, removals=removals)
+        raise all_left(failures)
+    removed = tuple(item.name for item in present)
+    return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
 
 
-def remove_everything(context: Context, deployment: Deployment) -> None:
+def _remove(context: Context, name: str) -> Receipt:
+    with context.store.lock(name, command=context.command):
+        deployment = _recorded(context, name)
+        await_settled(context, deployment)
+        return remove_everything(context, deployment)
+
+
+def remove_everything(context: Context, deployment: Deployment) -> Receipt:
     """Delete all that belongs to it, look that nothing is left, then forget it. The lock is the caller's.
 
     Raises LeftBehindError; the record stays then.
     """
-    executor = context.executor()
-    places = (*deployment.places, *context.regions)
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    executor, name = context.executor(), deployment.name
+    places = _places(context, deployment)
+    seen = observe(name, deployment, cloud=context.cloud, places=places)
     deployment = executor.save(replace(deployment, phase="deleting"))
-    executor.execute(deployment, diff((), deployment.resources, seen))
-    _sweep(context, deployment.name, places)
-    context.store.remove(deployment.name)
+
+    def note(event: Event) -> None:
+        context.store.append_event(event)
+
+    for found in seen:
+        note(sighting(found, deployment, context.clock.now(), name=name))
+    try:
+        executor.execute(deployment, diff((), deployment.resources, seen))
+        attached = tuple(found for found in seen if found.attached)
+        sweep(context, {TAG_NAME: name}, places, note=note, seen=attached, patience=context.pace.sweep)
+    except LeftBehindError as error:
+        raise _with_receipt(error, _receipt(context, deployment, places, left=error.data["left_behind"])) from error
+    receipt = _receipt(context, deployment, places)
+    context.store.remove(name)
+    return receipt
 
 
-def _sweep(context: Context, name: str, places: Sequence[str]) -> None:
-    """Look by tags until nothing is left; what a machine has left behind is deleted here."""
-    left: tuple[Found, ...] = ()
-    for _ in looks(context.clock, context.pace.sweep):
-        left = observe(name, None, cloud=context.cloud, places=places)
+def _places(context: Context, deployment: Deployment) -> tuple[str, ...]:
+    """Everywhere it has been, those that a failover has left again among them."""
+    touched = Ledger.of(context.store.events(deployment.name)).regions
+    return tuple(dict.fromkeys((*deployment.places, *touched, *context.regions)))
+
+
+def _receipt(
+    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Mapping[str, str]] = ()
+) -> Receipt:
+    history = (*context.store.events(deployment.name), *recorded_things(deployment))
+    return issue(context, deployment, Ledger.of(history), places, left=left)
+
+
+def issue(
+    context: Context,
+    deployment: Deployment,
+    ledger: Ledger,
+    places: Sequence[str],
+    *,
+    left: Sequence[Mapping[str, str]] = (),
+) -> Receipt:
+    """Close the ledger and keep the receipt."""
+    now = context.clock.now()
+    lines = ledger.closed(now, expires=deployment.expires, left=left)
+    return write(
+        context,
+        Receipt(
+            name=deployment.name,
+            id=deployment.id,
+            version=context.version,
+            at=now,
+            lines=lines,
+            regions=tuple(places),
+            left=tuple(left),
+        ),
+    )
+
+
+def _with_receipt(error: LeftBehindError, receipt: Receipt) -> LeftBehindError:
+    """The same error with the command that removes each thing, and where the receipt so far lies."""
+    return left_error(error.message, error.data["left_behind"], hint=error.hint, receipts=(receipt,))
+
+
+def left_error(
+    message: str, items: Sequence[Mapping[str, Any]], *, hint: str | None, receipts: Sequence[Receipt] = ()
+) -> LeftBehindError:
+    commands = [{**item, "command": removal_command(item["kind"], item["id"], item["region"])} for item in items]
+    paths = [receipt.path for receipt in receipts]
+    return LeftBehindError("left_behind", message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+
+
+def await_settled(context: Context, deployment: Deployment) -> None:
+    """Give a creating request that got no answer the time to come to light: deleting before it would miss it."""
+    begun = [record for record in deployment.resources if record.phase == "intent"]
+    since = [at for record in begun if (at := moment(record.notes.get(INTENDED))) is not None]
+    if not since:
+        return
+    until = max(since) + timedelta(seconds=context.pace.unsettled_s)
+    left_s = (until - context.clock.now()).total_seconds()
+    if left_s <= 0:
+        return
+    context.reporter.note("a creating request got no answer; waiting whether it comes to light")
+    for _ in looks(context.clock, replace(context.pace.sweep, deadline_s=left_s)):
+        if all(_shows(context, deployment, record) for record in begun):
+            return
+
+
+def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
+    tags = {TAG_ID: deployment.id, TAG_KEY: record.key}
+    return bool(context.cloud(record.place).handler(record.kind).find(tags))
+
+
+def sweep(
+    context: Context,
+    tags: Mapping[str, str],
+    places: Sequence[str],
+    *,
+    note: Callable[[Event], None],
+    seen: Sequence[Found] = (),
+    patience: Patience,
+) -> None:
+    """Delete by tags, dependents first, and look until nothing is left. `note` hears what comes and goes.
+
+    Raises LeftBehindError.
+    """
+    known = {found.id: found for found in seen}
+    left: dict[str, Found] = {}
+    for _ in looks(context.clock, patience):
+        left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
+        now, name = context.clock.now(), tags.get(TAG_NAME, "")
+        for found in left.values():
+            if found.id not in known:
+                note(sighting(found, None, now, name=name))
+        for thing_id in known.keys() - left.keys():
+            note(sighting(known[thing_id], None, now, name=name, code="deleted"))
+        known = left
         if not left:
             return
-        for found in left:
+        for found in reversed(left.values()):
             _delete_leftover(context, found)
-    raise left_behind(list(left), "it is still there")
+    raise left_behind(list(left.values()), "it is still there")
 
 
 def _delete_leftover(context: Context, found: Found) -> None:
-    if not found.alive:
+    if not found.alive and found.state != "stopped":
         return
     try:
         context.cloud(found.place).handler(found.kind).delete(found.attributes)
@@ -130,13 +246,13 @@ def _recorded(context: Context, name: str) -> Deployment:
     )
 
 
-def _all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
+def all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
+    """One error for several: every message, every id, every command."""
     if len(failures) == 1:
         return failures[0]
-    items = [item for failure in failures for item in failure.data["left_behind"]]
-    return LeftBehindError(
-        "left_behind",
-        "; ".join(failure.message for failure in failures),
-        hint=failures[0].hint,
-        data={"left_behind": items},
-    )
+    merged: dict[str, list[Any]] = {}
+    for failure in failures:
+        for key, items in failure.data.items():
+            merged.setdefault(key, []).extend(items)
+    message = "; ".join(failure.message for failure in failures)
+    return LeftBehindError("left_behind", message, hint=failures[0].hint, data=merged)

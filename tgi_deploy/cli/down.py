@@ -12,7 +12,8 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
-from tgi_deploy.errors import InputError
+from tgi_deploy.cli.stopping import left_result, stopped
+from tgi_deploy.errors import InputError, LeftBehindError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,17 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
 
     setup = wiring.Setup(progress=progress, sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
-    outcome = down(context, names, lambda removals: _confirm(removals, options, progress))
+    again = " ".join(["tgi-deploy down", *(names or ("--all",))])
+    try:
+        outcome = stopped(
+            context,
+            lambda guarded: down(guarded, names, lambda removals: _confirm(removals, options, progress)),
+            doing=again,
+            advice=f"what is left keeps its record: '{again}' goes on from there, 'tgi-deploy list' shows it",
+        )
+    except LeftBehindError as error:
+        progress.stop()
+        return left_result(error)
     progress.stop()
     return Result(data=_document(outcome, context), text=_text(outcome, names, context, dry_run=options.dry_run))
 
@@ -75,6 +86,7 @@ def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) 
 
 def _document(outcome: DownOutcome, context: Context) -> dict[str, Any]:
     from tgi_deploy.cli.views.deployment import changes_document  # noqa: PLC0415 -- see down_command
+    from tgi_deploy.cli.views.receipt import receipts_document  # noqa: PLC0415 -- likewise
 
     return {
         "removed": list(outcome.removed),
@@ -82,11 +94,15 @@ def _document(outcome: DownOutcome, context: Context) -> dict[str, Any]:
         "declined": outcome.declined,
         "regions": list(context.regions),
         "changes": {item.name: changes_document(item.changes) for item in outcome.removals if not item.nothing},
+        **receipts_document(outcome.receipts),
     }
 
 
 def _text(outcome: DownOutcome, names: Sequence[str], context: Context, *, dry_run: bool) -> str:
+    from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- see down_command
+
     lines = [f"{name} is gone: nothing of it is left" for name in outcome.removed]
+    lines.extend(filter(None, [receipts_text(outcome.receipts)]))
     regions = ", ".join(context.regions)
     lines.extend(f"there is nothing of {name} in {regions}" for name in outcome.absent)
     if outcome.declined:

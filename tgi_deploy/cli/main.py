@@ -52,6 +52,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
                 help="Plan, show the changes and the price, ask, act, wait until healthy, prove it.",
             ),
             Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
+            Entry(name="gc", help="Find what nobody owns in the cloud, and remove it."),
         ),
     ),
     (

@@ -23,6 +23,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
 
@@ -108,7 +109,7 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.app.up import up  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.up import default_name, up  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.render.artifacts import check_name  # noqa: PLC0415 -- likewise
@@ -135,7 +136,12 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     _check_rentable(plan)
     _check_answerable(options)
     context = wiring.context(setup)
-    outcome = up(context, _request(wish, plan, catalog, options, context))
+    outcome = stopped_up(
+        context,
+        lambda guarded: up(guarded, _request(wish, plan, catalog, options, guarded)),
+        name=options.name or default_name(plan.requirements.model.name),
+        quiet=progress.stop,
+    )
     progress.stop()
     notice = wiring.region_notice(setup)
     return Result(data=up_document(outcome), text=up_text(outcome), warnings=_warnings(plan, outcome, notice))

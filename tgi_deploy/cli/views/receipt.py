@@ -1,0 +1,92 @@
+"""Receipts of removals, and what is left behind: as JSON-like documents and as text."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.app.receipt import document
+from tgi_deploy.cli.views.text import heading, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.app.gc import Group
+    from tgi_deploy.app.receipt import Receipt
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_CENT: Final = Decimal("0.01")
+
+
+def receipts_document(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """`receipt` is the only one, or null; `receipts` are all."""
+    documents = [document(item) for item in receipts]
+    return {
+        "receipt": documents[0] if len(documents) == 1 else None,
+        "receipts": documents,
+        "receipt_files": [item.path for item in receipts],
+    }
+
+
+def receipt_text(receipt: Receipt) -> str:
+    """`llama3-13b ran 12 min, cost about $0.37`."""
+    if not receipt.machines:
+        return f"{receipt.name} had no machine, and cost nothing by the hour"
+    most = "" if receipt.exact else "at most "
+    ran = f"ran {most}{duration(receipt.seconds)}" if receipt.seconds is not None else "ran for an unknown time"
+    return f"{receipt.name} {ran}, {_cost(receipt, most or 'about ')}"
+
+
+def _cost(receipt: Receipt, how: str) -> str:
+    if receipt.usd is None:
+        return "at a price that nothing here tells"
+    cents = receipt.usd.quantize(_CENT, ROUND_HALF_UP)
+    return f"cost {how}${cents:,}" if cents else "cost less than a cent"
+
+
+def duration(seconds: int) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds} s"
+    minutes = round(seconds / _MINUTE_S)
+    if seconds < 2 * _HOUR_S:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def receipts_text(receipts: Sequence[Receipt]) -> str:
+    return "\n".join(f"{receipt_text(item)}\n  receipt {item.path}" for item in receipts)
+
+
+def left_text(data: Mapping[str, Any]) -> str:
+    """What is still there, with the command that removes each: to be copied as it is."""
+    lines = [
+        heading("still there"),
+        *(f"  {item['kind']} {item['id']} in {item['region']}" for item in data["left_behind"]),
+    ]
+    commands = [item["command"] for item in data["left_behind"] if item.get("command")]
+    return "\n".join([*lines, *(f"  {command}" for command in commands)])
+
+
+def groups_text(title: str, groups: Sequence[Group]) -> str:
+    if not groups:
+        return ""
+    lines = [heading(title)]
+    for group in groups:
+        lines.append(f"  {group.name or '(no name)'} ({group.id}): {group.reason}")
+        lines.extend(f"    - {item.kind} {item.id} in {item.place}" for item in group.found if group.orphaned)
+        if not group.orphaned:
+            lines.append(f"      {plural(len(group.found), 'thing')}")
+    return "\n".join(lines)
+
+
+def group_document(group: Group) -> dict[str, Any]:
+    return {
+        "deployment": group.name,
+        "id": group.id,
+        "recorded": group.recorded is not None,
+        "reason": group.reason,
+        "expires": group.expires.isoformat() if group.expires else None,
+        "resources": [{"kind": item.kind, "id": item.id, "region": item.place} for item in group.found],
+    }
