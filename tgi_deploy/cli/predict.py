@@ -26,7 +26,7 @@ _TOKENS: Final = click.IntRange(1, _LARGEST)
     "predict",
     examples=(
         "tgi-deploy predict llama3-8b --accelerator A10G --input-tokens 1024 --output-tokens 256",
-        "tgi-deploy predict meta-llama/Llama-2-70b-hf --accelerator A100-80GB --num-shard 4 --concurrency 16",
+        "tgi-deploy predict llama2-70b --accelerator A100-80GB --num-shard 4 --concurrency 16",
         "tgi-deploy predict --cases measured.csv --json",
     ),
 )

@@ -178,7 +178,7 @@ def test_text_shows_medians_and_intervals(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "Time to first token" in out
     assert "80 %:" in out
-    assert max(map(len, out.splitlines())) <= 120
+    assert max(map(len, out.splitlines())) <= 110
     path = tmp_path / "cases.csv"
     path.write_text(cases({}, {"gpu": "?"}), encoding="utf-8")
     assert frame.run(ROOT, ["predict", "--cases", str(path)]) == 0
