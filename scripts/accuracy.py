@@ -1,4 +1,4 @@
-"""Prints how far predicted speed is from measured speed, as one table.
+"""Prints how far predicted speed and memory are from measured ones.
 
     python scripts/accuracy.py                 print it
     python scripts/accuracy.py --update        write it into docs/accuracy.md
@@ -15,6 +15,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import accuracy_memory
 import plain_roofline
 from speed_rows import Measured, folder, log_predictions, read, score
 
@@ -143,7 +144,10 @@ def main() -> None:
     text = report(rows, {} if options.rows else read_left_out())
     if options.update:
         DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8"), text), encoding="utf-8")
+        accuracy_memory.update(DOCUMENT)
     print(text)
+    if not options.rows:
+        print(f"\n{accuracy_memory.report()}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from tgi_deploy.catalog.catalog import Catalog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 _MISS: Final = 0.05
 _NAMES: Final = {
     "checkpoint_total": "checkpoint files",
@@ -110,6 +111,16 @@ def misses(found: Sequence[Scored]) -> Iterable[str]:
 def report(path: Path | None = None) -> str:
     found, failed = scored(measured_rows(path), Catalog.open())
     return "\n".join([table(found), *(f"{row}: {reason}" for row, reason in failed)])
+
+
+def updated(document: str) -> str:
+    """The document with today's table between its marks."""
+    before, _, rest = document.partition(BEGIN)
+    return f"{before}{BEGIN}\n{report()}\n{END}{rest.partition(END)[2]}"
+
+
+def update(document: Path) -> None:
+    document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:
