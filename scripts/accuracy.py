@@ -45,7 +45,7 @@ def sections(rows: Sequence[Measured]) -> Iterator[tuple[str, list[Measured]]]:
     yield from _slices("load", core, lambda item: item.row["load"])
     yield from _slices("card", core, lambda item: item.gpu)
     yield from _slices("engine", core, lambda item: item.row["engine"])
-    legacy = [item for item in rows if not item.core]
+    legacy = [item for item in rows if item.row["era"] == "legacy" and item.row["engine"] == "TGI"]
     if legacy:
         yield "**TGI 0.9 to 1.1**", legacy
 

@@ -33,7 +33,8 @@ class Measured:
 
     @property
     def core(self) -> bool:
-        return self.row["era"] == "current"
+        """A clean figure of a current engine: quality A (engine level) or B (a client's overhead, an assumed field)."""
+        return self.row["era"] == "current" and self.row["quality"] in {"A", "B"}
 
     @property
     def gpu(self) -> str:
