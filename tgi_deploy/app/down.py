@@ -194,6 +194,7 @@ def sweep(
     """
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
+    said: set[str] = set()
     for _ in looks(context.clock, patience):
         left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
         now, name = context.clock.now(), tags.get(TAG_NAME, "")
@@ -206,17 +207,20 @@ def sweep(
         if not left:
             return
         for found in reversed(left.values()):
-            _delete_leftover(context, found)
+            _delete_leftover(context, found, said)
     raise left_behind(list(left.values()), "it is still there")
 
 
-def _delete_leftover(context: Context, found: Found) -> None:
+def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
+    """Begin to delete it. What holds it is told once; `said` are the ids told of."""
     if not found.alive and found.state != "stopped":
         return
     try:
         context.cloud(found.place).handler(found.kind).delete(found.attributes)
     except InUseError as error:
-        context.reporter.note(error.message)
+        if found.id not in said:
+            said.add(found.id)
+            context.reporter.note(f"{error.message}; waiting")
 
 
 def _look(context: Context, name: str) -> Removal:

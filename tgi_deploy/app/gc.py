@@ -234,7 +234,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     """Only what has this very id: another deployment of the same name is none of its business."""
     ledger = Ledger()
     stand_in = _stand_in(context, group)
-    for item in group.found:
+    for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
     try:
