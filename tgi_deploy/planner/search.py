@@ -40,7 +40,11 @@ _UNPRICED: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """A configuration on a kind of hardware: what speaks against it, and its figures."""
+    """A configuration on a kind of hardware: what speaks against it, and its figures.
+
+    `performance` is None where memory does not fit, and where something else speaks against a wish without latency
+    limits.
+    """
 
     num_shard: int
     scheme: Scheme
@@ -129,16 +133,24 @@ class Search:
         rule = self._architecture_rule(hardware)
         attention = self._attention(rule)
         limits, budget, prefill = self._budget(hardware, num_shard, scheme, attention)
-        speed = self._speed(hardware, num_shard, scheme, budget) if budget.fits else None
+        speed = self._speed(hardware, num_shard, scheme, budget) if self._is_timed and budget.fits else None
         facts = checks.Facts(
             hardware=hardware, model=self.model, model_class=self.model_class, release=self.release, rule=rule,
             scheme=scheme, num_shard=num_shard, memory=budget, performance=speed, attention=attention, pins=self.pins,
             prompt_batch_short=prefill < limits.max_input_tokens and not self._chunked(attention),
         )  # fmt: skip
+        failures = checks.failures(facts, self.wish)
+        if not failures and speed is None:
+            speed = self._speed(hardware, num_shard, scheme, budget)
         return Evaluation(
-            num_shard=num_shard, scheme=scheme, failures=checks.failures(facts, self.wish), memory=budget,
-            performance=speed, limits=limits, prefill_tokens=prefill,
+            num_shard=num_shard, scheme=scheme, failures=failures, memory=budget, performance=speed, limits=limits,
+            prefill_tokens=prefill,
         )  # fmt: skip
+
+    @property
+    def _is_timed(self) -> bool:
+        """Whether a check looks at speed; where none does, only what works is worth a prediction."""
+        return self.wish.ttft_ms is not None or self.wish.tpot_ms is not None
 
     def _architecture_rule(self, hardware: InstanceType) -> ArchitectureRule | None:
         capability = hardware.accelerator.compute_capability
