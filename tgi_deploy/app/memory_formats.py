@@ -20,7 +20,7 @@ _SCALE_AND_ZERO_BITS: Final = 20  # one 16-bit scale and one 4-bit zero a group
 _MXFP4_BITS: Final = 4.25  # 4 bits and one 8-bit exponent for 32 values
 _NF4_BITS: Final = 4.127  # blocks of 64, scales quantized once more
 _BLOCK_SCALED_BITS: Final = 8 + 32 / (128 * 128)
-_METRIC: Final = re.compile(r"(?:_(?:bytes|gib|mib|gb|mb))?(?:_per_gpu)?$")
+_METRIC: Final = re.compile(r"(?:_(bytes|gib|mib|gb|mb))?(?:_per_gpu)?$")
 _ENGINES: Final = (
     ("vllm", "vllm"), ("tgi", "tgi"), ("text-generation", "tgi"), ("sglang", "sglang"), ("trt", "trt-llm"),
     ("tensorrt", "trt-llm"), ("autoawq", "autoawq"), ("lmdeploy", "lmdeploy"),
@@ -30,7 +30,7 @@ _LIKE_TRANSFORMERS: Final = "transformers"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """`name` without unit, and how many bytes (or tokens) one of the row's units is."""
+    """`name` without unit, and how many bytes (or tokens) one unit is: the row's own, else the metric's suffix."""
 
     name: str
     scale: float
@@ -38,7 +38,10 @@ class Metric:
 
 def metric_of(row: Mapping[str, str]) -> Metric:
     text = row.get("metric", "").strip().lower()
-    return Metric(name=_METRIC.sub("", text) or text, scale=UNITS.get(row.get("unit", "").strip().lower(), 1))
+    unit, named = row.get("unit", "").lower().split(), _METRIC.search(text)
+    words = [*unit[:1], named.group(1) or "" if named else ""]
+    scale = next((UNITS[word] for word in words if word in UNITS), 1)
+    return Metric(name=_METRIC.sub("", text) or text, scale=scale)
 
 
 def engine_of(row: Mapping[str, str]) -> str:

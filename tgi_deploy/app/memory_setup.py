@@ -96,21 +96,23 @@ class Setup:
 
     @cached_property
     def linear_bytes(self) -> float:
-        """Linear layers, with a 16-bit scale a row in the 8-bit formats that scale by row."""
+        """Linear layers as stored; a packed checkpoint's own count where it is known."""
+        model, counts = self.model, self.counts
+        if model.quantized_bytes and self.packed != memory_weights.UNQUANTIZED:
+            return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * 2
         scales = 0.0
-        if "w8a8" in self.row.get("quant", "").lower():
-            scales = self.counts.linear / self.model.hidden_size * 2
-        return memory_weights.linear_bytes(self.model, self.counts, self.packed) + scales
+        if "w8a8" in self.row.get("quant", "").lower():  # a 16-bit scale a row
+            scales = counts.linear / model.hidden_size * 2
+        return memory_weights.linear_bytes(model, counts, self.packed) + scales
 
     @cached_property
     def weights_bytes(self) -> int:
         """Resident weights. TGI holds a tied head again; MXFP4 kernels hold padded matrices."""
-        padded = self.packed
-        if padded.expert_bits < padded.linear_bits:
-            rows = self.model.expert_intermediate_size
-            wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows if rows else 1.0
-            padded = replace(padded, expert_bits=padded.expert_bits * wider)
-        linear = memory_weights.linear_bytes(self.model, self.counts, padded)
+        linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
+        if packed.expert_bits < packed.linear_bits and rows:
+            wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
+            padded = replace(packed, expert_bits=packed.expert_bits * wider)
+            linear = memory_weights.linear_bytes(self.model, self.counts, padded)
         tied_once = self.engine != "tgi"
         return memory_weights.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=tied_once)
 

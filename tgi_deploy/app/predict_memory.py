@@ -148,8 +148,17 @@ def _cache(setup: Setup) -> float:
 def _cache_tokens(setup: Setup) -> float:
     if setup.engine == "tgi":
         return setup.budget.kv_capacity_tokens
-    block = int(setup.constants.get("block_tokens", 1))
+    block = _block_tokens(setup)
     return _cache(setup) // (setup.kv_bytes_per_token * block) * block
+
+
+def _block_tokens(setup: Setup) -> int:
+    return int(setup.constants.get("block_tokens", 1))
+
+
+def _longest(setup: Setup) -> int:
+    """The length of a request where the row says none: the model's own."""
+    return setup.context_tokens or setup.model.max_position_embeddings
 
 
 def _driver_total(setup: Setup) -> float:
@@ -190,7 +199,7 @@ def _fits(setup: Setup) -> float:
         return float(_peak(setup) * _SURE <= setup.total_bytes)
     if setup.engine == "tgi":
         return float(setup.budget.fits)
-    return float(_cache_tokens(setup) >= _SURE * (setup.context_tokens or setup.model.max_position_embeddings))
+    return float(_cache_tokens(setup) >= _SURE * _longest(setup))
 
 
 def _fails(setup: Setup) -> float:
@@ -208,10 +217,14 @@ _METRICS: Final[Mapping[str, Callable[[Setup], float]]] = {
     "cuda_graph": _graphs,
     "kv_cache": _cache,
     "kv_cache_tokens": _cache_tokens,
-    "kv_per_token": lambda setup: setup.kv_bytes_per_token,
+    "kv_bytes_per_token": lambda setup: setup.kv_bytes_per_token,
+    "kv_cache_blocks": lambda setup: _cache_tokens(setup) // _block_tokens(setup),
+    "max_concurrency": lambda setup: _cache_tokens(setup) / _longest(setup),
     "nvidia_smi": _driver_total,
     "total": _driver_total,
     "used": _driver_total,
+    "gpu_memory_used": _driver_total,
+    "memory_used": _driver_total,
     "peak_gpu_memory": _peak,
     "workspace": _beside,
     "fits": _fits,

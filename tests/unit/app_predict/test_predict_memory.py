@@ -186,3 +186,34 @@ def test_versions() -> None:
     assert version_key("0.6-0.7") == (0, 6)
     assert version_key("v0.11.0") > version_key("0.9")
     assert version_key("") == ()
+
+
+def test_a_checkpoints_own_count_of_packed_layers_outranks_the_words_of_the_row() -> None:
+    """405B in fp8: attention and the edge layers are 16-bit, whatever the row calls the format."""
+    big = {"model": "meta-llama/Llama-3.1-405B-Instruct-FP8", "tp": "8", "metric": "weights_gib_per_gpu"}
+    assert value_of(quant="fp8", weight_dtype="fp8", **big) == pytest.approx(56.73, abs=0.01)
+    assert value_of(quant="fbgemm_fp8", weight_dtype="fp8", **big) == pytest.approx(56.73, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "name", "scale"),
+    [
+        ("weights_gib_per_gpu", "GiB", "weights", 2**30),
+        ("weights_gib_per_gpu", "", "weights", 2**30),
+        ("weights_gib_per_gpu", "MiB per card", "weights", 2**20),
+        ("kv_cache_tokens", "tokens", "kv_cache_tokens", 1),
+        ("checkpoint_total_bytes", "bytes", "checkpoint_total", 1),
+        ("kv_bytes_per_token", "bytes", "kv_bytes_per_token", 1),
+        ("fits", "", "fits", 1),
+    ],
+)
+def test_metrics_and_units(metric: str, unit: str, name: str, scale: int) -> None:
+    found = metric_of({"metric": metric, "unit": unit})
+    assert (found.name, found.scale) == (name, scale)
+
+
+def test_counts_of_the_cache_agree() -> None:
+    tokens = value_of(metric="kv_cache_tokens", unit="tokens")
+    assert value_of(metric="kv_cache_blocks", unit="") * 16 == tokens
+    assert value_of(metric="max_concurrency", unit="") == pytest.approx(tokens / 16_000)
+    assert value_of(metric="kv_bytes_per_token", unit="bytes") == 131_072
