@@ -1,0 +1,162 @@
+"""Signals to the real program, acting on the sandbox: exit 130, and nothing that the record does not know."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.app.receipt import verify
+
+UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--sandbox", "--json")
+DOWN = ("down", "llama3-13b", "--yes", "--sandbox", "--json")
+
+
+class Running:
+    """The program as its own process, without a terminal."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tgi_deploy", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def until(self, happened):
+        deadline = time.monotonic() + 40
+        while not happened():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return self
+
+    def send(self, *numbers, pause_s=0.0):
+        self.sent_at = time.monotonic()
+        for number in numbers:
+            self.process.send_signal(number)
+            time.sleep(pause_s)
+        return self
+
+    def end(self):
+        out, err = self.process.communicate(timeout=60)
+        self.took_s = time.monotonic() - self.sent_at
+        assert "Traceback" not in err, err
+        assert self.process.returncode == 130, (out, err)
+        answer = json.loads(out)
+        assert (answer["exit_code"], answer["errors"][0]["code"]) == (130, "interrupted")
+        return answer
+
+
+def alive(program):
+    """What the cloud has, whatever the records say."""
+    kept = program.run("gc", "--older-than", "1d", "--sandbox", "--json").json["data"]["kept"]
+    return [thing for group in kept for thing in group["resources"]]
+
+
+def recorded(program):
+    return [row["name"] for row in program.here("list").json["data"]["deployments"] if row["recorded"]]
+
+
+def test_ctrl_c_while_the_launch_is_asked_for(program):
+    program.fault(action="RunInstances", delay_s=1.5)
+    running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
+    answer = running.send(signal.SIGINT).end()
+    assert answer["data"]["fate"] == "removed"
+    assert "cost less than a cent" in answer["errors"][0]["message"]
+    assert alive(program) == []
+    assert recorded(program) == []
+    assert verify(answer["data"]["receipt"])
+    assert [item["kind"] for item in answer["data"]["receipt"]["resources"]].count("instance") == 1
+
+
+def test_a_launch_that_hangs_is_abandoned_and_found(program):
+    """The reply takes longer than anybody waits: the request is cut, and its machine must be found all the same."""
+    program.fault(action="RunInstances", delay_s=4.5)
+    running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
+    running.send(signal.SIGINT).end()
+    time.sleep(5)
+    assert alive(program) == []
+
+
+def waiting(program):
+    def happened():
+        rows = program.here("list").json["data"]["deployments"]
+        return [row for row in rows if row["phase"] == "running"]
+
+    return happened
+
+
+def test_termination_while_waiting_removes_within_ten_seconds(program):
+    program.fault(name="slow-boot", boot_s=120)
+    running = Running(*UP).until(waiting(program))
+    answer = running.send(signal.SIGTERM).end()
+    assert running.took_s < 10
+    assert answer["data"]["fate"] in {"removed", "ending"}
+    if answer["data"]["fate"] == "ending":
+        assert recorded(program) == ["llama3-13b"]
+        assert program.run(*DOWN).code == 0
+    assert alive(program) == []
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_says_what_exists(program):
+    program.fault(action="TerminateInstances", delay_s=6)
+    program.fault(name="slow-boot", boot_s=120)
+    running = Running(*UP).until(waiting(program)).send(signal.SIGINT)
+    running.until(lambda: program.calls("TerminateInstances"))
+    answer = running.send(signal.SIGINT).end()
+    assert running.took_s < 4
+    assert answer["data"]["fate"] == "left"
+    assert "instance" in {item["kind"] for item in answer["data"]["exists"]}
+    assert recorded(program) == ["llama3-13b"]
+    assert program.run(*DOWN).code == 0
+    assert alive(program) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_down_keeps_its_record_and_says_how_to_go_on(program, number):
+    program.run(*UP, "--no-wait")
+    program.fault(action="TerminateInstances", delay_s=1)
+    running = Running(*DOWN).until(lambda: program.calls("TerminateInstances"))
+    answer = running.send(number).end()
+    assert "tgi-deploy down llama3-13b" in answer["errors"][0]["hint"]
+    assert recorded(program) == ["llama3-13b"]
+    said = program.run(*DOWN)
+    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
+    assert said.json["data"]["receipt"]["cost"]["usd"] is not None
+    assert alive(program) == []
+
+
+def test_gc_from_a_computer_without_records(program, monkeypatch):
+    program.run(*UP, "--no-wait")
+    records = program.home / "sandbox" / "records" / "deployments"
+    records.rename(program.home / "lost")
+    time.sleep(1.1)
+    kept = program.run("gc", "--older-than", "1s", "--yes", "--sandbox", "--json").json["data"]
+    assert (kept["orphans"], len(kept["kept"])) == ([], 1)
+    asked = program.run("gc", "--older-than", "1s", "--include-unrecorded", "--sandbox", "--json")
+    assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
+    said = program.run("gc", "--older-than", "1s", "--include-unrecorded", "--yes", "--sandbox", "--json")
+    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
+    assert alive(program) == []
+    (path,) = said.json["data"]["receipt_files"]
+    assert verify(json.loads(Path(path).read_text()))
+
+
+def test_down_prints_what_it_cost(program):
+    program.run("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait", "--sandbox")
+    said = program.run("down", "llama3-13b", "--yes", "--sandbox")
+    assert "llama3-13b is gone: nothing of it is left" in said.out
+    assert "llama3-13b ran " in said.out
+
+
+@pytest.mark.parametrize("words", [("--older-than", "soon"), ("--older-than", "-1m"), ("--older-than", "1")])
+def test_bad_options_of_gc(program, words):
+    said = program.run("gc", "--sandbox", "--json", *words)
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "bad_duration")
