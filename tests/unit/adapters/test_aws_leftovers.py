@@ -1,0 +1,94 @@
+"""Addresses and spot requests: never made here, found by tags and taken away all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tgi_deploy.reconcile.errors import BadRequestError, InUseError
+
+TAGS = {"tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc"}
+
+
+def tag_list(tags):
+    return [{"Key": name, "Value": value} for name, value in tags.items()]
+
+
+@pytest.fixture
+def ec2(bench):
+    return bench.sessions.client("ec2", "us-east-1")
+
+
+def allocate(ec2, tags=None):
+    specification = [{"ResourceType": "elastic-ip", "Tags": tag_list(TAGS if tags is None else tags)}]
+    return ec2.allocate_address(Domain="vpc", TagSpecifications=specification)["AllocationId"]
+
+
+def ask_for_spot(ec2, bench):
+    image = bench.cloud().image(architecture="x86_64", wanted=None).id
+    answer = ec2.request_spot_instances(
+        InstanceCount=1,
+        LaunchSpecification={"ImageId": image, "InstanceType": "g6e.xlarge"},
+        TagSpecifications=[{"ResourceType": "spot-instances-request", "Tags": tag_list(TAGS)}],
+    )
+    return answer["SpotInstanceRequests"][0]["SpotInstanceRequestId"]
+
+
+def test_an_address_is_found_by_its_tags_and_released(bench, ec2):
+    mine = allocate(ec2)
+    allocate(ec2, {"team": "ml"})
+    handler = bench.cloud().handler("address")
+    (found,) = handler.find({"tgi-deploy:id": "abc"})
+    assert (found.id, found.kind, found.state, found.attached) == (mine, "address", "available", True)
+    assert handler.find({"tgi-deploy:id": "other"}) == ()
+    handler.delete(found.attributes)
+    assert handler.read(found.attributes) is None
+    handler.delete(found.attributes)
+    assert len(ec2.describe_addresses()["Addresses"]) == 1
+
+
+def test_an_address_in_use_waits_for_its_machine(bench, ec2):
+    mine = allocate(ec2)
+    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    interface = ec2.create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
+    ec2.associate_address(AllocationId=mine, NetworkInterfaceId=interface)
+    handler = bench.cloud().handler("address")
+    with pytest.raises(InUseError, match=mine):
+        handler.delete({"id": mine})
+
+
+def test_a_spot_request_is_found_by_its_tags_and_withdrawn(bench, ec2):
+    mine = ask_for_spot(ec2, bench)
+    handler = bench.cloud().handler("spot-request")
+    (found,) = handler.find({"tgi-deploy:id": "abc"})
+    assert (found.id, found.attached) == (mine, True)
+    assert found.attributes["created"]
+    handler.delete(found.attributes)
+    assert handler.find({"tgi-deploy:id": "abc"}) == ()
+    assert handler.read(found.attributes) is None
+
+
+@pytest.mark.parametrize("kind", ["address", "spot-request"])
+def test_neither_is_ever_made(bench, kind):
+    with pytest.raises(BadRequestError):
+        bench.cloud().handler(kind).create({}, tags={}, token="t")
+
+
+def test_a_region_is_searched_for_every_kind_in_the_order_of_creation(bench, ec2):
+    allocate(ec2)
+    ask_for_spot(ec2, bench)
+    assert [found.kind for found in bench.cloud().find({})] == ["address", "spot-request"]
+
+
+def test_everything_has_a_command_that_removes_it(bench):
+    from tgi_deploy.targets.ec2_commands import removal_command  # noqa: PLC0415 -- the other side of the kinds
+
+    for kind in bench.cloud().kinds:
+        words = removal_command(kind, "x-1", "eu-west-1").split()
+        assert words[:2] == ["aws", "ec2"]
+        assert words[-3:] == ["x-1", "--region", "eu-west-1"]
+        ec2 = bench.sessions.client("ec2", "us-east-1")
+        assert words[2].replace("-", "_") in dir(ec2)
+        (option,) = [word for word in words[:-2] if word.startswith("--")]
+        operation = "".join(part.capitalize() for part in words[2].split("-"))
+        members = ec2.meta.service_model.operation_model(operation).input_shape.members
+        assert option[2:].replace("-", "") in {name.lower() for name in members}

@@ -1,0 +1,139 @@
+"""How an interruption and a removal that failed are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import click
+import pytest
+
+from tgi_deploy.app.interrupts import Settled, Stops
+from tgi_deploy.cli import stopping
+from tgi_deploy.errors import InterruptedByUserError, LeftBehindError
+
+THING = {"kind": "instance", "id": "i-1", "region": "us-east-1", "phase": "created"}
+
+
+def test_what_is_left_behind_is_told_with_its_commands():
+    item = {
+        "kind": "volume",
+        "id": "vol-1",
+        "region": "us-east-1",
+        "command": "aws ec2 delete-volume --volume-id vol-1",
+    }
+    error = LeftBehindError("left_behind", "removing it failed", hint="again", data={"left_behind": [item]})
+    result = stopping.left_result(error)
+    assert result.exit_code == 6
+    assert "  aws ec2 delete-volume --volume-id vol-1" in result.text.splitlines()
+    assert result.errors[0].code == "left_behind"
+    assert result.data["left_behind"] == [item]
+
+
+@pytest.mark.parametrize("fate", ["nothing", "removed", "kept", "ending", "left"])
+def test_every_fate_is_a_sentence_with_exit_130(fate):
+    told = stopping._told("demo", Settled(fate=fate, exists=(THING,), why="because"))
+    assert told.exit_code == 130
+    assert told.message.startswith("interrupted; ")
+    assert "instance i-1 in us-east-1" in told.message
+    assert "tgi-deploy down demo" in told.hint
+    assert told.data["fate"] == fate
+
+
+def test_an_intent_without_an_id_is_no_nothing():
+    told = stopping._told("demo", Settled(fate="left", exists=({**THING, "id": ""},)))
+    assert "asked for, not confirmed" in told.message
+
+
+def test_nothing_left_needs_no_down():
+    assert "down" not in stopping._told("demo", Settled(fate="removed")).hint
+
+
+def raise_signal(number):
+    os.kill(os.getpid(), number)
+
+
+def hang_after(number):
+    """A call that is under way when the signal comes (0: none) and would take for ever."""
+    raise_signal(number)
+    time.sleep(2)
+    pytest.fail("the call was never cut")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_reach_what_acts_and_handlers_are_put_back(number):
+    before = signal.getsignal(number)
+    stops = Stops()
+    with pytest.raises(KeyboardInterrupt), stopping.signals(stops):
+        raise_signal(number)
+    assert (stops.count, stops.hasty) == (1, number != signal.SIGINT)
+    assert signal.getsignal(number) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_call_that_hangs_gets_its_grace_and_no_more(monkeypatch):
+    monkeypatch.setattr(stopping, "_GRACE_S", 0.05)
+    stops = Stops()
+    with pytest.raises(KeyboardInterrupt), stopping.signals(stops), stops.held():
+        hang_after(signal.SIGINT)
+
+
+def test_after_a_termination_all_ends_in_time(monkeypatch):
+    """Even a removal that hangs: `hold` stands for its call."""
+    monkeypatch.setattr(stopping, "_LEAVE_S", 0.2)
+    stops = Stops()
+    with stopping.signals(stops):
+        with pytest.raises(KeyboardInterrupt):
+            raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt), stops.held():
+            hang_after(0)
+
+
+def test_a_call_that_ends_in_time_is_finished_first():
+    stops = Stops()
+    done = []
+
+    def call():
+        raise_signal(signal.SIGINT)
+        done.append("finished")
+
+    with pytest.raises(KeyboardInterrupt), stopping.signals(stops), stops.held():
+        call()
+    assert done == ["finished"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort, EOFError])
+def test_every_way_to_stop_a_removal_is_one_error(monkeypatch, error):
+    monkeypatch.setattr("tgi_deploy.app.interrupts.guard", lambda context, _stops: context)
+
+    def run(_context):
+        raise error
+
+    with pytest.raises(InterruptedByUserError) as caught:
+        stopping.stopped(None, run, doing="tgi-deploy down demo", advice="again")
+    assert (caught.value.exit_code, caught.value.hint) == (130, "again")
+
+
+def test_without_a_terminal_what_was_made_is_removed(monkeypatch):
+    monkeypatch.setattr(stopping, "can_ask", lambda: False)
+    assert stopping._ask((THING,))
+
+
+@pytest.mark.parametrize(("answer", "removes"), [("y", True), ("", True), ("n", False)])
+def test_at_a_terminal_it_is_asked(monkeypatch, answer, removes, capsys):
+    monkeypatch.setattr(stopping, "can_ask", lambda: True)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _text: answer)
+    assert stopping._ask((THING,)) is removes
+    assert "instance i-1" in capsys.readouterr().err
+
+
+def test_no_answer_is_another_wish_to_stop(monkeypatch):
+    monkeypatch.setattr(stopping, "can_ask", lambda: True)
+
+    def abort(_text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", abort)
+    with pytest.raises(KeyboardInterrupt):
+        stopping._ask((THING,))
