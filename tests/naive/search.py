@@ -50,6 +50,9 @@ class Way:
     rule: QuantizationRule | None
     loads: bool
 
+    def changes_type(self, model: ModelSpec) -> bool:
+        return self.rule is not None and self.rule.forces_dtype not in {None, model.torch_dtype}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -75,6 +78,7 @@ class Choice:
     total: Decimal | None
     needs_block: bool
     lost_bits: float
+    changes_type: bool
     output_tokens_per_s: float
 
     @property
@@ -361,7 +365,8 @@ def choices(wish: Requirements, supply: Supply, judged: tuple[Verdict, ...]) -> 
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
                 num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
                 total=total_usd_per_hour(wish, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
-                lost_bits=verdict.way.lost_bits, output_tokens_per_s=verdict.output_tokens_per_s,
+                lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(wish.model.model),
+                output_tokens_per_s=verdict.output_tokens_per_s,
             )  # fmt: skip
 
 
@@ -406,7 +411,8 @@ def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
     if choice.total is None:
         raise AssertionError("an unknown price is never free")
     dearness, slowness = choice.total, -choice.output_tokens_per_s
-    names = (choice.instance_type, f"{choice.num_shard:03}", choice.quantize, choice.region, choice.market)
+    method = (choice.changes_type, choice.quantize)
+    names = (choice.instance_type, f"{choice.num_shard:03}", method, choice.region, choice.market)
     return {
         "quality": (choice.lost_bits, dearness, slowness, names),
         "cost": (dearness, choice.lost_bits, slowness, names),

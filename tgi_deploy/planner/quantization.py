@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.types import Accelerator, EngineRelease, ModelClass, Profile, QuantizationRule
+    from tgi_deploy.planner.types import (
+        Accelerator,
+        EngineRelease,
+        ModelClass,
+        ModelSpec,
+        Profile,
+        QuantizationRule,
+        QuantizedRepository,
+    )
 
 UNQUANTIZED: Final = "none"
 AUTO: Final = "auto"
@@ -23,8 +31,8 @@ class Scheme:
     """One way to serve the weights.
 
     `bits` is what a linear layer's weight takes, group scales included; `lost_bits` counts whole bits from the
-    checkpoint's own precision: scales are overhead, no quality. `rule` is None for a 16-bit checkpoint served as it is,
-    or for a method the release doesn't know.
+    checkpoint's own precision: scales are overhead, no quality. `recast`: activations leave the checkpoint's
+    16-bit type. `rule` is None for a 16-bit checkpoint served as it is, or for a method the release doesn't know.
     """
 
     name: str
@@ -32,9 +40,15 @@ class Scheme:
     bits: float
     lost_bits: float
     prequantized: bool
+    recast: bool = False
     rule: QuantizationRule | None = None
     group_size: int | None = None
     known: bool = True
+
+    @property
+    def order_name(self) -> str:
+        """What a tie ends in: methods that keep the checkpoint's 16-bit type come before those that don't."""
+        return f"{self.recast:d} {self.name}"
 
 
 def schemes(profile: Profile, release: EngineRelease, wanted: str) -> tuple[Scheme, ...]:
@@ -69,19 +83,27 @@ def _quantized(profile: Profile, release: EngineRelease) -> Iterator[Scheme]:
     published = {repository.method for repository in profile.quantized}
     for rule in release.quantizations.values():
         if rule.on_the_fly and rule.method not in published:
-            yield _scheme(rule, profile.model.hub_id, rule.bits, None, prequantized=False)
+            yield _scheme(rule, profile.model, rule.bits)
     for repository in profile.quantized:
         known = release.quantizations.get(repository.method)
         if known is not None and known.prequantized:
-            yield _scheme(known, repository.hub_id, float(repository.bits), repository.group_size, prequantized=True)
+            yield _scheme(known, profile.model, float(repository.bits), repository)
 
 
-def _scheme(rule: QuantizationRule, hub_id: str, bits: float, group: int | None, *, prequantized: bool) -> Scheme:
-    effective = _effective_bits(rule, bits, group)
+def _scheme(
+    rule: QuantizationRule, model: ModelSpec, bits: float, published: QuantizedRepository | None = None
+) -> Scheme:
+    group = published.group_size if published else None
     return Scheme(
-        name=rule.method, hub_id=hub_id, bits=effective, lost_bits=_SIXTEEN_BITS - int(bits),
-        prequantized=prequantized, rule=rule, group_size=group,
-    )  # fmt: skip
+        name=rule.method,
+        hub_id=published.hub_id if published else model.hub_id,
+        bits=_effective_bits(rule, bits, group),
+        lost_bits=_SIXTEEN_BITS - int(bits),
+        prequantized=published is not None,
+        recast=rule.forces_dtype not in {None, model.torch_dtype},
+        rule=rule,
+        group_size=group,
+    )
 
 
 def _effective_bits(rule: QuantizationRule, bits: float, group: int | None) -> float:

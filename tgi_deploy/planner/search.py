@@ -225,7 +225,7 @@ class Search:
             usd_per_hour=total,
             output_tokens_per_s=speed.output_tokens_per_s if speed else 0.0,
             names=(
-                offer.instance_type.name, f"{evaluation.num_shard:03d}", evaluation.scheme.name, offer.region,
+                offer.instance_type.name, f"{evaluation.num_shard:03d}", evaluation.scheme.order_name, offer.region,
                 offer.market,
             ),
         )  # fmt: skip
