@@ -142,15 +142,14 @@ def _groups(context: Context, survey: _Survey) -> tuple[Group, ...]:
 
 
 def _group(owner: tuple[str, str], survey: _Survey, recorded: Deployment | DeployError | None) -> Group:
-    name, deployment_id = owner
-    mine = isinstance(recorded, Deployment) and recorded.id == deployment_id
-    return Group(
-        name=name,
-        id=deployment_id,
-        found=tuple(item for item in survey.found if _owner(item) == owner),
-        recorded=recorded if mine else None,  # type: ignore[arg-type]  # `mine` says that it is one
-        reason=recorded.message if isinstance(recorded, DeployError) else "",
-    )
+    found = tuple(item for item in survey.found if _owner(item) == owner)
+    group = Group(name=owner[0], id=owner[1], found=found, recorded=None)
+    if isinstance(recorded, DeployError):
+        return replace(group, reason=recorded.message)
+    if recorded is None or recorded.id != group.id:
+        return group
+    hidden = [place for place in recorded.places if place not in survey.regions]
+    return replace(group, recorded=recorded, reason=f"{hidden[0]} could not be looked at" if hidden else "")
 
 
 def _owner(found: Found) -> tuple[str, str]:

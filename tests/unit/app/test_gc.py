@@ -271,6 +271,20 @@ def test_a_region_that_can_not_be_asked_is_named(around):
     assert around.world.left() == []
 
 
+def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
+    """Its machine may be just there."""
+    bring_up(around)
+    machine = around.world.running()[0]
+    del around.world.things[machine.id]
+    record = around.store.load("demo")
+    around.store.save(replace(record, region="me-south-1"), expected_serial=record.serial)
+    around.clock.sleep(3600)
+    outcome = collect(around, context=broken_in(around, "me-south-1"))
+    assert outcome.orphans == ()
+    assert "me-south-1 could not be looked at" in outcome.kept[0].reason
+    assert len(around.world.left()) == 2
+
+
 def test_no_region_at_all_is_no_answer(around):
     with pytest.raises(DeployError, match="us-east-1 is switched off"):
         collect(around, context=broken_in(around, "us-east-1", "me-south-1"))
