@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime
+
+import pytest
+
+from tgi_deploy.reconcile.model import Event
+from tgi_deploy.state.local import LocalStore
+
+NOW = datetime(2026, 1, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalStore(tmp_path)
+
+
+def event(code):
+    return Event(at=NOW, deployment="demo", code=code, text="t", step="instance", data={"id": "i-1"})
+
+
+def test_events_read_back_as_they_were_written(store):
+    written = (event("created"), event("deleted"))
+    for one in written:
+        store.append_event(one)
+    assert store.events("demo") == written
+
+
+def test_a_torn_or_foreign_line_is_passed_over(store, tmp_path):
+    store.append_event(event("created"))
+    path = tmp_path / "deployments" / "demo" / "events.jsonl"
+    with path.open("a") as file:
+        file.write('[]\n{"at": 7}\n{"at": "2026-01-09T00:00:00+00:00", "unknown": 1}\n{"at": "2026-01-')
+    assert store.events("demo") == (event("created"),)
+
+
+def test_no_history_is_an_empty_one(store):
+    assert store.events("demo") == ()
+
+
+def test_a_receipt_stays_when_the_deployment_is_forgotten(store, tmp_path):
+    store.append_event(event("created"))
+    path = store.save_receipt("../../demo-1.json", "{}")
+    store.remove("demo")
+    assert store.events("demo") == ()
+    assert path == str(tmp_path / "receipts" / "demo-1.json")
+    assert stat.S_IMODE((tmp_path / "receipts" / "demo-1.json").stat().st_mode) == 0o600
