@@ -103,6 +103,7 @@ def requirements_document(wish: Requirements) -> dict[str, Any]:
         "markets": list(wish.markets),
         "ttft_ms": wish.ttft_ms,
         "tpot_ms": wish.tpot_ms,
+        "min_tokens_per_s": wish.min_tokens_per_s,
         "allow_turing": wish.allow_turing,
         "flags": dict(wish.flags),
         "port": wish.port,

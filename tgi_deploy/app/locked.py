@@ -122,6 +122,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     owned = chosen["market"] == "owned"
     wish = replace(
         resolve(lock.wish, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
+        min_tokens_per_s=None,
         num_shard=chosen["num_shard"], quantize=chosen["quantize"], regions=(chosen["region"],),
         markets=(chosen["market"],), instance_type=None if owned else chosen["instance_type"],
     )  # fmt: skip

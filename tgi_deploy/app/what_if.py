@@ -32,6 +32,7 @@ SWEPT: Final = {
     "input-tokens": "input_tokens",
     "instance": "instance",
     "market": "market",
+    "min-tokens-per-s": "min_tokens_per_s",
     "num-shard": "num_shard",
     "output-tokens": "output_tokens",
     "prefer": "prefer",

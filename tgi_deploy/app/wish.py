@@ -49,6 +49,7 @@ class Wish:
     concurrency: str | None = None
     ttft_ms: str | None = None
     tpot_ms: str | None = None
+    min_tokens_per_s: str | None = None
     prefer: str | None = None
     quantize: str | None = None
     num_shard: str | None = None
@@ -97,11 +98,11 @@ class Settings:
         setting = self.get(name)
         return default if setting.value is None else whole_number(setting, option_of(name), most=most)
 
-    def milliseconds(self, name: str) -> float | None:
+    def positive(self, name: str, unit: str) -> float | None:
         setting = self.get(name)
         if setting.value is None:
             return None
-        return float(positive_decimal(setting, option_of(name), unit="milliseconds", code="bad_number"))
+        return float(positive_decimal(setting, option_of(name), unit=unit, code="bad_number"))
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         setting = self.get(name)
@@ -222,8 +223,9 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
         hardware=hardware,
         regions=_regions(wish, environ, catalog, hardware),
         markets=("owned",) if hardware else _markets(settings),
-        ttft_ms=settings.milliseconds("ttft_ms"),
-        tpot_ms=settings.milliseconds("tpot_ms"),
+        ttft_ms=settings.positive("ttft_ms", "milliseconds"),
+        tpot_ms=settings.positive("tpot_ms", "milliseconds"),
+        min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
         allow_turing=wish.allow_turing,
         flags=tuple(_flag(text) for text in wish.set),
         port=settings.count("port", DEFAULT_PORT, most=65535),

@@ -58,7 +58,8 @@ _QUANTIZED: Final = {
 _SETTINGS: Final = {
     name: Field(check=scalar, required=False)
     for name in (
-        "budget", "concurrency", "context", "engine_version", "input_tokens", "instance", "market", "num_shard",
+        "budget", "concurrency", "context", "engine_version", "input_tokens", "instance", "market",
+        "min_tokens_per_s", "num_shard",
         "output_tokens", "port", "prefer", "quantize", "tpot_ms", "ttft_ms",
     )
 }  # fmt: skip

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.relax import relaxations
 from tgi_deploy.planner.types import NearMiss
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tgi_deploy.planner.relax import Relaxation
     from tgi_deploy.planner.supply import Supply
     from tgi_deploy.planner.types import Candidate, Requirements
+
+_NAMES: Final[Mapping[str, str]] = {"ttft": "ttft-ms", "tpot": "tpot-ms", "throughput": "min-tokens-per-s"}
 
 
 def near_misses(wish: Requirements, wider: Supply) -> tuple[NearMiss, ...]:
@@ -42,9 +46,9 @@ def _option(axis: str, wish: Requirements) -> str:
         "instance": wish.instance_type,
         "ttft": wish.ttft_ms,
         "tpot": wish.tpot_ms,
+        "throughput": wish.min_tokens_per_s,
     }[axis]
-    name = f"{axis}-ms" if axis in {"ttft", "tpot"} else axis.replace("_", "-")
-    return f"--{name} {_text(value)}"
+    return f"--{_NAMES.get(axis, axis.replace('_', '-'))} {_text(value)}"
 
 
 def _text(value: object) -> str:

@@ -309,6 +309,22 @@ def check_time_per_token(facts: Facts, wish: Requirements) -> Failure | None:
     )
 
 
+def check_throughput(facts: Facts, wish: Requirements) -> Failure | None:
+    speed, wanted = facts.performance, wish.min_tokens_per_s
+    if speed is None or wanted is None or speed.output_tokens_per_s >= wanted:
+        return None
+    seen = round(speed.output_tokens_per_s, 1)
+    short = max(0.1, round(wanted - speed.output_tokens_per_s, 1))
+    return Failure(
+        code="throughput_too_low",
+        message=(
+            f"{wish.concurrency} requests at once would get about {seen:g} output tokens/s in all, "
+            f"{short:g} short of {wanted:g}"
+        ),
+        numbers={"output_tokens_per_s": seen, "wanted_tokens_per_s": wanted, "short_tokens_per_s": short},
+    )
+
+
 CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_vendor,
     check_host_architecture,
@@ -329,6 +345,7 @@ CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_memory,
     check_time_to_first_token,
     check_time_per_token,
+    check_throughput,
 )
 
 

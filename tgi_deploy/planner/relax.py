@@ -5,14 +5,19 @@ the lowest context and concurrency; the axes on which a configuration leaves the
 smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
 
 Amounts are settled one after the other: context and concurrency as large as can be, then the cheapest budget, then
-the tightest limits on latency. Numbers are found by bisection, because less context and less concurrency never need
+the tightest limits on speed. Numbers are found by bisection, because less context and less concurrency never need
 more memory.
+
+Fewer requests at once make each of them faster and all together slower. Under a limit on throughput the lowest
+concurrency therefore shows too little: each configuration is also looked at with as many requests as its memory
+admits, and as each limit on latency admits. Every set found was seen to work; none is missed as long as more requests
+never get fewer tokens together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
@@ -31,12 +36,14 @@ Axes = frozenset[str]
 
 AXES: Final = (
     "budget", "quantize", "context", "concurrency", "region", "market", "num_shard", "instance", "allow_turing",
-    "ttft", "tpot",
+    "ttft", "tpot", "throughput",
 )  # fmt: skip
 _CENT: Final = Decimal("0.01")
 _MILLISECOND: Final = Decimal(1)
 _TENTH: Final = Decimal("0.1")
 _NOTHING: Final[Axes] = frozenset()
+_LATENCY: Final = (frozenset({"ttft", "tpot"}), frozenset({"ttft"}), frozenset({"tpot"}), _NOTHING)
+_THROUGHPUT: Final[Axes] = frozenset({"throughput"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +100,7 @@ class _Relaxer:
         self.wish = wish
         self.lenient = replace(
             wish, prefer="cost", budget_usd_per_hour=None, quantize=quantization.AUTO, num_shard=None,
-            instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None,
+            instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None,
         )  # fmt: skip
         self.supply = supply
         self._searches: dict[tuple[int, int], Search] = {}
@@ -185,7 +192,8 @@ class _Relaxer:
     def needed(self) -> set[Axes]:
         """The axes of everything that works: on each of them something else than wished."""
         found: set[Axes] = set()
-        slow = self.wish.ttft_ms is not None or self.wish.tpot_ms is not None
+        limits = (self.wish.ttft_ms, self.wish.tpot_ms, self.wish.min_tokens_per_s)
+        slow = any(limit is not None for limit in limits)
         undone = self.ways
         for level in self._levels():
             undone = tuple(
@@ -202,10 +210,34 @@ class _Relaxer:
 
     def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
         """Adds what the configuration needs at this level to `found`; whether it works there at all."""
-        context, concurrency = self._lowest(level)
-        options = [axes | level for axes, _ in self._options(way, context, concurrency)]
+        context, lowest = self._lowest(level)
+        options = [
+            axes | level
+            for concurrency in self._worth_trying(way, context, lowest)
+            for axes, _ in self._options(way, context, concurrency)
+        ]
         found.update(options)
         return bool(options)
+
+    def _worth_trying(self, way: _Way, context: int, lowest: int) -> Iterator[int]:
+        """`lowest`, and where it may be too low, the most requests that memory and each limit on latency admit."""
+        found = [lowest]
+        if self.wish.min_tokens_per_s is not None and lowest < self.wish.concurrency:
+            found += [self._most_requests(way, context, axes) for axes in _LATENCY]
+        yield from dict.fromkeys(found)
+
+    def _most_requests(self, way: _Way, context: int, axes: Axes) -> int:
+        """The largest concurrency below the wished one, at least 1, that works but for throughput.
+
+        Of the axes on which the configuration may leave the wish only those on latency count here.
+        """
+        given_up = axes | _THROUGHPUT
+
+        def works(way: _Way, concurrency: int) -> bool:
+            evaluation = self._search(context, concurrency).evaluation(way.hardware, way.num_shard, way.scheme)
+            return not evaluation.failures and given_up.issuperset(self._slow(evaluation))
+
+        return _largest((way,), 1, self.wish.concurrency, works)
 
     def _lowest(self, axes: Axes) -> tuple[int, int]:
         """Context and concurrency with those of `axes` as low as they go."""
@@ -230,6 +262,9 @@ class _Relaxer:
             yield "ttft"
         if speed is not None and wish.tpot_ms is not None and speed.tpot_ms > wish.tpot_ms:
             yield "tpot"
+        least = wish.min_tokens_per_s
+        if speed is not None and least is not None and speed.output_tokens_per_s < least:
+            yield "throughput"
 
     def _dear(self, option: Option) -> Axes:
         budget = self.wish.budget_usd_per_hour
@@ -241,15 +276,31 @@ class _Relaxer:
         ways = sorted((way for way in self.ways if way.axes <= axes), key=self._room, reverse=True)
         if "context" in axes:
             context = _largest(ways, context, self.wish.context_tokens,
-                               lambda way, value: self._works(way, value, concurrency, axes))  # fmt: skip
+                               lambda way, value: self._works_for_some(way, value, axes))  # fmt: skip
         if "concurrency" in axes:
-            concurrency = _largest(ways, concurrency, self.wish.concurrency,
-                                   lambda way, value: self._works(way, context, value, axes))  # fmt: skip
+            concurrency = self._settled_concurrency(ways, context, axes)
         options = (pair for way in ways for pair in self._options(way, context, concurrency))
         option = min((option for needed, option in options if needed <= axes), key=lambda item: _change(item, axes))
         candidate = self._search(context, concurrency).candidate(option)
         wish = self._changed(axes, replace(self.wish, context_tokens=context, concurrency=concurrency), candidate)
         return Relaxation(axes=in_order(axes), wish=wish, candidate=candidate)
+
+    def _settled_concurrency(self, ways: Sequence[_Way], context: int, axes: Axes) -> int:
+        if self.wish.min_tokens_per_s is None or "throughput" in axes:
+            return _largest(ways, 1, self.wish.concurrency,
+                            lambda way, value: self._works(way, context, value, axes))  # fmt: skip
+        working = (way for way in ways if self._works_for_some(way, context, axes))
+        return max(self._most_requests(way, context, axes) for way in working)
+
+    def _works_for_some(self, way: _Way, context: int, axes: Axes) -> bool:
+        """Whether the configuration works at this context, at the concurrency of its choice if that gives way."""
+        if "concurrency" not in axes:
+            return self._works(way, context, self.wish.concurrency, axes)
+        if self._works(way, context, 1, axes):
+            return True
+        if self.wish.min_tokens_per_s is None or "throughput" in axes:
+            return False
+        return self._works(way, context, self._most_requests(way, context, axes), axes)
 
     def _room(self, way: _Way) -> int:
         search = self._search(self.least_context, 1)
@@ -271,6 +322,7 @@ class _Relaxer:
             "allow_turing": {"allow_turing": True},
             "ttft": {"ttft_ms": _up(speed.ttft_ms, _MILLISECOND)},
             "tpot": {"tpot_ms": _up(speed.tpot_ms, _TENTH)},
+            "throughput": {"min_tokens_per_s": _down(speed.output_tokens_per_s, _TENTH)},
         }
         for axis, change in values.items():
             if axis in axes:
@@ -300,6 +352,7 @@ def _change(option: Option, axes: Axes) -> tuple[object, ...]:
         _cents(option.cost.usd_per_hour) if "budget" in axes else 0,
         _up(speed.ttft_ms, _MILLISECOND) if speed and "ttft" in axes else 0,
         _up(speed.tpot_ms, _TENTH) if speed and "tpot" in axes else 0,
+        -_down(speed.output_tokens_per_s, _TENTH) if speed and "throughput" in axes else 0,
         *option.key,
     )
 
@@ -311,3 +364,8 @@ def _cents(usd: Decimal) -> Decimal:
 def _up(milliseconds: float, step: Decimal) -> float:
     """Rounded up to a step, so that the rounded limit still admits the exact figure."""
     return float((Decimal(milliseconds) / step).to_integral_value(ROUND_CEILING) * step)
+
+
+def _down(tokens_per_s: float, step: Decimal) -> float:
+    """Rounded down likewise."""
+    return float((Decimal(tokens_per_s) / step).to_integral_value(ROUND_FLOOR) * step)

@@ -42,8 +42,8 @@ _UNPRICED: Final = {
 class Evaluation:
     """A configuration on a kind of hardware: what speaks against it, and its figures.
 
-    `performance` is None where memory does not fit, and where something else speaks against a wish without latency
-    limits.
+    `performance` is None where memory does not fit, and where something else speaks against a wish without limits
+    on speed.
     """
 
     num_shard: int
@@ -150,7 +150,13 @@ class Search:
     @property
     def _is_timed(self) -> bool:
         """Whether a check looks at speed; where none does, only what works is worth a prediction."""
-        return self.wish.ttft_ms is not None or self.wish.tpot_ms is not None
+        wish = self.wish
+        return any(limit is not None for limit in (wish.ttft_ms, wish.tpot_ms, wish.min_tokens_per_s))
+
+    @property
+    def _kv_bytes(self) -> int:
+        """Of one element of the KV cache."""
+        return 1 if self.pins.get("--kv-cache-dtype", "").startswith("fp8") else 2
 
     def _architecture_rule(self, hardware: InstanceType) -> ArchitectureRule | None:
         capability = hardware.accelerator.compute_capability
@@ -194,7 +200,7 @@ class Search:
             share=self.release.memory_share * float(self.pins.get("--cuda-memory-fraction", "1")),
             workspace_bytes=self.release.workspace_bytes,
             block_tokens=self.release.block_tokens.get(attention, 1),
-            kv_bytes=1 if self.pins.get("--kv-cache-dtype", "").startswith("fp8") else 2,
+            kv_bytes=self._kv_bytes,
             replicated_kv=self.model_class.replicated_kv if self.model_class else False,
             prompt_logprobs=memory.scores_prompts(self.release, self.pins),
         )
@@ -207,7 +213,7 @@ class Search:
         )
         return performance.predict(
             self.model, scheme, hardware.accelerator, budget, load,
-            num_shard=num_shard, interconnect=hardware.interconnect,
+            num_shard=num_shard, interconnect=hardware.interconnect, kv_bits=8 * self._kv_bytes,
         )  # fmt: skip
 
     def option(self, offer: Offer, evaluation: Evaluation) -> Option | None:

@@ -271,7 +271,10 @@ class EngineRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirements:
-    """The wish, complete with defaults. `budget_usd_per_hour` covers everything billed by the hour."""
+    """The wish, complete with defaults. `budget_usd_per_hour` covers everything billed by the hour.
+
+    `min_tokens_per_s` is of output tokens, of all requests together.
+    """
 
     model: Profile
     engine_version: str
@@ -289,6 +292,7 @@ class Requirements:
     markets: tuple[Market, ...] = ("on-demand",)
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    min_tokens_per_s: float | None = None
     allow_turing: bool = False
     flags: tuple[tuple[str, str], ...] = ()
     port: int = 8080

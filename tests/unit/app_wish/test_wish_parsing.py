@@ -159,6 +159,7 @@ def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], token
         ("CONCURRENCY", "2", "concurrency", 2),
         ("TTFT_MS", "250.5", "ttft_ms", 250.5),
         ("TPOT_MS", "40", "tpot_ms", 40.0),
+        ("MIN_TOKENS_PER_S", "400", "min_tokens_per_s", 400.0),
         ("ENGINE_VERSION", "3.2.0", "engine_version", "3.2.0"),
         ("PORT", "9000", "port", 9000),
     ],
@@ -205,6 +206,7 @@ def test_a_shown_value_is_short_and_printable() -> None:
         {"concurrency": "100001"},
         {"ttft_ms": "0"},
         {"tpot_ms": "fast"},
+        {"min_tokens_per_s": "-5"},
     ],
 )
 def test_other_refusals(settings: dict[str, Any]) -> None:

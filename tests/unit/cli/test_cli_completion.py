@@ -36,7 +36,7 @@ def offers(line, **environment):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("tgi-deploy p", ["plan", "profile"]),
+        ("tgi-deploy p", ["plan", "profile", "predict"]),
         ("tgi-deploy --v", ["--version"]),
         ("tgi-deploy plan llama3-1", ["llama3-13b"]),
         ("tgi-deploy plan elinas/", ["elinas/Llama-3-13B-Instruct"]),

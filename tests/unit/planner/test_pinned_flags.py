@@ -43,6 +43,13 @@ def test_a_short_prompt_batch_is_fine_where_prompts_are_prefilled_in_chunks(plan
     assert "prefill_too_small" in codes_by_type(made)["g4dn.xlarge"]
 
 
+def test_a_pinned_8_bit_kv_cache_is_read_faster(planned: MakePlan) -> None:
+    load = {"instance_type": "g6.xlarge", "quantize": "eetq", "input_tokens": 3000, "output_tokens": 1000}
+    wide, narrow = planned("llama3-8b", **load), planned("llama3-8b", ("kv-cache-dtype", "fp8_e4m3fn"), **load)
+    assert isinstance(narrow, Plan)
+    assert narrow.chosen.performance.tpot_ms < wide.chosen.performance.tpot_ms
+
+
 def test_speculation_turns_chunks_off(planned: MakePlan) -> None:
     made = planned("llama3-8b", ("speculate", "2"))
     assert made.chosen.engine.settings.max_batch_prefill_tokens == 8191

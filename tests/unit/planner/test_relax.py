@@ -43,6 +43,11 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "wrong-size": {"model": "llama3-70b", "budget": "2", "context": "2000", "concurrency": "2"},
     "pinned-flags": {"model": "llama3.1-8b", "context": "60000", "set": ("max-input-tokens=1500",), "quantize": "none",
                      "budget": "0.9", "concurrency": "1"},
+    "more-in-all": {"min_tokens_per_s": "900", "budget": "1.2", "context": "2048", "concurrency": "8"},
+    "fewer-but-enough": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "90",
+                         "quantize": "none", "min_tokens_per_s": "250"},
+    "quick-and-many": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "60",
+                       "quantize": "none", "min_tokens_per_s": "300", "tpot_ms": "90"},
     "short-of-both": {"model": "llama2-13b", "instance": "g6.xlarge", "context": "4096", "concurrency": "8",
                       "quantize": "eetq", "num_shard": "1", "budget": "0.9"},
 }  # fmt: skip
@@ -113,6 +118,7 @@ def lenient(wish: Requirements, axes: frozenset[str], supply: Supply) -> Require
         "allow_turing": {"allow_turing": True},
         "ttft": {"ttft_ms": None},
         "tpot": {"tpot_ms": None},
+        "throughput": {"min_tokens_per_s": None},
     }
     for axis in sorted(axes):
         wish = replace(wish, **given_up[axis])
@@ -136,9 +142,17 @@ def brute_force(wish: Requirements, supply: Supply) -> set[frozenset[str]]:
     axes = [axis for axis in AXES if lenient(wish, frozenset({axis}), supply) != wish]
     for size in range(1, len(axes) + 1):
         for subset in map(frozenset, combinations(axes, size)):
-            if not any(known <= subset for known in enough) and met(lenient(wish, subset, supply), supply):
+            if not any(known <= subset for known in enough) and met_somewhere(wish, subset, supply):
                 enough.add(subset)
     return enough
+
+
+def met_somewhere(wish: Requirements, axes: frozenset[str], supply: Supply) -> bool:
+    """With these axes given up; where few requests at once may be too few, every concurrency is tried."""
+    given_up = lenient(wish, axes, supply)
+    if wish.min_tokens_per_s is None or not {"concurrency"} <= axes <= set(AXES) - {"throughput"}:
+        return met(given_up, supply) is not None
+    return any(met(replace(given_up, concurrency=value), supply) for value in range(1, wish.concurrency))
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
@@ -169,13 +183,14 @@ def test_each_set_is_enough_and_none_contains_another(name: str) -> None:
 
 
 def limits_speed(axes: tuple[str, ...]) -> bool:
-    return bool({"ttft", "tpot"} & set(axes))
+    return bool({"ttft", "tpot", "throughput"} & set(axes))
 
 
 FIELDS = {
     "budget": "budget_usd_per_hour", "quantize": "quantize", "context": "context_tokens", "concurrency": "concurrency",
     "region": "regions", "market": "markets", "num_shard": "num_shard", "instance": "instance_type",
     "allow_turing": "allow_turing", "ttft": "ttft_ms", "tpot": "tpot_ms",
+    "throughput": "min_tokens_per_s",
 }  # fmt: skip
 
 
@@ -196,6 +211,8 @@ def a_step_less(item: Relaxation) -> Iterator[tuple[str, Requirements]]:
         yield "ttft", replace(wish, ttft_ms=wish.ttft_ms - 1)
     if "tpot" in item.axes and wish.tpot_ms is not None:
         yield "tpot", replace(wish, tpot_ms=round(wish.tpot_ms - 0.1, 1))
+    if "throughput" in item.axes and wish.min_tokens_per_s is not None:
+        yield "throughput", replace(wish, min_tokens_per_s=round(wish.min_tokens_per_s + 0.1, 1))
 
 
 @pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
@@ -210,6 +227,7 @@ def test_amounts_are_exact_to_the_step(name: str) -> None:
 
 COUNTED: tuple[tuple[str, str, Callable[[Requirements], int], str], ...] = (
     ("dear-and-long", "context", lambda wish: wish.context_tokens, "context_tokens"),
+    ("fewer-but-enough", "concurrency", lambda wish: wish.concurrency, "concurrency"),
     ("many-at-once", "concurrency", lambda wish: wish.concurrency, "concurrency"),
     ("pinned-small", "context", lambda wish: wish.context_tokens, "context_tokens"),
     ("short-of-both", "context", lambda wish: wish.context_tokens, "context_tokens"),
@@ -244,6 +262,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "instance": (*SMALL, None, None, None, None, None),
     "ttft_ms": ("30", "200", "1500", None, None, None, None),
     "tpot_ms": ("5", "30", "80", None, None, None, None),
+    "min_tokens_per_s": ("100", "400", None, None, None, None, None),
     "market": ("spot", "any", None, None, None, None),
     "allow_turing": (True, False, False, False),
 }
