@@ -32,7 +32,7 @@ class Entry:
 
 SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     (
-        "Decide (no network, no account)",
+        "Decide (no account)",
         (
             Entry(name="plan", help="Choose machine and engine settings for a model, and explain the choice."),
             Entry(
