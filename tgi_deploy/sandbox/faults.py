@@ -124,7 +124,7 @@ _MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
     "dead-host": MachineFault(reason="Server.InternalError"),
     "spot-reclaim": MachineFault(reason="Server.SpotInstanceTermination"),
     "slow-boot": MachineFault(boot_s=20.0),
-    "engine": MachineFault(engine="oom"),
+    "engine": MachineFault(engine="oom-load"),
     "failed-pull": MachineFault(failed_pulls=1),
 }
 NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS}))
