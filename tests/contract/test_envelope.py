@@ -40,12 +40,12 @@ def test_plan(capsys):
     plan = document["data"]["plan"]
     assert plan.keys() == {
         "model", "requirements", "chosen", "cost", "memory", "performance", "storage", "time_to_ready", "engine",
-        "fallbacks", "rejections", "considered", "assumptions", "notices", "catalogue_date",
+        "fallbacks", "breakeven", "rejections", "considered", "assumptions", "notices", "catalogue_date",
     }  # fmt: skip
     assert plan["chosen"].keys() == CHOICE
     assert all(item.keys() == CHOICE for item in plan["fallbacks"])
     assert plan["model"].keys() >= {"id", "params", "weights_bytes"}
-    assert plan["cost"].keys() == {"usd_per_hour", "lines"}
+    assert plan["cost"].keys() == {"usd_per_hour", "usd_per_month", "lines"}
     assert all(line.keys() == {"item", "usd_per_hour"} for line in plan["cost"]["lines"])
     assert plan["memory"].keys() >= {"per_accelerator", "kv_capacity_tokens", "required_kv_tokens"}
     assert plan["memory"]["per_accelerator"].keys() >= {
@@ -53,7 +53,17 @@ def test_plan(capsys):
     }  # fmt: skip
     assert plan["performance"].keys() == {
         "ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens",
+        "ttft_ms_low", "ttft_ms_high", "tpot_ms_low", "tpot_ms_high", "output_tokens_per_s_low",
+        "output_tokens_per_s_high", "usd_per_million_output_tokens_low", "usd_per_million_output_tokens_high",
+        "usd_per_million_blended_tokens", "utilisation",
     }  # fmt: skip
+    assert all(
+        item.keys() == {
+            "instance_type", "region", "market", "num_shard", "quantize", "usd_per_million_output_tokens", "dearer",
+            "utilisation",
+        } for item in plan["breakeven"]
+    )  # fmt: skip
+    assert len(plan["breakeven"]) == len(plan["fallbacks"]) > 0
     assert plan["engine"].keys() >= {"name", "version", "image", "args", "env"}
     assert all(
         item.keys() >= {"instance_type", "num_shard", "quantize", "code", "message"} for item in plan["rejections"]

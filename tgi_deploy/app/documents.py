@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.planner.breakeven import breakevens
+from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.time_to_ready import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.planner.breakeven import Breakeven
     from tgi_deploy.planner.types import (
         Candidate,
         Cost,
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
         Plan,
         Rejection,
         Requirements,
+        Span,
+        UsdSpan,
     )
 
 
@@ -49,6 +54,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         ],
         "engine": engine_document(chosen),
         "fallbacks": [choice_document(candidate) for candidate in plan.fallbacks],
+        "breakeven": [breakeven_document(item) for item in breakevens(plan)],
         "rejections": [rejection_document(rejection) for rejection in plan.rejections],
         "considered": plan.considered,
         "assumptions": list(plan.assumptions),
@@ -104,6 +110,7 @@ def requirements_document(wish: Requirements) -> dict[str, Any]:
         "ttft_ms": wish.ttft_ms,
         "tpot_ms": wish.tpot_ms,
         "min_tokens_per_s": wish.min_tokens_per_s,
+        "utilisation": wish.utilisation,
         "allow_turing": wish.allow_turing,
         "flags": dict(wish.flags),
         "port": wish.port,
@@ -130,6 +137,7 @@ def choice_document(candidate: Candidate) -> dict[str, Any]:
 def cost_document(cost: Cost) -> dict[str, Any]:
     return {
         "usd_per_hour": cost.usd_per_hour,
+        "usd_per_month": usd_per_month(cost.usd_per_hour) if cost.usd_per_hour else None,
         "lines": [{"item": line.item, "usd_per_hour": line.usd_per_hour} for line in cost.lines],
     }
 
@@ -167,6 +175,33 @@ def performance_document(performance: Performance) -> dict[str, Any]:
         "tpot_ms": round(performance.tpot_ms, 2),
         "output_tokens_per_s": round(performance.output_tokens_per_s, 1),
         "usd_per_million_output_tokens": performance.usd_per_million_output_tokens,
+        **_ends("ttft_ms", performance.ttft_ms_span, 1),
+        **_ends("tpot_ms", performance.tpot_ms_span, 2),
+        **_ends("output_tokens_per_s", performance.output_tokens_per_s_span, 1),
+        **_ends("usd_per_million_output_tokens", performance.usd_per_million_output_tokens_span, 4),
+        "usd_per_million_blended_tokens": performance.usd_per_million_blended_tokens,
+        "utilisation": performance.utilisation,
+    }
+
+
+def _ends(name: str, span: Span | UsdSpan | None, digits: int) -> dict[str, Any]:
+    """The 80 % interval of a figure, as two keys beside it."""
+    low, high = (round(span.low, digits), round(span.high, digits)) if span else (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def breakeven_document(item: Breakeven) -> dict[str, Any]:
+    """One of `breakeven`: from which `utilisation` the dearer of the two costs less per token than the other."""
+    choice, speed = item.fallback, item.fallback.performance
+    return {
+        "instance_type": choice.offer.instance_type.name,
+        "region": choice.offer.region,
+        "market": choice.offer.market,
+        "num_shard": choice.num_shard,
+        "quantize": choice.quantize,
+        "usd_per_million_output_tokens": speed.usd_per_million_output_tokens,
+        "dearer": item.dearer,
+        "utilisation": None if item.utilisation is None else round(item.utilisation, 4),
     }
 
 

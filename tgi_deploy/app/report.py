@@ -108,9 +108,9 @@ def _configurations(made: Plan | NoPlan, catalog: Catalog) -> tuple[tuple[Way, .
         if option.cost.usd_per_hour < kept.cost.usd_per_hour:
             cheapest[_configuration(option)] = option
     states = _States(made)
-    ways = sorted((_way(option, states.of(option)) for option in cheapest.values()), key=_way_order)
+    ways = [_way(option, states.of(option), wish.utilisation) for option in cheapest.values()]
     refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
-    return tuple(ways), tuple(refusals)
+    return tuple(sorted(ways, key=_way_order)), tuple(refusals)
 
 
 def _configuration(option: Option) -> tuple[object, ...]:
@@ -146,12 +146,12 @@ def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
     return offer.instance_type.name, offer.market, num_shard, quantize
 
 
-def _way(option: Option, state: State) -> Way:
+def _way(option: Option, state: State, utilisation: float) -> Way:
     offer, evaluation, speed = option.offer, option.evaluation, option.evaluation.performance
     if speed is None:
         raise AssertionError("what works has a speed")
     usd = option.cost.usd_per_hour if offer.usd_per_hour is not None else None
-    million = usd_per_million(usd, speed.output_tokens_per_s) if usd else None
+    million = usd_per_million(usd, speed.output_tokens_per_s, utilisation) if usd else None
     return Way(
         instance_type=offer.instance_type.name,
         where=_where(offer),
@@ -270,7 +270,8 @@ def _speed_figures(speed: Performance) -> Iterator[Figure]:
     )
     million = speed.usd_per_million_output_tokens
     if million is not None:
-        yield Figure(label="a million tokens", value=words.cents(float(million)), note="output, fully used")
+        used = "fully used" if speed.utilisation == 1 else f"used {speed.utilisation:.3g} of the time"
+        yield Figure(label="a million tokens", value=words.cents(float(million)), note=f"output, {used}")
 
 
 def _span(span: Span | None) -> str:

@@ -40,6 +40,7 @@ SWEPT: Final = {
     "region": "regions",
     "tpot-ms": "tpot_ms",
     "ttft-ms": "ttft_ms",
+    "utilisation": "utilisation",
 }
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,6})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})([*+])({_NUMBER})", re.ASCII)

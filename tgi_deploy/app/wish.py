@@ -50,6 +50,7 @@ class Wish:
     ttft_ms: str | None = None
     tpot_ms: str | None = None
     min_tokens_per_s: str | None = None
+    utilisation: str | None = None
     prefer: str | None = None
     quantize: str | None = None
     num_shard: str | None = None
@@ -98,11 +99,11 @@ class Settings:
         setting = self.get(name)
         return default if setting.value is None else whole_number(setting, option_of(name), most=most)
 
-    def positive(self, name: str, unit: str) -> float | None:
+    def positive(self, name: str, unit: str, most: Decimal = _MAX_BUDGET) -> float | None:
         setting = self.get(name)
         if setting.value is None:
             return None
-        return float(positive_decimal(setting, option_of(name), unit=unit, code="bad_number"))
+        return float(positive_decimal(setting, option_of(name), unit=unit, code="bad_number", most=most))
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         setting = self.get(name)
@@ -226,6 +227,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
         ttft_ms=settings.positive("ttft_ms", "milliseconds"),
         tpot_ms=settings.positive("tpot_ms", "milliseconds"),
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
+        utilisation=settings.positive("utilisation", "parts of 1", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
         flags=tuple(_flag(text) for text in wish.set),
         port=settings.count("port", DEFAULT_PORT, most=65535),

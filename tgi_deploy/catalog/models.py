@@ -60,7 +60,7 @@ _SETTINGS: Final = {
     for name in (
         "budget", "concurrency", "context", "engine_version", "input_tokens", "instance", "market",
         "min_tokens_per_s", "num_shard",
-        "output_tokens", "port", "prefer", "quantize", "tpot_ms", "ttft_ms",
+        "output_tokens", "port", "prefer", "quantize", "tpot_ms", "ttft_ms", "utilisation",
     )
 }  # fmt: skip
 

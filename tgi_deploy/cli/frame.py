@@ -145,7 +145,7 @@ def command(
         return FrameCommand(
             name,
             callback=function,
-            params=[*params, _json_option()],
+            params=[*params, *_asks_no_cloud(params), _json_option()],
             help=function.__doc__,
             examples=examples,
             hidden=hidden,
@@ -298,6 +298,14 @@ def _write_crash_file(error: Exception) -> Path | None:
     except OSError:
         return None
     return path
+
+
+def _asks_no_cloud(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
+    """`--sandbox` goes with any command, so that a line can be changed from `up` to `plan` by one word."""
+    if any(param.name == "sandbox" for param in params):
+        return ()
+    told = "Accepted by every command; this one asks no cloud."
+    return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=told),)
 
 
 def _json_option(*, hidden: bool = False) -> click.Option:

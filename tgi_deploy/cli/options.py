@@ -72,6 +72,7 @@ _WISHES: Final = (
     _Wish(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token."),
     _Wish(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token."),
     _Wish(_LOAD, "--min-tokens-per-s", "N", "Least predicted output tokens a second, all requests together."),
+    _Wish(_LOAD, "--utilisation", "SHARE", "Share of the time at this load, to price tokens.  [default: 1]"),
     _Wish(_LOAD, "--prefer", "WHAT", "quality, cost, speed or value.  [default: quality]", _PREFERENCES),
     _Wish(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
     _Wish(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),

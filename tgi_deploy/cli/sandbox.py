@@ -17,7 +17,11 @@ def _start() -> Result:
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     info = wiring.sandbox_start()
-    return Result(data={"sandbox": _document(info)}, text=f"export AWS_ENDPOINT_URL={info.endpoint_url}\n")
+    return Result(
+        data={"sandbox": _document(info) | {"access_key": info.access_key}},
+        text=f"export AWS_ENDPOINT_URL={info.endpoint_url}\n"
+        f"export AWS_ACCESS_KEY_ID={info.access_key} AWS_SECRET_ACCESS_KEY=sandbox\n",
+    )
 
 
 @command("stop", examples=("tgi-deploy sandbox stop",))

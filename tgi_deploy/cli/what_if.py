@@ -53,8 +53,8 @@ def what_if_command(
     """Plan MODEL once for each value of one setting, and print the choices side by side.
 
     The setting is any of budget, concurrency, context, engine-version, input-tokens, instance, market,
-    min-tokens-per-s, num-shard, output-tokens, prefer, quantize, region, tpot-ms and ttft-ms. A value without a plan
-    shows the reason.
+    min-tokens-per-s, num-shard, output-tokens, prefer, quantize, region, tpot-ms, ttft-ms and utilisation. A value
+    without a plan shows the reason.
     """
     from tgi_deploy.app.what_if import read_sweep, row_document, what_if  # noqa: PLC0415 -- help needs no planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise

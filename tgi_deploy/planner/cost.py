@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import ExtraPrices, Offer
 
 HOURS_PER_MONTH: Final = Decimal(730)
+_CENT: Final = Decimal("0.01")
 _CENT_OF_A_CENT: Final = Decimal("0.0001")
 
 # Operating system, driver and tool box of the GPU machine image, and room for logs.
@@ -31,6 +32,11 @@ def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int) -> Storag
         weights_bytes=weights_bytes,
         image_bytes=image_bytes,
     )
+
+
+def usd_per_month(usd_per_hour: Decimal) -> Decimal:
+    """US dollars for 730 hours, to the cent: a machine bills whether it is used or not."""
+    return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
 
 def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, public_ipv4: bool) -> Cost:

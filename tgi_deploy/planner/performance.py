@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner import speed_constants, speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.planner.types import Interconnect, Performance, Span
+from tgi_deploy.planner.types import Interconnect, Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.speed_constants import EngineProfile
-    from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec
+    from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec, Requirements
 
 _LOAD: Final = "closed_loop"
 
@@ -87,11 +87,25 @@ def _planned_engine(*, graphs: bool) -> EngineProfile:
     return replace(engine, graph_batch=float("inf") if graphs else 0.0)
 
 
-def usd_per_million(usd_per_hour: Decimal, output_tokens_per_s: float) -> Decimal:
-    """US dollars per million output tokens at full load."""
-    tokens_per_hour = Decimal(repr(output_tokens_per_s)) * 3600
+def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilisation: float = 1.0) -> Decimal:
+    """US dollars per million tokens of a machine that makes `tokens_per_s` for a share `utilisation` of the time."""
+    tokens_per_hour = Decimal(repr(tokens_per_s)) * Decimal(repr(utilisation)) * 3600
     return (usd_per_hour / tokens_per_hour * 1_000_000).quantize(Decimal("0.0001"))
 
 
-def with_price(speed: Performance, usd: Decimal | None) -> Performance:
-    return replace(speed, usd_per_million_output_tokens=usd)
+def with_prices(speed: Performance, usd_per_hour: Decimal, wish: Requirements) -> Performance:
+    """With what tokens cost; the fastest of the interval is the cheapest. No price an hour: none of tokens."""
+    speed = replace(speed, utilisation=wish.utilisation)
+    if not usd_per_hour:
+        return speed
+
+    def million(tokens_per_s: float) -> Decimal:
+        return usd_per_million(usd_per_hour, tokens_per_s, wish.utilisation)
+
+    rate, rates = speed.output_tokens_per_s, speed.output_tokens_per_s_span
+    return replace(
+        speed,
+        usd_per_million_output_tokens=million(rate),
+        usd_per_million_output_tokens_span=UsdSpan(low=million(rates.high), high=million(rates.low)) if rates else None,
+        usd_per_million_blended_tokens=million(rate * (wish.input_tokens + wish.output_tokens) / wish.output_tokens),
+    )

@@ -107,6 +107,8 @@ def _assumptions(wish: Requirements, chosen: Candidate, supply: Supply) -> Itera
     if wish.model.model.source and wish.model.model.parameters:
         yield f"model shape from {wish.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
+    if wish.utilisation < 1:
+        yield f"tokens are priced as if that load were there {wish.utilisation * 100:.4g} % of the time"
     if chosen.offer.instance_type.accelerator.confidence != "high":
         yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence
 

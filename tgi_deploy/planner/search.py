@@ -299,14 +299,11 @@ class Search:
             raise AssertionError("an option has been evaluated")
         own = quantization.served_dtype(self.wish.model, evaluation.scheme, self.model_class, accelerator)
         dtype = self.pins.get("--dtype", own)
-        usd = option.cost.usd_per_hour
-        speed = evaluation.performance
-        priced = performance.usd_per_million(usd, speed.output_tokens_per_s) if usd else None
         rule = self._architecture_rule(option.offer.instance_type)
         return Candidate(
             offer=option.offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=dtype,
             lost_bits=evaluation.scheme.lost_bits, cost=option.cost, memory=self._compared(option),
-            performance=performance.with_price(speed, priced),
+            performance=performance.with_prices(evaluation.performance, option.cost.usd_per_hour, self.wish),
             engine=engine.build_command(
                 self.release, self._settings(evaluation, dtype), self.pins,
                 env=_engine_env(self.model, self.model_class, self.release, rule), port=self.wish.port,

@@ -273,7 +273,8 @@ class EngineRelease:
 class Requirements:
     """The wish, complete with defaults. `budget_usd_per_hour` covers everything billed by the hour.
 
-    `min_tokens_per_s` is of output tokens, of all requests together.
+    `min_tokens_per_s` is of output tokens, of all requests together. `utilisation` prices tokens: the share of the
+    time, above 0 and at most 1, at which the machine carries this load; it idles, and bills, for the rest.
     """
 
     model: Profile
@@ -293,6 +294,7 @@ class Requirements:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     min_tokens_per_s: float | None = None
+    utilisation: float = 1.0
     allow_turing: bool = False
     flags: tuple[tuple[str, str], ...] = ()
     port: int = 8080
@@ -352,10 +354,19 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UsdSpan:
+    """The same of money."""
+
+    low: Decimal
+    high: Decimal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Performance:
     """Predicted speed at the wished concurrency: medians, with 80 % intervals where they are known.
 
-    `saturation_concurrency` is the largest number of requests that run at once.
+    `saturation_concurrency` is the largest number of requests that run at once. Prices of tokens are at
+    `utilisation`, the share of the time at that load; blended ones count tokens in and out alike.
     """
 
     ttft_ms: float
@@ -367,6 +378,9 @@ class Performance:
     ttft_ms_span: Span | None = None
     tpot_ms_span: Span | None = None
     output_tokens_per_s_span: Span | None = None
+    usd_per_million_output_tokens_span: UsdSpan | None = None
+    usd_per_million_blended_tokens: Decimal | None = None
+    utilisation: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -160,6 +160,7 @@ def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], token
         ("TTFT_MS", "250.5", "ttft_ms", 250.5),
         ("TPOT_MS", "40", "tpot_ms", 40.0),
         ("MIN_TOKENS_PER_S", "400", "min_tokens_per_s", 400.0),
+        ("UTILISATION", "0.25", "utilisation", 0.25),
         ("ENGINE_VERSION", "3.2.0", "engine_version", "3.2.0"),
         ("PORT", "9000", "port", 9000),
     ],
@@ -207,6 +208,8 @@ def test_a_shown_value_is_short_and_printable() -> None:
         {"ttft_ms": "0"},
         {"tpot_ms": "fast"},
         {"min_tokens_per_s": "-5"},
+        {"utilisation": "1.5"},
+        {"utilisation": "0"},
     ],
 )
 def test_other_refusals(settings: dict[str, Any]) -> None:

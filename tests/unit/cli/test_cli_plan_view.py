@@ -45,6 +45,61 @@ def test_cost_lines_add_up(made):
     assert len(lines) == len(made.chosen.cost.lines)
 
 
+def test_a_month_is_730_hours(made):
+    text = section(plan_text(made, explain=False), "Cost")
+    month = re.search(r"a month of 730 hours +\$([\d,.]+)$", text, re.MULTILINE)[1]
+    assert Decimal(month.replace(",", "")) == round(made.chosen.cost.usd_per_hour * 730, 2)
+
+
+def test_predictions_come_with_their_intervals(made):
+    speed = made.chosen.performance
+    text = section(plan_text(made, explain=False), "Predicted speed")
+    for value, span in (
+        (speed.ttft_ms, speed.ttft_ms_span), (speed.output_tokens_per_s, speed.output_tokens_per_s_span)
+    ):  # fmt: skip
+        assert re.search(rf" {value:.0f} \S+ \({span.low:.0f} to {span.high:.0f}\)", text)
+    assert f"{speed.tpot_ms:.1f} ms ({speed.tpot_ms_span.low:.1f} to {speed.tpot_ms_span.high:.1f})" in text
+    price = speed.usd_per_million_output_tokens_span
+    assert f"(${price.low:.2f} to ${price.high:.2f})" in text
+    assert f"${speed.usd_per_million_blended_tokens:.2f}" in text
+    bare = replace(speed, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None,
+                   usd_per_million_output_tokens_span=None)  # fmt: skip
+    without = replace(made, chosen=replace(made.chosen, performance=bare))
+    text = section(plan_text(without, explain=False), "Predicted speed")
+    assert "(" not in text
+    assert "interval" not in text
+
+
+def test_the_top_five_candidates_in_a_line_each(made):
+    title, *lines = section(plan_text(made, explain=False), "Top candidates").splitlines()
+    assert "1 more" in title
+    assert len(lines) == 5
+    for number, (line, item) in enumerate(zip(lines, (made.chosen, *made.fallbacks), strict=False), start=1):
+        words = line.split()
+        assert words[:3] == [f"{number}.", item.offer.instance_type.name, item.offer.region]
+        assert f"{item.num_shard} " in line
+        assert (item.dtype if item.quantize == "none" else item.quantize) in words
+        assert f"{item.performance.output_tokens_per_s:.0f} tokens/s" in line
+        assert "$" in line
+    assert len(set(map(len, lines))) == 1, "columns are aligned"
+
+
+def test_a_choice_without_fallbacks_needs_no_list(made):
+    assert "Top candidates" not in click.unstyle(plan_text(replace(made, fallbacks=()), explain=False))
+
+
+def test_the_longest_names_fit_too(made):
+    """Every column at its widest, as the catalogue has them."""
+    kind = replace(
+        made.chosen.offer.instance_type, name="p4de.24xlarge", accelerator_count=16,
+        accelerator=replace(made.chosen.offer.instance_type.accelerator, name="RTX-PRO-6000-SE"),
+    )  # fmt: skip
+    offer = replace(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
+    wide = replace(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
+    text = section(plan_text(replace(made, chosen=wide, fallbacks=(wide,) * 5), explain=False), "Top candidates")
+    assert all(len(line) <= 100 for line in text.splitlines()), text
+
+
 def test_memory_bar_is_to_scale(made):
     bar = re.search(r"\[(.+)\]", section(plan_text(made, explain=False), "Memory"))[1]
     memory = made.chosen.memory

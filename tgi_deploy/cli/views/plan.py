@@ -10,10 +10,11 @@ import click
 
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
+from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.time_to_ready import estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.planner.types import (
         Candidate,
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
         Plan,
         Rejection,
         Requirements,
+        Span,
+        UsdSpan,
     )
 
 _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
 _LABEL: Final = 34
-_TOP_FALLBACKS: Final = 3
+_TOP_CANDIDATES: Final = 5
 _TOP_REASONS: Final = 4
+_NUMBER_COLUMNS: Final = 2
 # What no wish changes, the more surprising first.
 _MINUTE_S: Final = 60
 _IN_SECONDS_BELOW: Final = 100
@@ -50,7 +54,7 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
         _engine(chosen.engine),
         _performance(chosen, plan.requirements),
         _ready(chosen),
-        _fallbacks(plan.fallbacks),
+        _top((plan.chosen, *plan.fallbacks)),
         _refusals(plan.rejections, explain=explain),
         _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
     ]
@@ -102,10 +106,12 @@ def _cost(candidate: Candidate, requirements: Requirements) -> str:
     budget = requirements.budget_usd_per_hour
     rows = [(line.item, line.usd_per_hour) for line in candidate.cost.lines]
     rows.append(("sum", candidate.cost.usd_per_hour))
+    month = usd_per_month(candidate.cost.usd_per_hour)
     decimals = max(_DECIMALS, *(-int(amount.as_tuple().exponent) for _, amount in rows))
     lines = [f"  {item:<{_LABEL}}{f'${amount:,.{decimals}f}':>12}" for item, amount in rows]
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
+    lines.append(f"  {'a month of 730 hours':<{_LABEL}}{f'${month:,.2f}':>12}")
     return "\n".join([heading("Cost an hour"), *lines])
 
 
@@ -178,18 +184,38 @@ def _performance(candidate: Candidate, requirements: Requirements) -> str:
     speed = candidate.performance
     load = (
         f"at {plural(requirements.concurrency, 'request')} of {count(requirements.input_tokens)} tokens in and"
-        f" {count(requirements.output_tokens)} out"
+        f" {count(requirements.output_tokens)} out{', with 80 % intervals' if speed.ttft_ms_span else ''}"
     )
     lines = [
         heading("Predicted speed", load),
-        f"  {'time to first token':<{_LABEL}}{count(speed.ttft_ms):>12} ms",
-        f"  {'time per output token':<{_LABEL}}{speed.tpot_ms:>12.1f} ms",
-        f"  {'output':<{_LABEL}}{count(speed.output_tokens_per_s):>12} tokens/s",
+        _figure("time to first token", count, speed.ttft_ms, speed.ttft_ms_span, "ms"),
+        _figure("time per output token", _tenths, speed.tpot_ms, speed.tpot_ms_span, "ms"),
+        _figure("output", count, speed.output_tokens_per_s, speed.output_tokens_per_s_span, "tokens/s"),
     ]
-    if speed.usd_per_million_output_tokens is not None:
-        price = usd(round(speed.usd_per_million_output_tokens, 2))
-        lines.append(f"  {'a million output tokens':<{_LABEL}}{price:>12}")
+    million, blended = speed.usd_per_million_output_tokens, speed.usd_per_million_blended_tokens
+    if million is not None:
+        label = "a million output tokens"
+        lines.append(_figure(label, _cents, float(million), speed.usd_per_million_output_tokens_span))
+    if blended is not None:
+        lines.append(_figure("a million tokens in and out", _cents, float(blended), None))
     return "\n".join(lines)
+
+
+def _figure(
+    label: str, written: Callable[[float], str], value: float, span: Span | UsdSpan | None, unit: str = ""
+) -> str:
+    """A median with its 80 % interval."""
+    ends = f"({written(float(span.low))} to {written(float(span.high))})" if span else ""
+    words = " ".join(word for word in (f"{written(value):>12}", unit, ends) if word)
+    return f"  {label:<{_LABEL}}{words}"
+
+
+def _tenths(number: float) -> str:
+    return f"{number:,.1f}"
+
+
+def _cents(dollars: float) -> str:
+    return f"${dollars:,.2f}"
 
 
 def _ready(candidate: Candidate) -> str:
@@ -204,13 +230,33 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < _IN_SECONDS_BELOW else f"{seconds / _MINUTE_S:.0f} min"
 
 
-def _fallbacks(fallbacks: Sequence[Candidate]) -> str:
-    if not fallbacks:
+def _top(candidates: Sequence[Candidate]) -> str:
+    """The choice and what is tried next when there is no capacity, a line each."""
+    if len(candidates) == 1:
         return ""
-    more = len(fallbacks) - _TOP_FALLBACKS
-    lines = [f"  {number}. {summary(item)}" for number, item in enumerate(fallbacks[:_TOP_FALLBACKS], start=1)]
-    note = f"and {more} more" if more > 0 else ""
-    return "\n".join([heading("When there is no capacity", note), *lines])
+    rows = [_row(number, item) for number, item in enumerate(candidates[:_TOP_CANDIDATES], start=1)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+    lines = [gap + gap.join(_cells(row, widths)).rstrip() for row in rows]
+    more = len(candidates) - len(rows)
+    note = "the next when there is no capacity" + (f"; {more} more with --json" if more else "")
+    return "\n".join([heading("Top candidates", note), *lines])
+
+
+def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
+    """Text, and numbers in the last two. Only the cards in use are counted."""
+    offer = candidate.offer
+    place = offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
+    method = candidate.dtype if candidate.quantize == "none" else candidate.quantize
+    price = "" if offer.usd_per_hour is None else f"{usd(candidate.cost.usd_per_hour)}/h"
+    rate = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"
+    used = f"{candidate.num_shard} x {offer.instance_type.accelerator.name}"
+    return (f"{number}.", offer.instance_type.name, place, used, method, price, rate)
+
+
+def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.rjust(width) if index >= len(row) - _NUMBER_COLUMNS else cell.ljust(width)
 
 
 def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:

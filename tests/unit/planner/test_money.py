@@ -1,0 +1,117 @@
+"""What tokens cost, what a month costs, and from where on a dearer machine pays: by hand-counted numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+from builders.plans import candidate, offer
+
+from tgi_deploy.planner.breakeven import breakeven, breakevens
+from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.planner.performance import usd_per_million, with_prices
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.types import Cost, CostLine, Performance, Plan, Span, UsdSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Candidate, Requirements
+
+HUNDRED_A_SECOND = Performance(
+    ttft_ms=100, tpot_ms=10, output_tokens_per_s=100, output_tokens_per_s_span=Span(low=80, high=125)
+)  # fmt: skip
+
+
+def machine(usd_per_hour: str, tokens_per_s: float) -> Candidate:
+    return candidate(
+        offer=offer(usd_per_hour=Decimal(usd_per_hour)),
+        cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal(usd_per_hour)),)),
+        performance=replace(HUNDRED_A_SECOND, output_tokens_per_s=tokens_per_s),
+    )
+
+
+def test_a_month_has_730_hours() -> None:
+    assert usd_per_month(Decimal("1.8768")) == Decimal("1370.06")
+
+
+def test_a_million_tokens() -> None:
+    """100 tokens a second are 360,000 an hour: at $0.36 an hour a million cost a dollar."""
+    assert usd_per_million(Decimal("0.36"), 100) == Decimal(1)
+    assert usd_per_million(Decimal("0.36"), 100, 0.25) == Decimal(4)
+
+
+def test_an_interval_turns_round_in_money(requirements: Callable[..., Requirements]) -> None:
+    wish = requirements("llama3-8b", input_tokens=300, output_tokens=100)
+    priced = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), wish)
+    assert priced.usd_per_million_output_tokens == 1
+    assert priced.usd_per_million_output_tokens_span == UsdSpan(low=Decimal("0.8"), high=Decimal("1.25"))
+    assert priced.usd_per_million_blended_tokens == Decimal("0.25"), "four tokens in all for one that comes out"
+    half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replace(wish, utilisation=0.5))
+    assert (half.usd_per_million_output_tokens, half.utilisation) == (2, 0.5)
+    assert half.usd_per_million_blended_tokens == Decimal("0.5")
+
+
+def test_no_price_an_hour_is_no_price_of_tokens(requirements: Callable[..., Requirements]) -> None:
+    bare = with_prices(HUNDRED_A_SECOND, Decimal(0), requirements("llama3-8b"))
+    assert bare.usd_per_million_output_tokens is None
+    assert bare.usd_per_million_output_tokens_span is None
+    assert bare.usd_per_million_blended_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "fallback", "dearer", "utilisation"),
+    [
+        (("1", 100), ("2", 400), "fallback", 0.5),  # four times the tokens for twice the money: pays when half busy
+        (("2", 400), ("1", 100), "chosen", 0.5),
+        (("1", 100), ("3", 200), "fallback", None),  # twice the tokens for three times the money never pays
+        (("1", 100), ("2", 200), "fallback", 1.0),
+        (("1", 100), ("1", 125), "fallback", 0.8),  # at one price the slower machine is the one to beat
+        (("1", 125), ("1", 100), "chosen", 0.8),
+    ],
+)
+def test_breakeven(
+    chosen: tuple[str, float], fallback: tuple[str, float], dearer: str, utilisation: float | None
+) -> None:
+    found = breakeven(machine(*chosen), machine(*fallback))
+    assert (found.dearer, found.utilisation) == (dearer, pytest.approx(utilisation))
+
+
+def test_both_cost_the_same_per_token_at_breakeven() -> None:
+    cheap, dear = machine("0.8206", 104.9), machine("1.0208", 166.9)
+    share = breakeven(cheap, dear).utilisation
+    assert share is not None
+    at_best = usd_per_million(cheap.cost.usd_per_hour, cheap.performance.output_tokens_per_s)
+    there = usd_per_million(dear.cost.usd_per_hour, dear.performance.output_tokens_per_s, share)
+    assert float(there) == pytest.approx(float(at_best), abs=1e-3)
+
+
+def test_each_fallback_has_one_and_owned_machines_have_none(
+    catalog: Catalog, requirements: Callable[..., Requirements]
+) -> None:
+    wish = requirements("llama3-8b")
+    rented = make_plan(wish, catalog.supply(release=wish.engine_version, regions=wish.regions, markets=wish.markets))
+    assert isinstance(rented, Plan)
+    assert [item.fallback for item in breakevens(rented)] == list(rented.fallbacks)
+    free = machine("0", 100)
+    assert list(breakevens(replace(rented, chosen=free, fallbacks=(free,)))) == []
+
+
+def test_utilisation_prices_tokens_and_changes_nothing_else(
+    catalog: Catalog, requirements: Callable[..., Requirements]
+) -> None:
+    wish = requirements("llama3-8b", prefer="value")
+    supply = catalog.supply(release=wish.engine_version, regions=wish.regions, markets=wish.markets)
+    busy, idle = make_plan(wish, supply), make_plan(replace(wish, utilisation=0.25), supply)
+    assert isinstance(busy, Plan)
+    assert isinstance(idle, Plan)
+    assert busy.chosen.engine == idle.chosen.engine
+    assert busy.chosen.offer == idle.chosen.offer
+    dear, cheap = (made.chosen.performance.usd_per_million_output_tokens for made in (idle, busy))
+    assert dear is not None
+    assert cheap is not None
+    assert float(dear) == pytest.approx(4 * float(cheap), abs=1e-3)
+    assert "tokens are priced as if that load were there 25 % of the time" in idle.assumptions
