@@ -9,14 +9,13 @@ import pytest
 from pytest_socket import socket_allow_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
         monkeypatch.delenv(name)
     home: Path = tmp_path_factory.mktemp("home")
@@ -25,10 +24,8 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
-    yield
 
 
 @pytest.fixture(autouse=True)
-def _loopback_only() -> Iterator[None]:
+def _loopback_only() -> None:
     socket_allow_hosts(["127.0.0.0/8", "::1", "localhost"], allow_unix_socket=True)
-    yield
