@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.errors import InUseError, LostReplyError, NoCapacityError
-from tgi_deploy.reconcile.health import MachineState
-from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, Placement
+from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, MachineState, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

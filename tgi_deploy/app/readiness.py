@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.planner.types import Candidate
-    from tgi_deploy.reconcile.health import MachineState, Probe, ReadyReport
+    from tgi_deploy.reconcile.health import Probe, ReadyReport
+    from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.ports import Cloud
 
 

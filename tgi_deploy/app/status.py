@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.health import MachineState, Probe
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.reconcile.health import Probe
+    from tgi_deploy.reconcile.model import Deployment, Found, MachineState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from tgi_deploy.reconcile.unready import engine_failed, is_reclaimed, machine_di
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock
 
@@ -36,16 +37,6 @@ class PhaseDeadline:
     expected_s: float
     deadline_s: float
     stall_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineState:
-    """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it."""
-
-    state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
-    reason_code: str | None = None
-    reason: str | None = None
-    address: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

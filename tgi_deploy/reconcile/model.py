@@ -232,3 +232,13 @@ def _refs(value: object) -> Iterator[Ref]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _refs(item)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineState:
+    """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it."""
+
+    state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
+    reason_code: str | None = None
+    reason: str | None = None
+    address: str | None = None

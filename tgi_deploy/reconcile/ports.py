@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from tgi_deploy.reconcile.health import MachineState
-    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineImage, Placement, Step
+    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineImage, MachineState, Placement, Step
 
 
 class Clock(Protocol):

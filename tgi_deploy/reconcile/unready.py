@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError, NotHealthyError
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.health import MachineState, Patience, Sighting, Track
+    from tgi_deploy.reconcile.health import Patience, Sighting, Track
+    from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.phases import Finding
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"

@@ -25,7 +25,8 @@ from waiting_fakes import (
 )  # fmt: skip
 
 from tgi_deploy.errors import DeployError, NotHealthyError
-from tgi_deploy.reconcile.health import MachineState, Patience, PhaseDeadline
+from tgi_deploy.reconcile.health import Patience, PhaseDeadline
+from tgi_deploy.reconcile.model import MachineState
 
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.health import MachineState, PhaseDeadline, Probe, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.health import PhaseDeadline, Probe, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.reconcile.phase_table import table_from
 
 TABLE = table_from(read_phases())

@@ -12,8 +12,7 @@ from tgi_deploy.adapters.aws.images import resolve_image
 from tgi_deploy.adapters.aws.placement import placements
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.reconcile.health import MachineState
-from tgi_deploy.reconcile.model import TAG_ID
+from tgi_deploy.reconcile.model import TAG_ID, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
