@@ -15,13 +15,14 @@ from tgi_deploy.reconcile.executor import INTENDED, left_behind
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.targets.ec2 import INSTANCE
 from tgi_deploy.targets.ec2_commands import removal_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.model import Event, Found, ResourceRecord
+    from tgi_deploy.reconcile.model import Event, Found, ResourceRecord, Step
     from tgi_deploy.reconcile.retry import Patience
 
 
@@ -86,9 +87,10 @@ def remove_everything(context: Context, deployment: Deployment) -> Receipt:
 
     Raises LeftBehindError; the record stays then.
     """
-    executor, name = context.executor(), deployment.name
+    name = deployment.name
     places = _places(context, deployment)
     seen = observe(name, deployment, cloud=context.cloud, places=places)
+    executor = replace(context.executor(), holders=_late_machines(context, deployment, seen))
     deployment = executor.save(replace(deployment, phase="deleting"))
 
     def note(event: Event) -> None:
@@ -105,6 +107,23 @@ def remove_everything(context: Context, deployment: Deployment) -> Receipt:
     receipt = _receipt(context, deployment, places)
     context.store.remove(name)
     return receipt
+
+
+def _late_machines(
+    context: Context, deployment: Deployment, seen: Sequence[Found]
+) -> Callable[[Step], tuple[Step, ...]]:
+    """The end of a machine that came to light only after `seen`: it holds what is to be deleted."""
+    known = {found.id for found in seen}
+
+    def holders(step: Step) -> tuple[Step, ...]:
+        if step.kind == INSTANCE:
+            return ()
+        machines = context.cloud(step.place).handler(INSTANCE).find({TAG_NAME: deployment.name})
+        late = [found for found in machines if found.id not in known]
+        known.update(found.id for found in late)
+        return diff((), deployment.resources, late).steps
+
+    return holders
 
 
 def _places(context: Context, deployment: Deployment) -> tuple[str, ...]:

@@ -46,7 +46,10 @@ _DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executor:
-    """Runs steps. `handler` gives the handler of a (place, kind); `version` is this tool's, for the tags."""
+    """Runs steps. `handler` gives the handler of a (place, kind); `version` is this tool's, for the tags.
+
+    `holders` gives the deletions that one which is refused as "in use" has to wait for, and nobody has begun.
+    """
 
     handler: Callable[[str, str], Handler]
     store: Store
@@ -54,6 +57,7 @@ class Executor:
     reporter: Reporter
     version: str
     deletion: Patience = _DELETION
+    holders: Callable[[Step], tuple[Step, ...]] | None = None
 
     def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:
         """Run every step; the deployment as it is recorded afterwards. Raises what the handlers raise."""
@@ -166,15 +170,14 @@ class Executor:
     def _delete(self, deployment: Deployment, step: Step) -> Deployment:
         self.reporter.step(step, "begun")
         deployment = self._mark_deleting(deployment, step)
-        self._delete_until_gone(step)
-        deployment = self._forget(deployment, step)
+        deployment = self._forget(self._delete_until_gone(deployment, step), step)
         data = event_data(step.kind, step.place, step.attributes, deployment)
         text = f"{step.kind} {step.attributes.get('id', '')} is gone"
         self.event(deployment, "deleted", text, step=step.key, data=data)
         self.reporter.step(step, "done")
         return deployment
 
-    def _delete_until_gone(self, step: Step) -> None:
+    def _delete_until_gone(self, deployment: Deployment, step: Step) -> Deployment:
         handler = self.handler(step.place, step.kind)
         reason, ask = "it still exists", True
         for _ in looks(self.clock, self.deletion):
@@ -183,12 +186,18 @@ class Executor:
                     handler.delete(step.attributes)
             except InUseError as error:
                 reason = error.message
+                deployment = self._delete_holders(deployment, step)
                 continue
             seen = handler.read(step.attributes)
             if seen is None:
-                return
+                return deployment
             reason, ask = f"it is {seen.state or 'still there'}", seen.alive
         raise left_behind([step], reason)
+
+    def _delete_holders(self, deployment: Deployment, step: Step) -> Deployment:
+        for holder in self.holders(step) if self.holders else ():
+            deployment = self._delete(deployment, holder)
+        return deployment
 
     def _mark_deleting(self, deployment: Deployment, step: Step) -> Deployment:
         record = _own_record(deployment, step)

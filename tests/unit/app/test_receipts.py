@@ -219,9 +219,7 @@ def test_a_removal_on_the_way_of_a_failed_up_has_its_receipt(around):
     assert written["cost"] == {"seconds": 0, "usd": "0", "bound": "exact"}
 
 
-def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
-    """Killed right after asking: the machine comes to light half a minute later, and `down` must not miss it."""
-
+def kill_at_the_launch(around):
     def kill(name, _properties):
         if name == "create instance":
             raise KilledError
@@ -230,22 +228,53 @@ def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
     with pytest.raises(KilledError):
         bring_up(around)
     around.world.on_call = None
+
+
+def come_to_light(around, after_s):
+    """The launch that got no answer shows its machine `after_s` from now; it uses the group."""
     started, world = around.clock.seconds, around.world
     group = world.there("security-group")[0]
 
-    def appear(name, _properties):
-        if around.clock.seconds - started > 30 and "late" not in world.things and not world.tokens.get("late"):
+    def appear(_name, _properties):
+        if around.clock.seconds - started > after_s and "late" not in world.tokens:
             world.tokens["late"] = "late"
             tags = {**group.tags, "tgi-deploy:key": "instance"}
-            world.properties["late"] = {}
+            world.properties["late"] = {"group": group.id}
             world.things["late"] = replace(
                 group, key="instance", kind="instance", state="running", attributes={"id": "late"}, tags=tags
             )
 
     world.on_call = appear
+
+
+def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
+    """Killed right after asking: the machine comes to light half a minute later, and `down` must not miss it."""
+    kill_at_the_launch(around)
+    come_to_light(around, after_s=30)
+    receipt = only(take_down(around))
+    assert "late" in {line.id for line in receipt.lines}
+    assert around.world.left() == []
+
+
+def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
+    """Nobody waits for it any more; the group that it holds shows that there is something."""
+    kill_at_the_launch(around)
+    around.clock.sleep(120)
+    world = around.world
+    group = world.there("security-group")[0]
+
+    def appear(name, _properties):
+        if name == "delete security-group" and "late" not in world.tokens:
+            come_to_light(around, after_s=-1)
+            world.on_call("", {})
+            world.properties["late"] = {"group": group.id}
+
+    world.on_call = appear
+    started = around.clock.seconds
     receipt = only(take_down(around))
     assert "late" in {line.id for line in receipt.lines}
     assert world.left() == []
+    assert around.clock.seconds - started < 60
 
 
 def line(**changes):
