@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPEED = 600.0
-WAIT_S = 12.0
+WAIT_S = 60.0
 UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
 

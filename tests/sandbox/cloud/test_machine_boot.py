@@ -327,7 +327,7 @@ def test_termination_kills_everything_the_machine_started(cloud):
     started = time.monotonic()
     cloud.ec2.terminate_instances(InstanceIds=[instance_id])
     cloud.wait_for_state(instance_id, "terminated")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert list(groups.iterdir()) == []
 
 

@@ -43,7 +43,7 @@ def processes_of(home) -> list[str]:
     return [process.command for process in processes.processes() if str(home) in process.command]
 
 
-def wait(condition, within_s=10.0):
+def wait(condition, within_s=60.0):
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
@@ -114,7 +114,7 @@ def test_machines_end_when_their_cloud_is_killed(home):
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
     os.kill(info.pid, signal.SIGKILL)
-    wait(lambda: processes_of(home) == [] and not any(map(is_alive, groups)), within_s=2.5)
+    wait(lambda: processes_of(home) == [] and not any(map(is_alive, groups)), within_s=30)
     assert control.status(home) is None
     again = control.start(home)
     assert again.pid != info.pid

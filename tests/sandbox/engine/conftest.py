@@ -21,7 +21,7 @@ import pytest
 from tgi_deploy.catalog.catalog import Catalog
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-DEADLINE_S = 20
+DEADLINE_S = 90
 
 
 @cache

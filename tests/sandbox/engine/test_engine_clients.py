@@ -76,7 +76,7 @@ def test_hub_client_asks_for_json(hub):
 
 @OLD_PYDANTIC_CALLS
 def test_text_generation_client(engine):
-    client = text_generation.Client(engine.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=10)
+    client = text_generation.Client(engine.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
     answer = client.generate("Say hello", max_new_tokens=6, decoder_input_details=True)
     assert answer.details.generated_tokens == 6
     assert [token.text for token in answer.details.prefill] == ["Say", " hello"]
@@ -88,7 +88,7 @@ def test_text_generation_client(engine):
 
 @OLD_PYDANTIC_CALLS
 def test_text_generation_client_chats(engine):
-    client = text_generation.Client(engine.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=10)
+    client = text_generation.Client(engine.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
     messages = [text_generation.types.Message(role="user", content="Say hello")]
     assert client.chat(messages, max_tokens=5).usage["completion_tokens"] == 5
     # This release of the client cannot read a streamed chat of TGI's: it wants tool calls in every part.

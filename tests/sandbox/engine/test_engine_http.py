@@ -334,7 +334,7 @@ def test_chat_tokenize(engine):
 
 
 def test_one_connection_serves_many_requests(engine):
-    connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=30)
     for path, status in (("/generate", 422), ("/nothing", 404), ("/generate", 422)):
         connection.request("POST", path, json.dumps({"inputs": ""}), JSON)
         reply = connection.getresponse()

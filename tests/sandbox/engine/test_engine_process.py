@@ -63,7 +63,7 @@ def test_requests_in_flight_are_finished(start_engine):
         engine.wait_until_ready()
         body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 4}}).encode()
         head = f"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", engine.port), timeout=10) as slow:
+        with socket.create_connection(("127.0.0.1", engine.port), timeout=60) as slow:
             slow.sendall(head.encode() + body[:5])
             engine.request("GET", "/health")
             engine.process.send_signal(signal.SIGTERM)
@@ -168,7 +168,7 @@ def test_own_options_are_checked(options, complaint):
         sys.executable, "-m", "tgi_deploy.sandbox.engine", "--version", "3.3.7", "--listen", "127.0.0.1:0",
         "--accelerator", "L40S", *options, "--",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 2
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr

@@ -26,7 +26,7 @@ def tags_on_the_wire(params, number=1):
     return {value for name, value in params.items() if name.startswith(prefix) and name.endswith(".Key")}
 
 
-def ended(bench, found, within_s=10.0):
+def ended(bench, found, within_s=60.0):
     handler = bench.cloud().handler(found.kind)
     deadline = time.monotonic() + within_s
     while handler.read(found.attributes) is not None:
@@ -201,7 +201,7 @@ def test_a_profile_that_is_not_known_yet_is_waited_for(bench):
 
 def test_a_machine_has_a_state_an_address_and_a_console(bench):
     found, cloud = bench.launch(), bench.cloud()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (state := cloud.machine(found.id)).state != "running":
         assert time.monotonic() < deadline
         time.sleep(0.02)

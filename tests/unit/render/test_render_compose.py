@@ -201,7 +201,7 @@ def health_status(port: int) -> int:
     assert marker == "CMD"
     here = [interpolated(word).replace("127.0.0.1/80", f"127.0.0.1/{port}") for word in command]
     assert here != command
-    return subprocess.run(here, check=False, capture_output=True, timeout=30).returncode
+    return subprocess.run(here, check=False, capture_output=True, timeout=120).returncode
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
