@@ -179,37 +179,46 @@ def _check_version(info: Mapping[str, Any], expected: ExpectedService) -> None:
 
 
 def _generate(client: EngineClient, _expected: ExpectedService) -> _Finding:
-    answer = client.post("/generate", _request())
+    body = plain_answer("generate", client.post("/generate", _request()))
+    return _Finding(detail=f"{_generated(body)} tokens", answer=body["generated_text"])
+
+
+def plain_answer(step: str, answer: Answer) -> Mapping[str, Any]:
+    """The body of a `/generate` that generated something. Raises NotHealthyError `<step>_failed`."""
     body = answer.body
     if answer.status != _OK or not isinstance(body, dict):
-        raise _failed("generate", answer.status, answer.text)
-    text, tokens = body.get("generated_text"), _generated(body)
-    if not isinstance(text, str) or not text or tokens < 1:
-        raise _failed("generate", answer.status, f"no text was generated: {answer.text}")
-    return _Finding(detail=f"{tokens} tokens", answer=text)
+        raise _failed(step, answer.status, answer.text)
+    text = body.get("generated_text")
+    if not isinstance(text, str) or not text or _generated(body) < 1:
+        raise _failed(step, answer.status, f"no text was generated: {answer.text}")
+    return body
 
 
 def _stream(client: EngineClient, _expected: ExpectedService) -> _Finding:
-    """Streams answer 200 even when they fail: the failure is an event."""
     streamed = client.stream("/generate_stream", _request())
+    whole_stream("stream", streamed)
+    return _Finding(detail=f"{len(streamed.events)} events", first_token_ms=streamed.first_event_ms)
+
+
+def whole_stream(step: str, streamed: Streamed) -> None:
+    """Streams answer 200 even when they fail: the failure is an event. Raises NotHealthyError `<step>_failed`."""
     if streamed.status != _OK:
-        raise _failed("stream", streamed.status, streamed.text)
-    events = [_event(payload) for payload in streamed.events]
+        raise _failed(step, streamed.status, streamed.text)
+    events = [_event(step, payload) for payload in streamed.events]
     for event in events:
         if "error" in event:
-            raise _failed("stream", streamed.status, f"an event says {json.dumps(event)}")
+            raise _failed(step, streamed.status, f"an event says {json.dumps(event)}")
     if not events or not isinstance(events[-1].get("generated_text"), str):
-        raise _failed("stream", streamed.status, f"it ended after {len(events)} events without the whole text")
-    return _Finding(detail=f"{len(events)} events", first_token_ms=streamed.first_event_ms)
+        raise _failed(step, streamed.status, f"it ended after {len(events)} events without the whole text")
 
 
-def _event(payload: str) -> dict[str, Any]:
+def _event(step: str, payload: str) -> dict[str, Any]:
     try:
         event = json.loads(payload)
     except ValueError:
         event = None
     if not isinstance(event, dict):
-        raise _failed("stream", _OK, f"an event is no JSON object: {payload}")
+        raise _failed(step, _OK, f"an event is no JSON object: {payload}")
     return event
 
 
@@ -268,6 +277,7 @@ def _generated(body: Mapping[str, Any]) -> int:
 
 
 def _failed(step: str, status: int, said: str) -> NotHealthyError:
+    """The error of a step that was answered wrongly."""
     said = " ".join(said.split())[:_SAID_CHARS] or "nothing"
     data = {"step": step, "status": status}
     if status == _UNAUTHORIZED:

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from loopback_engine import PLAIN, serving, sse
+from waiting_fakes import FakeClock
+
+from tgi_deploy.adapters.http import HttpEngine
+from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.reconcile.proof import Answer, Streamed
+from tgi_deploy.reconcile.proof_load import Promise, measured_document, prove_promise
+
+PROMISE = Promise(
+    input_tokens=1024,
+    output_tokens=256,
+    concurrency=8,
+    max_input_tokens=8191,
+    max_total_tokens=8192,
+    kv_capacity_tokens=20_000,
+    required_kv_tokens=10_240,
+)
+TOKENS = tuple(json.dumps({"token": {"text": "a"}, "generated_text": None}) for _ in range(3))
+LAST = json.dumps({"token": {"text": "b"}, "generated_text": "aaab"})
+
+
+class Engine:
+    """Answers at once; `beside` counts the most requests that were under way together."""
+
+    def __init__(self, clock=None, **changes):
+        self.clock = clock or FakeClock()
+        self.plain = Answer(status=200, body=PLAIN)
+        self.streamed = Streamed(status=200, events=(*TOKENS, LAST), first_event_ms=120.0)
+        self.asked = []
+        self.lock = threading.Lock()
+        self.all_there = threading.Barrier(8, timeout=60)
+        vars(self).update(changes)
+
+    def post(self, path, body):
+        self.asked.append((path, body))
+        self.clock.sleep(1.0)
+        return self.plain() if callable(self.plain) else self.plain
+
+    def stream(self, path, body):
+        with self.lock:
+            self.asked.append((path, body))
+        self.all_there.wait()
+        with self.lock:
+            self.clock.sleep(0.25)
+        return self.streamed
+
+
+def proven(kv=20_000, promise=PROMISE, **changes):
+    clock = FakeClock()
+    engine = Engine(clock, **changes)
+    return prove_promise(engine, promise, kv_capacity_tokens=kv, clock=clock), engine
+
+
+def refused(**changes):
+    with pytest.raises(NotHealthyError) as caught:
+        proven(**changes)
+    assert caught.value.exit_code == 5
+    assert caught.value.hint
+    return caught.value
+
+
+def test_the_longest_promised_request_leaves_room_for_its_answer():
+    _, engine = proven()
+    (path, body), *_ = engine.asked
+    assert path == "/generate"
+    assert body["parameters"]["truncate"] == 8192 - 256
+    assert body["parameters"]["max_new_tokens"] == 256
+    assert len(body["inputs"].split()) == 8192 - 256
+
+
+def test_the_limit_of_the_input_binds_where_it_is_lower():
+    assert replace(PROMISE, max_input_tokens=4000).longest_input_tokens == 4000
+
+
+def test_the_promised_users_ask_at_the_same_moment_each_something_else():
+    _, engine = proven()  # the barrier lets nobody go on before all eight are there
+    streams = [body for path, body in engine.asked if path == "/generate_stream"]
+    assert len(streams) == 8
+    assert len({body["inputs"] for body in streams}) == 8
+    assert {body["parameters"]["truncate"] for body in streams} == {1024}
+
+
+def test_the_same_greedy_request_is_asked_twice():
+    report, engine = proven()
+    bodies = [json.dumps(body) for path, body in engine.asked if path == "/generate"]
+    assert sorted(Counter(bodies).values()) == [1, 2]
+    assert report.warnings == ()
+
+
+def test_two_answers_to_one_question_are_a_warning():
+    texts = iter(["long", "one", "other"])
+    report, _ = proven(plain=lambda: Answer(status=200, body={**PLAIN, "generated_text": next(texts)}))
+    assert [warning.code for warning in report.warnings] == ["not_repeatable"]
+
+
+def test_what_was_measured_stands_beside_the_plan():
+    report, _ = proven(kv=21_000)
+    document = measured_document(report.measured)
+    assert document == {
+        "first_token_ms": 120.0,
+        "output_tokens_per_s": 16.0,  # 8 x 4 tokens in 8 x 0.25 s of the fake clock
+        "requests": 8,
+        "kv_capacity_tokens": 21_000,
+        "kv_capacity_planned_tokens": 20_000,
+        "kv_difference": 0.05,
+    }
+    assert [(step.name, step.took_ms) for step in report.steps] == [
+        ("longest", 1000),
+        ("together", 2000),
+        ("repeat", 2000),
+    ]
+
+
+def test_a_log_that_tells_no_capacity_is_no_failure():
+    report, _ = proven(kv=None)
+    assert measured_document(report.measured)["kv_difference"] is None
+
+
+def test_less_room_than_promised_is_refused_before_anything_is_asked():
+    error = refused(kv=10_239)
+    assert error.code == "kv_capacity_short"
+    assert "room for 10239 tokens, the plan needs 10240" in error.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"plain": Answer(status=424, text="CUDA out of memory")}, "longest_failed", "CUDA out of memory"),
+        ({"plain": Answer(status=200, body={"generated_text": ""})}, "longest_failed", "no text"),
+        ({"streamed": Streamed(status=429, text="Model is overloaded")}, "together_failed", "overloaded"),
+        (
+            {"streamed": Streamed(status=200, events=(*TOKENS, '{"error":"out of memory"}'))},
+            "together_failed",
+            "out of memory",
+        ),
+        ({"streamed": Streamed(status=200, events=TOKENS)}, "together_failed", "without the whole text"),
+    ],
+)
+def test_each_way_to_break_the_promise_is_named(changes, code, says):
+    error = refused(**changes)
+    assert error.code == code
+    assert says in error.message
+
+
+def test_an_engine_that_dies_under_load_is_unreachable():
+    def die(handler):
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    routes = {"/generate": (200, PLAIN), "/generate_stream": (200, die)}
+    with serving(routes) as server, pytest.raises(NotHealthyError) as caught:
+        prove_promise(HttpEngine(server.url), PROMISE, kv_capacity_tokens=None, clock=FakeClock())
+    assert caught.value.code == "engine_unreachable"
+
+
+def test_over_http():
+    event = {"token": {"text": "a"}, "generated_text": None}
+    routes = {"/generate": (200, PLAIN), "/generate_stream": (200, sse(event, {**event, "generated_text": "a"}))}
+    with serving(routes) as server:
+        clock = FakeClock()
+        report = prove_promise(HttpEngine(server.url), PROMISE, kv_capacity_tokens=20_000, clock=clock)
+    assert report.measured.requests == 8
+    assert report.measured.first_token_ms is not None
+    assert report.measured.output_tokens_per_s is None  # no time passed on that clock
