@@ -30,7 +30,7 @@ def access(context: Context, name: str) -> Access:
     recorded = context.store.load(name)
     if recorded is None:
         raise unknown_deployment(context, name)
-    record = recorded.record("instance")
+    record = recorded.machine
     if recorded.endpoint is None or record is None or "id" not in record.attributes:
         raise DeployError(
             "no_endpoint",

@@ -33,9 +33,16 @@ class Pace:
     settle_s: float = 3.0
 
 
+def _needs_no_image(place: str, image: str) -> None:
+    """Machines pull their image themselves."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """`regions` are where to look for what no record names; `command` is what the lock says about us."""
+    """`regions` are where to look for what no record names; `command` is what the lock says about us.
+
+    `pull` has a container image in a place, telling of its progress; only hosts of containers need it.
+    """
 
     store: Store
     clock: Clock
@@ -50,6 +57,7 @@ class Context:
     version: str
     command: str
     new_id: Callable[[], str]
+    pull: Callable[[str, str], None] = _needs_no_image
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
 

@@ -7,22 +7,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.known import known_names
+from tgi_deploy.app.places import removal_command, target_of, where
 from tgi_deploy.app.receipt import Ledger, Receipt, moment, recorded_things, sighting, write
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import INTENDED, left_behind
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
-from tgi_deploy.targets.ec2 import INSTANCE
-from tgi_deploy.targets.ec2_commands import removal_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Event, Found, ResourceRecord, Step
+    from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
 
 
@@ -116,9 +116,9 @@ def _late_machines(
     known = {found.id for found in seen}
 
     def holders(step: Step) -> tuple[Step, ...]:
-        if step.kind == INSTANCE:
+        if step.kind in MACHINES:
             return ()
-        machines = context.cloud(step.place).handler(INSTANCE).find({TAG_NAME: deployment.name})
+        machines = machines_in(context.cloud(step.place), deployment.name)
         late = [found for found in machines if found.id not in known]
         known.update(found.id for found in late)
         return diff((), deployment.resources, late).steps
@@ -126,10 +126,15 @@ def _late_machines(
     return holders
 
 
+def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
+    kinds = (kind for kind in cloud.kinds if kind in MACHINES)
+    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_NAME: name}))
+
+
 def _places(context: Context, deployment: Deployment) -> tuple[str, ...]:
     """Everywhere it has been, those that a failover has left again among them."""
     touched = Ledger.of(context.store.events(deployment.name)).regions
-    return tuple(dict.fromkeys((*deployment.places, *touched, *context.regions)))
+    return tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
 
 
 def _receipt(
@@ -244,7 +249,7 @@ def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
 
 def _look(context: Context, name: str) -> Removal:
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=context.regions)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
     records = recorded.resources if recorded else ()
     return Removal(name=name, deployment=recorded, seen=seen, changes=diff((), records, seen))
 
@@ -261,7 +266,7 @@ def _recorded(context: Context, name: str) -> Deployment:
     return Deployment(
         name=name,
         id=ids[0] if ids else context.new_id(),
-        target="ec2",
+        target=target_of(region),
         region=region,
         phase="deleting",
         created=now,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.down import all_left, await_settled, issue, left_error, remove_everything, sweep
+from tgi_deploy.app.places import target_of
 from tgi_deploy.app.receipt import Ledger, Receipt, born, moment
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, Deployment
-from tgi_deploy.targets.ec2 import INSTANCE, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ class Group:
 
     @property
     def machine(self) -> Found | None:
-        return next((item for item in self.found if item.kind == INSTANCE and item.state != "shutting-down"), None)
+        return next((item for item in self.found if item.is_machine and item.state != "shutting-down"), None)
 
     @property
     def expires(self) -> datetime | None:
@@ -251,7 +251,7 @@ def _stand_in(context: Context, group: Group) -> Deployment:
     return Deployment(
         name=group.name,
         id=group.id,
-        target=NAME,
+        target=target_of(group.found[0].place),
         region=group.found[0].place,
         phase="deleting",
         created=now,

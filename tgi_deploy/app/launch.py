@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.documents import choice_document, plan_document
+from tgi_deploy.app.attempt import Attempt, described
+from tgi_deploy.app.documents import choice_document
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.diff import diff
@@ -16,16 +15,16 @@ from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.render.artifacts import Deployable, launch_template_data, render
-from tgi_deploy.targets.ec2 import INSTANCE, Machine, pool_name, resources
+from tgi_deploy.targets.ec2 import INSTANCE, NAME, Machine, pool_name, resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from decimal import Decimal
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.pools import PoolMemory
     from tgi_deploy.planner.types import Candidate, Plan
-    from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, MachineImage, Placement, Resource
+    from tgi_deploy.reconcile.model import Deployment, Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Cloud
 
 _MISSING_GRACE_S: Final = 60.0
@@ -45,24 +44,23 @@ class LaunchSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
-    """One candidate in one zone, ready to be carried out."""
-
-    candidate: Candidate
-    machine: Machine
-    wanted: tuple[Resource, ...]
-    changes: ChangeSet
-    ttl_s: int | None
-    artifacts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
     context: Context
     plan: Plan
     settings: LaunchSettings
     pools: PoolMemory
     images: dict[str, MachineImage] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        return NAME
+
+    @property
+    def place(self) -> str:
+        return self.plan.chosen.offer.region
+
+    def address(self, deployment: Deployment) -> str:
+        return await_running(self.context, deployment, pool="")
 
     def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
         """The attempt that `launch` would begin with. Raises NoCapacityError when there is no place at all."""
@@ -79,12 +77,12 @@ class Launcher:
         seen = self._observe(deployment)
         for candidate, placement in self._ladder(deployment, seen):
             attempt = self._attempt(deployment, candidate, placement, self._observe(deployment))
-            deployment = executor.save(self._describe(deployment, attempt))
+            deployment = executor.save(described(deployment, attempt, self.plan, self.context.clock))
             for file_name, text in attempt.artifacts:
                 self.context.store.save_artifact(deployment.name, file_name, text)
             try:
                 deployment = executor.execute(deployment, attempt.changes)
-                await_running(self.context, deployment, pool=attempt.machine.pool)
+                await_running(self.context, deployment, pool=attempt.pool)
             except NoCapacityError as error:
                 self._no_capacity(attempt, error)
             except QuotaError as error:
@@ -144,7 +142,10 @@ class Launcher:
         wanted = resources(machine)
         return Attempt(
             candidate=candidate,
-            machine=machine,
+            place=candidate.offer.region,
+            pool=machine.pool,
+            zone=placement.zone,
+            cidrs=machine.cidrs,
             wanted=wanted,
             changes=diff(wanted, deployment.resources, seen),
             ttl_s=ttl_s,
@@ -172,27 +173,10 @@ class Launcher:
             ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
         )
 
-    def _describe(self, deployment: Deployment, attempt: Attempt) -> Deployment:
-        """The record of what is about to be tried. The moment of expiry stays while the lifetime does."""
-        candidate, expires = attempt.candidate, deployment.expires
-        if attempt.ttl_s is None:
-            expires = None
-        elif expires is None or attempt.ttl_s != deployment.ttl_s:
-            expires = (self.context.clock.now() + timedelta(seconds=attempt.ttl_s)).replace(microsecond=0)
-        return replace(
-            deployment,
-            region=candidate.offer.region,
-            phase="creating",
-            plan=_as_json(plan_document(replace(self.plan, chosen=candidate))),
-            usd_per_hour=candidate.cost.usd_per_hour,
-            ttl_s=attempt.ttl_s,
-            expires=expires,
-        )
-
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
         why = error.cause or error.message
-        self.pools.failed(attempt.machine.pool, why)
-        self.context.reporter.warn("no_capacity", f"{attempt.machine.pool}: {why}; trying the next")
+        self.pools.failed(attempt.pool, why)
+        self.context.reporter.warn("no_capacity", f"{attempt.pool}: {why}; trying the next")
 
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
@@ -216,7 +200,7 @@ class Launcher:
 
 def await_running(context: Context, deployment: Deployment, *, pool: str) -> str:
     """Wait until the machine runs; its address. A machine that dies first raises what its reason stands for."""
-    record = deployment.record(INSTANCE)
+    record = deployment.machine
     if record is None:
         raise ValueError("there is no record of a machine")
     cloud = context.cloud(record.place)
@@ -237,7 +221,7 @@ def await_running(context: Context, deployment: Deployment, *, pool: str) -> str
 
 def await_visible(context: Context, deployment: Deployment) -> None:
     """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended."""
-    record = deployment.record(INSTANCE)
+    record = deployment.machine
     if record is None or "id" not in record.attributes:
         return
     cloud = context.cloud(record.place)
@@ -264,12 +248,6 @@ def pool_of(candidate: Candidate, pool: str) -> bool:
     """Whether `pool` is one of the candidate's."""
     region, zone, *_ = pool.split("/")
     return candidate.offer.region == region and pool_name(candidate, zone) == pool
-
-
-def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as it reads back from a file: prices are numbers there, exact ones stand in the record itself."""
-    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
-    return plain
 
 
 def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:

@@ -59,8 +59,8 @@ def list_deployments(context: Context) -> Listing:
 
 
 def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Row:
-    machine = next((found for found in seen if found.kind == "instance"), None)
-    record = recorded.record("instance") if recorded else None
+    machine = next((found for found in seen if found.is_machine), None)
+    record = recorded.machine if recorded else None
     attributes = machine.attributes if machine else (record.attributes if record else {})
     expires = recorded.expires.isoformat(timespec="seconds") if recorded and recorded.expires else None
     return Row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.app.places import where
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.loglines import log_lines
@@ -25,11 +26,11 @@ _SECRETS: Final = (
 def logs(context: Context, name: str, *, tail: int | None = None) -> str:
     """The last `tail` lines, or all. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=context.regions)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    machine = next((found for found in seen if found.kind == "instance"), None)
-    record = recorded.record("instance") if recorded else None
+    machine = next((found for found in seen if found.is_machine), None)
+    record = recorded.machine if recorded else None
     if machine is not None:
         place, instance_id = machine.place, machine.id
     elif record is not None and "id" in record.attributes:

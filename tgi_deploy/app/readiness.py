@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.planner.types import Candidate
     from tgi_deploy.reconcile.health import Probe, ReadyReport
-    from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.reconcile.model import MachineState, ResourceRecord
     from tgi_deploy.reconcile.ports import Cloud
 
 
@@ -39,11 +39,11 @@ class CloudObserver:
         return self.ask(endpoint(address, self.port))
 
 
-def wait(context: Context, candidate: Candidate, instance_id: str) -> ReadyReport:
-    """Raises what `wait_until_ready` raises."""
+def wait(context: Context, candidate: Candidate, machine: ResourceRecord) -> ReadyReport:
+    """`machine` is its record. Raises what `wait_until_ready` raises."""
     observer = CloudObserver(
-        cloud=context.cloud(candidate.offer.region),
-        instance_id=instance_id,
+        cloud=context.cloud(machine.place),
+        instance_id=machine.attributes["id"],
         port=candidate.engine.port,
         ask=context.probe,
     )

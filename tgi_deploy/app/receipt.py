@@ -15,8 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_PRICE, Event
-from tgi_deploy.targets.ec2 import INSTANCE
+from tgi_deploy.reconcile.model import MACHINES, TAG_CREATED, TAG_PRICE, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +74,7 @@ class Receipt:
 
     @property
     def machines(self) -> tuple[Line, ...]:
-        return tuple(line for line in self.lines if line.kind == INSTANCE)
+        return tuple(line for line in self.lines if line.kind in MACHINES)
 
     @property
     def exact(self) -> bool:
@@ -120,7 +119,7 @@ class Ledger:
             known,
             created=min((at for at in moments if at is not None), default=None),
             gone=gone,
-            usd_per_hour=price if known.kind == INSTANCE else None,
+            usd_per_hour=price if known.kind in MACHINES else None,
         )
 
     @property
@@ -137,7 +136,7 @@ class Ledger:
 
 
 def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
-    latest = min(at, expires) if expires is not None and line.kind == INSTANCE else at
+    latest = min(at, expires) if expires is not None and line.kind in MACHINES else at
     return replace(line, gone=max(latest, line.created) if line.created else latest, exact=False)
 
 

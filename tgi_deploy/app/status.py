@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tgi_deploy.app.places import where
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.observe import observe
 
@@ -44,10 +45,10 @@ class Status:
 def status(context: Context, name: str) -> Status:
     """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=context.regions)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    machine = next((found for found in seen if found.kind == "instance"), None)
+    machine = next((found for found in seen if found.is_machine), None)
     url = recorded.endpoint if recorded else None
     return Status(
         name=name,

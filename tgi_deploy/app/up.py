@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import remove_everything
-from tgi_deploy.app.launch import Attempt, Launcher, LaunchSettings, await_running, await_visible
-from tgi_deploy.app.pools import PoolMemory
+from tgi_deploy.app.launch import await_visible
+from tgi_deploy.app.launchpads import launchpad
 from tgi_deploy.app.readiness import prove_served, wait
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
 from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError, PermissionDeniedError, QuotaError
 from tgi_deploy.reconcile.model import TAG_ID, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.render.artifacts import check_name
-from tgi_deploy.targets.ec2 import INSTANCE, NAME, endpoint
+from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tgi_deploy.app.attempt import Attempt, Launchpad
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.launchpads import Settings
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.health import ReadyReport
     from tgi_deploy.reconcile.model import ChangeSet, Found
@@ -56,7 +58,7 @@ class UpRequest:
     """
 
     plan: Plan
-    settings: LaunchSettings
+    settings: Settings
     confirm: Callable[[Proposal], bool]
     on_failure: Callable[[DeployError], Decision]
     versions: tuple[str, ...] = ()
@@ -89,12 +91,12 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        places = [request.plan.chosen.offer.region]
-        seen = _observe(context, name, recorded, places)
-        deployment = _starting_point(context, request, name, recorded, seen)
+        pad = launchpad(context, request.plan, request.settings)
+        seen = _observe(context, name, recorded, [pad.place])
+        deployment = _starting_point(context, request, pad, name, recorded, seen)
         if _is_done(deployment, seen, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)
-        return _bring_up(context, request, deployment, seen)
+        return _bring_up(context, request, pad, deployment, seen)
 
 
 def _observe(context: Context, name: str, recorded: Deployment | None, places: Sequence[str]) -> tuple[Found, ...]:
@@ -111,18 +113,23 @@ def default_name(model: str) -> str:
     return words[:_LONGEST_NAME].strip("-").ljust(3, "x")
 
 
-def wish_digest(plan: Plan) -> str:
+def wish_digest(plan: Plan, target: str) -> str:
     """A hash of what was asked for: two runs with the same one want the same deployment."""
-    return digest({"target": NAME, **requirements_document(plan.requirements)})
+    return digest({"target": target, **requirements_document(plan.requirements)})
 
 
 def _starting_point(
-    context: Context, request: UpRequest, name: str, recorded: Deployment | None, seen: Sequence[Found]
+    context: Context,
+    request: UpRequest,
+    pad: Launchpad,
+    name: str,
+    recorded: Deployment | None,
+    seen: Sequence[Found],
 ) -> Deployment:
     """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
-    wish = wish_digest(request.plan)
+    wish = wish_digest(request.plan, pad.target)
     if recorded is None:
-        return _new(context, request, name, wish, seen)
+        return _new(context, pad, name, wish, seen)
     if recorded.phase == "deleting":
         raise ConflictError(
             "being_removed",
@@ -135,17 +142,17 @@ def _starting_point(
             f"'{name}' exists and was asked for differently",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
         )
-    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None)
+    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=pad.target)
 
 
-def _new(context: Context, request: UpRequest, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
+def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
     now = context.clock.now()
     ids = sorted({found.tags[TAG_ID] for found in seen if TAG_ID in found.tags})
     return Deployment(
         name=name,
         id=ids[0] if ids else context.new_id(),
-        target=NAME,
-        region=request.plan.chosen.offer.region,
+        target=pad.target,
+        region=pad.place,
         phase="creating",
         created=now,
         updated=now,
@@ -155,29 +162,30 @@ def _new(context: Context, request: UpRequest, name: str, wish: str, seen: Seque
 
 def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
     finished = deployment.phase == "ready" or (deployment.phase == "running" and not wait)
-    record = deployment.record(INSTANCE)
+    record = deployment.machine
     alive = any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
     return finished and alive
 
 
-def _bring_up(context: Context, request: UpRequest, deployment: Deployment, seen: Sequence[Found]) -> UpOutcome:
-    launcher = Launcher(context=context, plan=request.plan, settings=request.settings, pools=PoolMemory(context.clock))
-    attempt = launcher.first(deployment, seen)
+def _bring_up(
+    context: Context, request: UpRequest, pad: Launchpad, deployment: Deployment, seen: Sequence[Found]
+) -> UpOutcome:
+    attempt = pad.first(deployment, seen)
     _refuse_to_replace(deployment, attempt, seen)
     proposal = _proposal(deployment, attempt)
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if attempt.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
-    deployment, candidate = _launch(context, launcher, deployment)
+    deployment, candidate = _launch(context, pad, deployment)
     outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
-    return _make_ready(context, request, outcome, candidate)
+    return _make_ready(context, request, pad, outcome, candidate)
 
 
 def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
     """A machine that no record of ours knows is never ended to make room."""
-    known = deployment.record(INSTANCE)
-    running = {found.id for found in seen if found.kind == INSTANCE and found.alive}
+    known = deployment.machine
+    running = {found.id for found in seen if found.is_machine and found.alive}
     for step in attempt.changes.steps:
         strange = known is None and deployment.serial == 0
         if step.action == "delete" and step.attributes.get("id") in running and strange:
@@ -193,17 +201,17 @@ def _proposal(deployment: Deployment, attempt: Attempt) -> Proposal:
         deployment=deployment,
         candidate=attempt.candidate,
         changes=attempt.changes,
-        cidrs=attempt.machine.cidrs,
+        cidrs=attempt.cidrs,
         ttl_s=attempt.ttl_s,
-        zone=attempt.machine.placement.zone,
+        zone=attempt.zone,
     )
 
 
-def _launch(context: Context, launcher: Launcher, deployment: Deployment) -> tuple[Deployment, Candidate]:
+def _launch(context: Context, pad: Launchpad, deployment: Deployment) -> tuple[Deployment, Candidate]:
     """Launch; when the cloud refuses for good, take away again what was made on the way."""
     name = deployment.name
     try:
-        return launcher.launch(deployment)
+        return pad.launch(deployment)
     except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError) as error:
         context.reporter.note("taking away what was made on the way")
         try:
@@ -219,18 +227,19 @@ def _abandon(context: Context, name: str) -> None:
         remove_everything(context, recorded)
 
 
-def _make_ready(context: Context, request: UpRequest, outcome: UpOutcome, candidate: Candidate) -> UpOutcome:
+def _make_ready(
+    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate
+) -> UpOutcome:
     executor, deployment = context.executor(), outcome.deployment
-    address = await_running(context, deployment, pool="")
-    url = endpoint(address, candidate.engine.port)
+    url = endpoint(pad.address(deployment), candidate.engine.port)
     deployment = executor.save(replace(deployment, endpoint=url))
     if not request.wait:
         return replace(outcome, deployment=deployment)
-    record = deployment.record(INSTANCE)
+    record = deployment.machine
     if record is None:
         raise ValueError("there is no record of a machine")
     try:
-        ready = wait(context, candidate, record.attributes["id"])
+        ready = wait(context, candidate, record)
         proof = prove_served(
             context, candidate, url, versions=request.versions, chat=request.plan.requirements.model.chat
         )

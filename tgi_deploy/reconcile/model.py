@@ -22,6 +22,10 @@ DeploymentPhase = Literal["creating", "running", "ready", "failed", "deleting"]
 Level = Literal["info", "warning", "error"]
 
 SCHEMA: Final = 1
+# What runs the engine, a deployment's one machine: named alike by all that looks for it.
+MACHINES: Final = frozenset({"instance", "container"})
+# A note on what outlives its deployment unless asked otherwise; its value says what it is.
+KEPT: Final = "kept"
 TAG_PREFIX: Final = "tgi-deploy:"
 TAG_NAME: Final = f"{TAG_PREFIX}deployment"
 TAG_ID: Final = f"{TAG_PREFIX}id"
@@ -92,6 +96,10 @@ class Found:
     def spec(self) -> str | None:
         return self.tags.get(TAG_SPEC)
 
+    @property
+    def is_machine(self) -> bool:
+        return self.kind in MACHINES
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
@@ -159,6 +167,11 @@ class Deployment:
 
     def record(self, key: str) -> ResourceRecord | None:
         return next((item for item in self.resources if item.key == key), None)
+
+    @property
+    def machine(self) -> ResourceRecord | None:
+        """The record of what runs the engine."""
+        return next((item for item in self.resources if item.kind in MACHINES), None)
 
     def with_record(self, record: ResourceRecord) -> Deployment:
         """This deployment with `record` in the place of the one of the same key, or behind the others."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from tgi_deploy.render import environment
-from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, container_for
+from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS, container_for
 from tgi_deploy.render.deployable import Deployable, check, check_name
 from tgi_deploy.render.launch_template import launch_template_data
 from tgi_deploy.render.user_data import render_user_data
@@ -25,9 +25,6 @@ _FILE_NAMES: Final = {
     "user-data": "user-data.yaml",
     "launch-template": "launch-template.json",
 }
-# Docker can't tell a wrong flag (exit 2) from a crash, so restarts are bounded; the systemd unit of the user data
-# is the precise one.
-_RESTARTS: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +70,7 @@ def _container_text(template: str, deployable: Deployable, templates_dir: Path |
         "engine": container_for(deployable),
         "container_port": CONTAINER_PORT,
         "model_dir": MODEL_DIR,
-        "restarts": _RESTARTS,
+        "restarts": RESTARTS,
         "ready_deadline_s": deployable.ready_deadline_s,
     }
     return environment.render_text(template, values, templates_dir=templates_dir)

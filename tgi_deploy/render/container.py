@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CONTAINER_PORT: Final = 80  # the image sets PORT=80
 MODEL_DIR: Final = "/model"
+# Docker can't tell a wrong flag (exit 2) from a crash, so restarts are bounded; the systemd unit of the user data
+# is the precise one.
+RESTARTS: Final = 3
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("b", 1))
 
 

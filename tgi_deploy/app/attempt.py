@@ -1,0 +1,80 @@
+"""What every target shares on the way from a plan to a machine: one attempt, its record, and who makes attempts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tgi_deploy.app.documents import plan_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
+    from tgi_deploy.reconcile.ports import Clock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One candidate in one place, ready to be carried out.
+
+    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect.
+    """
+
+    candidate: Candidate
+    place: str
+    pool: str
+    zone: str
+    cidrs: tuple[str, ...]
+    wanted: tuple[Resource, ...]
+    changes: ChangeSet
+    ttl_s: int | None
+    artifacts: tuple[tuple[str, str], ...]
+
+
+class Launchpad(Protocol):
+    """A target's way from a plan to a running machine."""
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def place(self) -> str:
+        """Where the first attempt goes."""
+
+    def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
+        """The attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""
+
+    def launch(self, deployment: Deployment) -> tuple[Deployment, Candidate]:
+        """Carry out attempts until a machine runs; the deployment as recorded, and what was launched."""
+
+    def address(self, deployment: Deployment) -> str:
+        """Where its engine is reached, as a probe takes it."""
+
+
+def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock) -> Deployment:
+    """The record of what is about to be tried. The moment of expiry stays while the lifetime does."""
+    candidate, expires = attempt.candidate, deployment.expires
+    if attempt.ttl_s is None:
+        expires = None
+    elif expires is None or attempt.ttl_s != deployment.ttl_s:
+        expires = (clock.now() + timedelta(seconds=attempt.ttl_s)).replace(microsecond=0)
+    owned = candidate.offer.market == "owned"
+    return replace(
+        deployment,
+        region=attempt.place,
+        phase="creating",
+        plan=_as_json(plan_document(replace(plan, chosen=candidate))),
+        usd_per_hour=None if owned else candidate.cost.usd_per_hour,
+        ttl_s=attempt.ttl_s,
+        expires=expires,
+    )
+
+
+def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as it reads back from a file: prices are numbers there, exact ones stand in the record itself."""
+    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
+    return plain

@@ -1,0 +1,127 @@
+"""From a plan to a running container: one host, one attempt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.app.attempt import Attempt, described
+from tgi_deploy.errors import InputError, NotHealthyError
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.render.artifacts import Deployable, render
+from tgi_deploy.render.container import container_for
+from tgi_deploy.targets.docker import LOOPBACK, NAME, Host, resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 -- compared with, and refused unless asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DockerSettings:
+    """What only a container needs.
+
+    `place`: the Docker host; `bind`: its address that the port is published on; `devices`: its GPUs by UUID, None to
+    count them from 0; `secrets`: names of the variables whose values are at hand.
+    """
+
+    place: str
+    bind: str = LOOPBACK
+    devices: tuple[str, ...] | None = None
+    secrets: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DockerLauncher:
+    context: Context
+    plan: Plan
+    settings: DockerSettings
+
+    @property
+    def target(self) -> str:
+        return NAME
+
+    @property
+    def place(self) -> str:
+        return self.settings.place
+
+    def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
+        """Raises InputError `secret_missing` where a variable that the engine needs is not set here."""
+        candidate = self.plan.chosen
+        deployable = self._deployable(deployment.name, candidate)
+        script = render("docker", deployable, templates_dir=self.context.templates_dir)
+        container = container_for(deployable)
+        self._check_secrets(container.secret_env)
+        wanted = resources(
+            Host(
+                name=deployment.name,
+                place=self.place,
+                container=container,
+                bind=self.settings.bind,
+                devices=self.settings.devices,
+                ready_deadline_s=deployable.ready_deadline_s,
+            )
+        )
+        return Attempt(
+            candidate=candidate,
+            place=self.place,
+            pool=self.place,
+            zone=self.place,
+            cidrs=(self.settings.bind,),
+            wanted=wanted,
+            changes=diff(wanted, deployment.resources, seen),
+            ttl_s=None,
+            artifacts=((script.file_name, script.text),),
+        )
+
+    def launch(self, deployment: Deployment) -> tuple[Deployment, Candidate]:
+        """Have the image, then make what is missing. Raises what the host raises."""
+        executor = self.context.executor()
+        attempt = self.first(deployment, self._observe(deployment))
+        deployment = executor.save(described(deployment, attempt, self.plan, self.context.clock))
+        for file_name, text in attempt.artifacts:
+            self.context.store.save_artifact(deployment.name, file_name, text)
+        self.context.pull(self.place, attempt.candidate.engine.image)
+        return executor.execute(deployment, attempt.changes), attempt.candidate
+
+    def address(self, deployment: Deployment) -> str:
+        """A container that has ended has its address, too: waiting for its engine then says why it ended."""
+        record = deployment.machine
+        if record is None:
+            raise ValueError("there is no record of a container")
+        machine = self.context.cloud(record.place).machine(record.attributes["id"])
+        if machine.address is None:
+            raise NotHealthyError(
+                "not_running",
+                f"the container {record.attributes['id'][:12]} is {machine.state}",
+                hint=f"'tgi-deploy down {deployment.name}' removes what is left, 'up' makes a new one",
+            )
+        return machine.address
+
+    def _observe(self, deployment: Deployment) -> tuple[Found, ...]:
+        return observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
+
+    def _check_secrets(self, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in self.settings.secrets]
+        if missing:
+            raise InputError(
+                "secret_missing",
+                f"{self.plan.requirements.model.name} needs the variable {', '.join(missing)}, which is not set here",
+                hint=f"export {missing[0]}=…: its value goes to the container alone, into no record",
+            )
+
+    def _deployable(self, name: str, candidate: Candidate) -> Deployable:
+        return Deployable(
+            name=name,
+            candidate=candidate,
+            model=self.plan.requirements.model,
+            ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
+        )

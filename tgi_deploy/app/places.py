@@ -1,0 +1,28 @@
+"""Where to look for a deployment, and what differs by where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.targets import docker, docker_commands, ec2, ec2_commands
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import Deployment
+
+
+def target_of(place: str) -> str:
+    return docker.NAME if docker.is_place(place) else ec2.NAME
+
+
+def removal_command(kind: str, thing_id: str, place: str) -> str | None:
+    """What to type to remove one thing by hand; None for a kind that has no such command."""
+    command = docker_commands.removal_command if docker.is_place(place) else ec2_commands.removal_command
+    return command(kind, thing_id, place)
+
+
+def where(context: Context, recorded: Deployment | None) -> tuple[str, ...]:
+    """Where to look beside the record. A deployment on Docker is on its host: no region is asked for it."""
+    if recorded is not None and recorded.target == docker.NAME:
+        return recorded.places
+    return context.regions

@@ -1,0 +1,123 @@
+"""One container on a host with Docker: a candidate → the resources it is made of. Pure.
+
+The cache of weights is a volume that all deployments of a host share and that outlives them. Its name carries its
+layout: releases that keep models elsewhere under `/data` get another volume, so none downloads into the other's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.reconcile.model import KEPT, Ref, Resource
+from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.render.container import Container
+
+NAME: Final = "docker"
+VOLUME: Final = "volume"
+CONTAINER: Final = "container"
+CACHE: Final = "cache"
+CACHE_DIR: Final = "/data"
+LOOPBACK: Final = "127.0.0.1"
+# bash alone, which every release's image has; curl and a Python on the PATH come and go.
+_HEALTH: Final = (
+    f"exec 3<>/dev/tcp/127.0.0.1/{CONTAINER_PORT} && "
+    r"printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && "
+    "read -r -t 15 -u 3 _ status _ && [[ $status == 200 ]]"
+)
+_HEALTH_EVERY_S: Final = 20
+_HEALTH_TRIES: Final = 5
+# The engine writes a line a request: an unbounded log fills the disk that weights and images lie on.
+_LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file": "3"}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """All that decides what is created. `devices`: GPUs as the host calls them, None for what the container says.
+
+    `place` is the Docker host, `bind` the host's address that the port is published on.
+    """
+
+    name: str
+    place: str
+    container: Container
+    bind: str = LOOPBACK
+    devices: tuple[str, ...] | None = None
+    ready_deadline_s: int
+
+
+def is_place(place: str) -> bool:
+    """Whether a place is a Docker host: `docker`, or `docker:` and its address."""
+    return place == NAME or place.startswith(f"{NAME}:")
+
+
+def resources(host: Host) -> tuple[Resource, ...]:
+    """The cache, the container."""
+    return (_cache(host), _container(host))
+
+
+def cache_name(env: Mapping[str, str]) -> str:
+    """By the variable that sends the engine's models to the volume: another variable is another layout."""
+    pointing = sorted(name for name, value in env.items() if value == CACHE_DIR)
+    layout = re.sub(r"[^a-z0-9]+", "-", pointing[0].lower()) if pointing else "default"
+    return f"tgi-deploy-cache-{layout}"
+
+
+def _cache(host: Host) -> Resource:
+    return Resource(
+        key=CACHE,
+        kind=VOLUME,
+        place=host.place,
+        properties={"name": cache_name(dict(host.container.env))},
+        notes={KEPT: "downloaded weights"},
+    )
+
+
+def _container(host: Host) -> Resource:
+    container = host.container
+    return Resource(
+        key=CONTAINER,
+        kind=CONTAINER,
+        place=host.place,
+        properties={
+            "name": f"tgi-deploy-{host.name}",
+            "image": container.image,
+            "args": list(container.args),
+            "env": dict(container.env),
+            "secret_env": list(container.secret_env),
+            "devices": _devices(host),
+            "shm_size": container.shm_size,
+            "port": container.port,
+            "container_port": CONTAINER_PORT,
+            "bind": host.bind,
+            "volumes": {CACHE_DIR: Ref(key=CACHE, attribute="id")},
+            "model": {MODEL_DIR: container.model_dir} if container.model_dir else {},
+            "restarts": RESTARTS,
+            "stop_timeout_s": container.stop_timeout_s,
+            "health": _health(host),
+            "log": _LOG,
+            "running": True,
+        },
+        loose=("running",),
+    )
+
+
+def _devices(host: Host) -> list[str] | None:
+    """GPUs by index or UUID; None for all."""
+    if host.devices is not None:
+        return list(host.devices[: host.container.gpus])
+    return None if host.container.devices is None else list(host.container.devices)
+
+
+def _health(host: Host) -> Mapping[str, object]:
+    return {
+        "command": ["bash", "-c", _HEALTH],
+        "every_s": _HEALTH_EVERY_S,
+        "tries": _HEALTH_TRIES,
+        "patience_s": host.ready_deadline_s,
+    }
