@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.health import PhaseDeadline, WaitSettings, wait_until_ready
-from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
@@ -61,18 +60,3 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord) -> Rea
         listener=context.listener,
         settings=WaitSettings(poll_s=context.pace.ready_poll_s, settle_s=context.pace.settle_s),
     )
-
-
-def prove_served(
-    context: Context, candidate: Candidate, url: str, *, versions: tuple[str, ...], chat: bool
-) -> ProofReport:
-    """Ask the engine what it is and let it answer. Raises what `prove` raises."""
-    settings = candidate.engine.settings
-    expected = ExpectedService(
-        model_id=settings.model_id,
-        max_input_tokens=settings.max_input_tokens,
-        max_total_tokens=settings.max_total_tokens,
-        versions=versions,
-        chat=chat,
-    )
-    return prove(context.engine_client(url), expected, clock=context.clock)

@@ -156,7 +156,7 @@ def _checked(answer: Streamed | DeployError) -> Streamed:
 def _twice(client: EngineClient) -> bool:
     body = _request(_SHORT_PROMPT_TOKENS, _REPEATED_TOKENS, seed=0)
     first, second = (plain_answer("repeat", client.post("/generate", body)) for _ in range(2))
-    return first["generated_text"] == second["generated_text"]
+    return str(first["generated_text"]) == str(second["generated_text"])
 
 
 def _request(prompt_tokens: int, output_tokens: int, *, seed: int) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.text import heading, plural, table, usd
+from tgi_deploy.reconcile.proof_load import measured_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tgi_deploy.app.access import Access
     from tgi_deploy.app.down import Removal
     from tgi_deploy.app.listing import Row
+    from tgi_deploy.app.service import Proof
     from tgi_deploy.app.status import Status
     from tgi_deploy.app.up import Proposal, UpOutcome
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
@@ -100,9 +102,11 @@ def up_document(outcome: UpOutcome) -> dict[str, Any]:
         "proof": None
         if proof is None
         else {
+            "level": proof.level,
             "steps": [{"name": item.name, "took_ms": item.took_ms} for item in proof.steps],
-            "answer": proof.answer,
-            "first_token_ms": proof.first_token_ms,
+            "answer": proof.served.answer,
+            "first_token_ms": proof.served.first_token_ms,
+            "measured": measured_document(proof.borne.measured) if proof.borne else None,
         },
     }
 
@@ -117,9 +121,20 @@ def up_text(outcome: UpOutcome) -> str:
         return f"{deployment.name} is {deployment.phase} at {deployment.endpoint}: nothing to do"
     lines = [f"{deployment.name} is {deployment.phase} at {deployment.endpoint}"]
     if outcome.proof is not None:
-        lines.append(f"  it answered {outcome.proof.answer!r}")
+        lines.extend(_proof_lines(outcome.proof))
     lines.append(f"  {usd(deployment.usd_per_hour)} an hour until 'tgi-deploy down {deployment.name}'")
     return "\n".join(lines)
+
+
+def _proof_lines(proof: Proof) -> Iterator[str]:
+    yield f"  it answered {proof.served.answer!r}"
+    if proof.borne is None:
+        return
+    measured = proof.borne.measured
+    said = f"  {plural(measured.requests, 'promised request')} at once"
+    if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
+        said += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
+    yield f"{said}; the longest promised prompt was answered"
 
 
 def removals_text(removals: Sequence[Removal]) -> str:

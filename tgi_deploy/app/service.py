@@ -1,0 +1,90 @@
+"""What a plan promises of the service, and the proof that an endpoint keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
+from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.proof import ProofStep, ProofWarning
+
+ReadyLevel = Literal["fast", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """`borne` is None where only the identity and a short answer were asked for (level `fast`)."""
+
+    served: ProofReport
+    borne: LoadReport | None = None
+
+    @property
+    def level(self) -> ReadyLevel:
+        return "fast" if self.borne is None else "full"
+
+    @property
+    def steps(self) -> tuple[ProofStep, ...]:
+        return (*self.served.steps, *(self.borne.steps if self.borne else ()))
+
+    @property
+    def warnings(self) -> tuple[ProofWarning, ...]:
+        return (*self.served.warnings, *(self.borne.warnings if self.borne else ()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """`plan` is a plan's document. `versions`: all that its release may report; `chat`: made for chat.
+
+    `kv_capacity_tokens` is the room for tokens that the engine's log tells of, None where it tells none.
+    """
+
+    plan: Mapping[str, Any]
+    url: str
+    level: ReadyLevel
+    versions: tuple[str, ...] = ()
+    chat: bool = False
+    kv_capacity_tokens: int | None = None
+
+
+def prove_service(context: Context, question: Question) -> Proof:
+    """Ask the engine what it is, let it answer, and with level `full` the worst that was promised.
+
+    Raises what `prove` and `prove_promise` raise.
+    """
+    client = context.engine_client(question.url)
+    served = prove(client, _expected(question), clock=context.clock)
+    if question.level == "fast":
+        return Proof(served=served)
+    promise = promise_of(question.plan)
+    borne = prove_promise(client, promise, kv_capacity_tokens=question.kv_capacity_tokens, clock=context.clock)
+    return Proof(served=served, borne=borne)
+
+
+def _expected(question: Question) -> ExpectedService:
+    plan = question.plan
+    return ExpectedService(
+        model_id=plan["model"]["served_id"],
+        max_input_tokens=plan["engine"]["max_input_tokens"],
+        max_total_tokens=plan["engine"]["max_total_tokens"],
+        versions=question.versions,
+        chat=question.chat,
+    )
+
+
+def promise_of(plan: Mapping[str, Any]) -> Promise:
+    wish, memory, engine = plan["requirements"], plan["memory"], plan["engine"]
+    return Promise(
+        input_tokens=wish["input_tokens"],
+        output_tokens=wish["output_tokens"],
+        concurrency=wish["concurrency"],
+        max_input_tokens=engine["max_input_tokens"],
+        max_total_tokens=engine["max_total_tokens"],
+        kv_capacity_tokens=memory["kv_capacity_tokens"],
+        required_kv_tokens=memory["required_kv_tokens"],
+    )
