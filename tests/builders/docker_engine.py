@@ -1,0 +1,69 @@
+"""The real Docker Engine of the tests: `scripts/docker_engine start` runs it, these are the ways to it.
+
+Suites that need it import the fixture in their conftest: `from builders.docker_engine import docker_engine`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_REPOSITORY = "ghcr.io/huggingface/text-generation-inference"
+# Read before any test clears the environment.
+_HOST = os.environ.get("TGI_DEPLOY_TEST_DOCKER_HOST", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DockerEngine:
+    """`host` is what DOCKER_HOST takes, `home` the folder of the engine. Both engine images are stand-ins.
+
+    The engine's host has 4 cards of 46068 MiB, an L40S each. A container's environment steers its stand-in:
+    STAND_IN_SPEED (divides real durations, 600 if unset), STAND_IN_FAULTS (names by commas) and STAND_IN_REFUSAL (what
+    the NVIDIA driver says when it refuses the container). The folder `stand_in` steers all: `accelerators.json`,
+    `engine.json` with the first two, `refusal`; a test that writes there puts it back, and runs in no parallel.
+    """
+
+    host: str
+    image: str = f"{_REPOSITORY}:3.3.7"
+    old_image: str = f"{_REPOSITORY}:2.2.0"
+    machine_image: str = "tgi-deploy-test/machine"
+
+    @property
+    def socket(self) -> Path:
+        return Path(self.host.removeprefix("unix://"))
+
+    @property
+    def home(self) -> Path:
+        return self.socket.parent
+
+    @property
+    def stand_in(self) -> Path:
+        return self.home / "stand-in"
+
+    @property
+    def machine_store(self) -> Path:
+        """`/var/lib/docker` of a machine that holds the engine images."""
+        return self.home / "machine-store"
+
+    def docker(self, *arguments: str, timeout_s: float = 120) -> str:
+        """Run docker's own command line; AssertionError with its words where it fails."""
+        done = self.attempt(*arguments, timeout_s=timeout_s)
+        assert done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def attempt(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["docker", "--host", self.host, *arguments],  # noqa: S607 -- the client that belongs to the engine
+            capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> DockerEngine:
+    if not _HOST:
+        pytest.skip("no Docker Engine: `scripts/docker_engine start`, then TGI_DEPLOY_TEST_DOCKER_HOST=unix://…")
+    return DockerEngine(host=_HOST)
