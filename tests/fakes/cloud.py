@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.reconcile.errors import InUseError, LostReplyError, NoCapacityError
+from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
 from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, MachineState, Placement
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ KINDS = (
     "instance",
     "spot-request",
 )
+
+
+UNIQUE = ("security-group", "launch-template")
 
 
 class KilledError(BaseException):
@@ -47,6 +50,7 @@ class FakeWorld:
     leaves_volume: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
+    next_number: int = 0
 
     def cloud(self, region: str) -> FakeCloud:
         return FakeCloud(world=self, region=region)
@@ -64,7 +68,7 @@ class FakeWorld:
         return [found for found in self.things.values() if found.kind == kind and found.state != "terminated"]
 
     def users_of(self, group_id: str) -> list[Found]:
-        return [item for item in self.there("instance") if group_id in str(self.properties[item.id])]
+        return [item for item in self.there("instance") if group_id in str(self.properties.get(item.id))]
 
     def running(self) -> list[Found]:
         return [found for found in self.there("instance") if found.alive]
@@ -96,11 +100,12 @@ class FakeHandler:
         return self.world.things[made]
 
     def _make(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> str:
-        made = f"{self.kind}-{len(self.world.things)}"
-        if self.kind == "security-group" and any(
-            item.attributes["name"] == properties["name"] for item in self._mine()
+        made = f"{self.kind}-{self.world.next_number}"
+        if self.kind in UNIQUE and any(
+            item.attributes["name"] == properties["name"] for item in self._rivals(properties)
         ):
-            raise LostReplyError("a group of that name exists")
+            raise ExistsError(f"a {self.kind} of that name exists")
+        self.world.next_number += 1
         self._add(Found(
             key=tags[TAG_KEY],
             kind=self.kind,
@@ -127,6 +132,11 @@ class FakeHandler:
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         self.world.enter(f"complete {self.kind}", attributes)
+        if "tags" in properties:
+            found = self.world.things[attributes["id"]]
+            self._add(replace(found, tags={**found.tags, **properties["tags"]}))
+            self.world.leave(f"complete {self.kind}")
+            return
         known = self.world.properties.get(attributes["id"], {})
         cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]})
         self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
@@ -176,6 +186,11 @@ class FakeHandler:
     def _add(self, found: Found) -> None:
         self.world.things[found.id] = found
 
+    def _rivals(self, properties: Mapping[str, Any]) -> list[Found]:
+        """Names of groups are unique in a network, those of templates in a region."""
+        network = properties.get("network")
+        return [item for item in self._mine() if self.world.properties[item.id].get("network") == network]
+
     def _mine(self) -> list[Found]:
         return [item for item in self.world.there(self.kind) if item.place == self.region]
 
@@ -199,8 +214,9 @@ class FakeCloud:
         return MachineImage(id=wanted or "ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="fake")
 
     def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
+        network = f"vpc-of-{subnet}" if subnet else "vpc-1"
         places = tuple(
-            Placement(zone=f"{self.region}{zone}", zone_id=zone, subnet=subnet or f"subnet-{zone}", network="vpc-1")
+            Placement(zone=f"{self.region}{zone}", zone_id=zone, subnet=subnet or f"subnet-{zone}", network=network)
             for zone in self.world.zones
         )
         if not places:

@@ -7,6 +7,7 @@ import pytest
 from fakes.cloud import FakeWorld
 from fakes.surroundings import Surroundings, request
 
+from tgi_deploy.app.claim import FRESH
 from tgi_deploy.app.down import down
 from tgi_deploy.app.interrupts import Stops, guard, settle
 from tgi_deploy.app.up import up
@@ -190,6 +191,7 @@ def test_what_an_earlier_run_made_is_not_removed(around):
 def test_what_only_tags_knew_is_not_removed(around):
     up(around.context(), request())
     around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
     settled, _ = stop_up(around, during("machine", ctrl_c))
     assert settled.fate == "nothing"
     assert len(around.world.running()) == 1

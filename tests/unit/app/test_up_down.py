@@ -6,6 +6,7 @@ import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
+from tgi_deploy.app.claim import FRESH
 from tgi_deploy.app.down import down
 from tgi_deploy.app.launch import LaunchSettings
 from tgi_deploy.app.up import default_name, up
@@ -37,6 +38,12 @@ def bring_up(around, **changes):
 
 def take_down(around, *names, context=None):
     return down(context or around.context(), names, lambda _removals: True)
+
+
+def lose_record(around):
+    """Long enough ago for nobody to be at work on it any more."""
+    around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
 
 
 def failing(times, error, *, call="create instance", when=lambda _properties: True):
@@ -293,7 +300,7 @@ def test_up_while_it_is_being_removed_is_refused(around):
 
 def test_a_machine_that_only_tags_know_is_adopted(around):
     first = bring_up(around).deployment
-    around.store.remove("demo")
+    lose_record(around)
     second = bring_up(around)
     assert len(around.world.running()) == 1
     assert second.deployment.id == first.id
@@ -302,7 +309,7 @@ def test_a_machine_that_only_tags_know_is_adopted(around):
 
 def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
     bring_up(around)
-    around.store.remove("demo")
+    lose_record(around)
     with pytest.raises(ConflictError) as caught:
         up(around.context(), request(plan(chosen=on("p4d.24xlarge"))))
     assert caught.value.code == "name_taken"
@@ -311,7 +318,7 @@ def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
 
 def test_another_address_is_let_in_without_a_new_machine(around):
     bring_up(around)
-    around.store.remove("demo")
+    lose_record(around)
     bring_up(around, settings={"cidrs": ("198.51.100.1/32",)})
     (group,) = around.world.there("security-group")
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.1/32", "203.0.113.7/32"]

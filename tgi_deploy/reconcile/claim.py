@@ -1,0 +1,66 @@
+"""Two people, one name: whose a name is.
+
+Whoever makes the first thing under a name has it: the things' own names are unique in a network and in a region, so
+of two who ask at once one is refused. Everybody else gives way and removes what is their own, and nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.reconcile.errors import ClaimedError
+from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tgi_deploy.reconcile.model import Deployment, Found, Resource
+
+
+def own(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
+    """What is of this very deployment. A thing that lost its tags and is known by its id is."""
+    return tuple(item for item in found if item.tags.get(TAG_ID, deployment_id) == deployment_id)
+
+
+def strange(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
+    """What another deployment of the same name has."""
+    return tuple(item for item in found if item.tags.get(TAG_ID, deployment_id) != deployment_id)
+
+
+def refuse_stranger(deployment: Deployment, found: Sequence[Found]) -> None:
+    """Raises ClaimedError where another deployment has something under this name."""
+    strangers = strange(found, deployment.id)
+    if strangers:
+        raise claimed(deployment.name, strangers[0])
+
+
+def claimed(name: str, found: Found, *, until: str = "") -> ClaimedError:
+    """The error that says whose it is. `until`: what else than removing it there is to do."""
+    tags, hint = (
+        found.tags,
+        f"choose another --name; if that run is dead, 'tgi-deploy down {name}' removes what it left",
+    )
+    owner, begun = tags.get(TAG_OWNER, "somebody"), tags.get(TAG_CREATED, "")
+    since = f", begun {begun}" if begun else ""
+    return ClaimedError(
+        f"'{name}' belongs to {owner}{since}: {found.kind} {found.id} in {found.place} (deployment {tags[TAG_ID]})",
+        hint=f"{hint}{until}",
+        data={
+            "owner": tags.get(TAG_OWNER, ""),
+            "begun": begun,
+            "deployment_id": tags[TAG_ID],
+            "kind": found.kind,
+            "id": found.id,
+            "region": found.place,
+        },
+    )
+
+
+def taken(name: str, resource: Resource, why: str) -> ClaimedError:
+    """The unique name is in use, and nothing with our tags has it."""
+    return ClaimedError(
+        f"the name of the {resource.kind} of '{name}' is in use in {resource.place}, by something that has no tags of "
+        f"this tool or is not shown yet: {why}",
+        hint="choose another --name, or remove what has that name",
+        data={"kind": resource.kind, "region": resource.place},
+    )
