@@ -11,6 +11,9 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.sandbox import signals
+from tgi_deploy.sandbox.storm import Storm, Weather
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -28,7 +31,9 @@ class CallFault:
     """An error, a delay or a lost reply for matching calls. `when` compares parameters of the request.
 
     `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code`
-    with a delay only delays. `explicit_only` restricts it to calls that name what they look for.
+    with a delay only delays. `explicit_only` restricts it to calls that name what they look for. The first `skip`
+    matching calls pass. `signal` (KILL, INT, TERM, HUP) goes to the calling process as the call arrives, with `after`
+    when it has taken effect, with `replied` when its reply is on the way.
     """
 
     action: str
@@ -40,6 +45,9 @@ class CallFault:
     after: bool = False
     delay_s: float = 0.0
     explicit_only: bool = False
+    skip: int = 0
+    signal: str = ""
+    replied: bool = False
 
     def matches(self, call: Call) -> bool:
         if self.action not in {ANY_ACTION, call.action} or not call.action:
@@ -54,7 +62,7 @@ class MachineFault:
     """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
 
     Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
-    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail.
+    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail; `dark`: it never boots.
     """
 
     reason: str = ""
@@ -62,6 +70,7 @@ class MachineFault:
     boot_s: float | None = None
     engine: str = ""
     failed_pulls: int = 0
+    dark: bool = False
     times: int = 1
     when: Mapping[str, str] = field(default_factory=dict)
 
@@ -69,7 +78,7 @@ class MachineFault:
         return all(facts.get(name, "") == value for name, value in self.when.items())
 
 
-Fault = CallFault | MachineFault
+Fault = CallFault | MachineFault | Storm
 
 _NOT_FOUND: Final = {
     "DescribeInstances": "InvalidInstanceID.NotFound",
@@ -118,6 +127,7 @@ _CALL_FAULTS: Final[Mapping[str, Callable[[str], CallFault]]] = {
     "lost-reply": lambda action: CallFault(action=action or "RunInstances", after=True),
     "slow-reply": lambda action: CallFault(action=action or ANY_ACTION, delay_s=1.0),
     "not-found-yet": lambda action: _not_found(action or "DescribeInstances"),
+    "signal": lambda action: CallFault(action=action or ANY_ACTION, signal="KILL"),
 }
 _MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
     "insufficient-after-accept": MachineFault(reason="Server.InsufficientInstanceCapacity", after_s=0.0),
@@ -126,8 +136,10 @@ _MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
     "slow-boot": MachineFault(boot_s=20.0),
     "engine": MachineFault(engine="oom-load"),
     "failed-pull": MachineFault(failed_pulls=1),
+    "dark": MachineFault(dark=True),
 }
-NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS}))
+_STORM: Final = "storm"
+NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS, _STORM}))
 _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "action": str,
     "code": str,
@@ -142,6 +154,15 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "engine": str,
     "failed_pulls": int,
     "explicit_only": bool,
+    "skip": int,
+    "signal": str,
+    "replied": bool,
+    "dark": bool,
+    "seed": int,
+    "throttle": float,
+    "lost_reply": float,
+    "capacity": float,
+    "not_found": float,
 }
 
 
@@ -159,12 +180,21 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
         base = _CALL_FAULTS[name](str(changes.pop("action", "")))
     elif name in _MACHINE_FAULTS:
         base = _MACHINE_FAULTS[name]
+    elif name == _STORM:
+        base = Storm()
     else:
         raise BadFaultError(f"no fault is called {name!r}; there are {', '.join(NAMES)}")
+    return _checked(name, base, changes)
+
+
+def _checked(name: object, base: Fault, changes: dict[str, Any]) -> Fault:
     try:
-        return replace(base, **changes)
+        fault: Fault = replace(base, **changes)
     except TypeError as problem:
         raise BadFaultError(f"{name or 'this'} fault takes no such member: {problem}") from problem
+    if isinstance(fault, CallFault) and fault.signal and fault.signal not in signals.NAMES:
+        raise BadFaultError(f"signal cannot be {fault.signal!r}; there are {', '.join(signals.NAMES)}")
+    return fault
 
 
 def _missing_action() -> str:
@@ -194,24 +224,43 @@ class FaultTable:
     """The faults asked for, in order; the first match with uses left is taken."""
 
     def __init__(self) -> None:
-        self._faults: list[Fault] = []
+        self._faults: list[CallFault | MachineFault] = []
+        self._weather = Weather()
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> None:
+        if isinstance(fault, Storm):
+            self._weather.set(fault)
+            return
         with self._lock:
             self._faults.append(fault)
 
     def clear(self) -> None:
+        self._weather.set(None)
         with self._lock:
             self._faults.clear()
 
     def pending(self) -> tuple[Fault, ...]:
+        storm = self._weather.now()
         with self._lock:
-            return tuple(self._faults)
+            return (*self._faults, *([storm] if storm else []))
 
     def take_for_call(self, call: Call) -> CallFault | None:
-        found = self._take(lambda fault: isinstance(fault, CallFault) and fault.matches(call))
-        return found if isinstance(found, CallFault) else None
+        """The fault that this call meets: one asked for, or else what the storm brings."""
+        with self._lock:
+            for index, fault in enumerate(list(self._faults)):
+                if not isinstance(fault, CallFault) or not fault.matches(call):
+                    continue
+                if not fault.skip:
+                    self._use_up(fault)
+                    return fault
+                self._faults[index] = replace(fault, skip=fault.skip - 1)
+        return self._struck(call)
+
+    def _struck(self, call: Call) -> CallFault | None:
+        name = self._weather.strikes(call)
+        fault = _CALL_FAULTS[name](call.action) if name else None
+        return fault if fault and fault.matches(call) else None
 
     def take_for_machine(self, facts: Mapping[str, str]) -> tuple[MachineFault, ...]:
         """Every machine fault that matches: a machine may boot slowly and die as well."""
@@ -221,15 +270,7 @@ class FaultTable:
                 self._use_up(fault)
         return tuple(hits)
 
-    def _take(self, wanted: Callable[[Fault], bool]) -> Fault | None:
-        with self._lock:
-            for fault in self._faults:
-                if wanted(fault):
-                    self._use_up(fault)
-                    return fault
-        return None
-
-    def _use_up(self, fault: Fault) -> None:
+    def _use_up(self, fault: CallFault | MachineFault) -> None:
         index = next(index for index, known in enumerate(self._faults) if known is fault)
         if fault.times <= 1:
             del self._faults[index]

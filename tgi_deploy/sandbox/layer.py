@@ -8,11 +8,11 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import api, canned, rules
-from tgi_deploy.sandbox.faults import BadFaultError, CallFault, FaultTable, MachineFault, read_fault
+from tgi_deploy.sandbox import api, canned, rules, signals
+from tgi_deploy.sandbox.faults import BadFaultError, CallFault, Fault, FaultTable, MachineFault, read_fault
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import Answer, Call, Environ, error, forward, json_answer, read_call
 
@@ -58,7 +58,9 @@ class Layer:
         if answer.drop:
             _hang_up(environ)
         start_response(answer.status_line, answer.header_list())
-        return [answer.body]
+        return (
+            signals.Afterwards(answer.body, lambda: signals.send(call, answer.then)) if answer.then else [answer.body]
+        )
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
         if "HTTP_ORIGIN" in call.headers:
@@ -90,12 +92,14 @@ class Layer:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
             return error(call, fault.code, fault.message or fault.code, fault.status)
+        if fault and fault.signal and not (fault.after or fault.replied):
+            signals.send(call, fault.signal)
+            if fault.signal == "KILL":
+                return Answer(status=500, body=b"", drop=True)
         with self._lock:
             answer = self._carry_out(environ, call)
             self._machines.sync()
-        if fault and fault.after:
-            return Answer(status=answer.status, body=b"", drop=True)
-        return answer
+        return _ended(call, answer, fault) if fault else answer
 
     def _carry_out(self, environ: Environ, call: Call) -> Answer:
         def ask_moto(what: Call) -> Answer:
@@ -157,7 +161,7 @@ class Layer:
             return json_answer({"error": f"nothing to do to {instance_id}"}, 404)
         return json_answer({"fault": asdict(fault)})
 
-    def _befall(self, instance_id: str, fault: CallFault | MachineFault) -> bool:
+    def _befall(self, instance_id: str, fault: Fault) -> bool:
         """A fault of a machine that is already there: only an end can come to it."""
         return isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.doom(instance_id, fault)
 
@@ -185,6 +189,15 @@ class Layer:
     def _shutdown(self, _call: Call) -> Answer:
         threading.Thread(target=self.shut_down, name="shutdown").start()
         return json_answer({})
+
+
+def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
+    """What becomes of an answer, and of who waits for it, once the call has taken effect."""
+    if fault.signal and fault.replied:
+        return replace(answer, then=fault.signal)
+    if fault.signal and fault.after:
+        signals.send(call, fault.signal)
+    return Answer(status=answer.status, body=b"", drop=True) if fault.after else answer
 
 
 def _hang_up(environ: Environ) -> None:

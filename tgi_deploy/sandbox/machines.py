@@ -38,6 +38,7 @@ class Machine:
     boot_s: float = _BOOT_S
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
+    dark: bool = False
     ending: threading.Thread | None = None
 
     @property
@@ -168,6 +169,7 @@ class Machines:
         if fault.engine:
             machine.engine_faults = (*machine.engine_faults, fault.engine)
         machine.failed_pulls += fault.failed_pulls
+        machine.dark = machine.dark or fault.dark
 
     def _meet_fate(self, instance: SandboxInstance, machine: Machine) -> None:
         due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
@@ -179,7 +181,7 @@ class Machines:
         if instance.sandbox_reboot_wanted:
             instance.sandbox_reboot_wanted = False
             self._end(machine)
-        if machine.process is None and machine.gone and instance.user_data:
+        if machine.process is None and machine.gone and instance.user_data and not machine.dark:
             self._boot(region, instance, machine)
 
     def _boot(self, region: str, instance: SandboxInstance, machine: Machine) -> None:

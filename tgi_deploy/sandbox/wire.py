@@ -64,12 +64,16 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A whole response. `drop` means: the work is done, and the connection closes without a word."""
+    """A whole response. `drop` means: the work is done, and the connection closes without a word.
+
+    `then` is a signal for the caller, to be sent after the last byte.
+    """
 
     status: int
     body: bytes
     content_type: str = "text/xml"
     drop: bool = False
+    then: str = ""
     headers: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -153,7 +153,7 @@ def test_a_fault_for_a_stranger_is_refused(cloud):
     assert error.value.code == "404"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"storm"}))
 def test_every_named_fault_can_be_asked_for(name):
     assert isinstance(read_fault({"name": name, "times": 3}), CallFault | MachineFault)
 
