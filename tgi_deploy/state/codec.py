@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, get_args
@@ -26,7 +26,9 @@ class NewerSchemaError(ValueError):
 
 
 def encode(deployment: Deployment) -> str:
-    return json.dumps(asdict(deployment), indent=2, sort_keys=True, default=_plain) + "\n"
+    # The plan is plain data, and by far the largest part: it is written as it is, not copied first.
+    document = {**asdict(replace(deployment, plan={})), "plan": deployment.plan}
+    return json.dumps(document, indent=2, sort_keys=True, default=_plain) + "\n"
 
 
 def encode_event(event: Event) -> str:
