@@ -1,0 +1,157 @@
+"""Kills the real program at every call that it makes, or runs it in bad weather, and counts what is left.
+
+    scripts/chaos.py matrix                          every call with every signal and moment
+    scripts/chaos.py matrix --signals KILL --sample 20 --seed 7
+    scripts/chaos.py storm --runs 300 --seed 1
+
+Exit code 1 when anything was left, doubled, or ended strangely.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from disruptions import matrix, storm  # noqa: E402 -- found through the path above
+from disruptions.checks import Account  # noqa: E402 -- likewise
+from disruptions.program import Program  # noqa: E402 -- likewise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(kw_only=True)
+class Work:
+    """What several threads, each with a sandbox and a warm interpreter of its own, take from and add to."""
+
+    todo: list[Any]
+    do: Callable[[Program, Account, Any], Any]
+    done: list[Any] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, home: Path) -> None:
+        with Program(home) as program:
+            account = Account(program)
+            while (item := self._take()) is not None:
+                self._keep(self.do(program, account, item))
+
+    def _take(self) -> Any:  # noqa: ANN401 -- a point or a seed
+        with self.lock:
+            return self.todo.pop(0) if self.todo else None
+
+    def _keep(self, result: Any) -> None:  # noqa: ANN401 -- a point's result or a run
+        with self.lock:
+            self.done.append(result)
+            for failure in result.failures:
+                print(f"FAILED {getattr(result, 'point', None) or f'seed {result.seed}'}: {failure}", flush=True)
+            if len(self.done) % 50 == 0:
+                print(f"{len(self.done)} done, {len(self.todo)} to go", flush=True)
+
+
+def work_off(work: Work, jobs: int) -> None:
+    """Do all of it. Raises RuntimeError when a thread could not go on."""
+
+    def guarded(home: Path) -> None:
+        try:
+            work.run(home)
+        except (OSError, RuntimeError, ValueError) as error:
+            work.broken.append(f"{type(error).__name__}: {error}")
+
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
+        threads = [threading.Thread(target=guarded, args=(_made(Path(folder) / str(n)),)) for n in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if work.broken or work.todo:
+        raise RuntimeError(f"{len(work.todo)} were not tried: {work.broken}")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def run_matrix(options: argparse.Namespace) -> int:
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder,
+        Program(Path(folder)) as one,
+    ):
+        recorded, waited = matrix.record(one), matrix.record(one, wait=True)
+    signals = tuple(options.signals.split(","))
+    everything = [*matrix.points(recorded, signals), *matrix.waiting_points(recorded, waited, signals)]
+    chosen = list(matrix.sample(everything, options.sample, options.seed)) if options.sample else everything
+    work = Work(todo=chosen[options.skip :], do=matrix.try_point)
+    begun = time.monotonic()
+    work_off(work, options.jobs)
+    return report_matrix(recorded, work.done, time.monotonic() - begun)
+
+
+def report_matrix(recorded: dict[str, list[str]], results: Sequence[matrix.Result], took_s: float) -> int:
+    counts = ", ".join(f"{len(calls)} calls of {command}" for command, calls in recorded.items())
+    struck = Counter(result.point.signal for result in results if result.struck)
+    failed = [result for result in results if result.failures]
+    print(f"{counts}; {len(results)} points in {took_s:.0f} s")
+    print(f"struck: {', '.join(f'{name} {count}' for name, count in sorted(struck.items()))}")
+    missed = [str(result.point) for result in results if not result.struck]
+    print(f"not reached (that run made fewer calls): {len(missed)}")
+    for text in missed:
+        print(f"  {text}")
+    print(f"failures: {len(failed)}")
+    return 1 if failed else 0
+
+
+def run_storm(options: argparse.Namespace) -> int:
+    seeds = [options.seed * 1_000_003 + number for number in range(options.runs)]
+    work = Work(todo=seeds, do=storm.try_run)
+    begun = time.monotonic()
+    work_off(work, options.jobs)
+    return report_storm(work.done, time.monotonic() - begun)
+
+
+def report_storm(runs: Sequence[storm.Run], took_s: float) -> int:
+    calls = [run.calls for run in runs]
+    failed = [run for run in runs if run.failures]
+    weather = ", ".join(f"{name} {share:.0%}" for name, share in storm.WEATHER.items())
+    print(f"{len(runs)} runs in {took_s:.0f} s with {weather}")
+    print(f"calls a run: min {min(calls)}, median {statistics.median(calls):g}, max {max(calls)}")
+    print(f"a machine came up in {sum(run.ready for run in runs)}")
+    print(f"commands that had to be said again: {sum(run.repeated for run in runs)}")
+    print(f"runs whose down got through only after the storm: {sum(run.calm_needed for run in runs)}")
+    print(f"runs with something left or doubled: {len(failed)}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, run in (("matrix", run_matrix), ("storm", run_storm)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("--seed", type=int, default=1)
+        command.add_argument("--jobs", type=int, default=2, help="sandboxes at work at once")
+        if name == "matrix":
+            command.add_argument("--signals", default=",".join(matrix.SIGNALS))
+            command.add_argument("--sample", type=int, default=0, metavar="K", help="only K points, chosen by the seed")
+            command.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N points")
+        else:
+            command.add_argument("--runs", type=int, default=300)
+    options = parser.parse_args()
+    result: int = options.run(options)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

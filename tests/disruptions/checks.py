@@ -1,0 +1,63 @@
+"""What an account holds, asked of the cloud itself: no tags, no filters, none of our own code."""
+
+from __future__ import annotations
+
+import boto3
+from botocore.config import Config
+
+from tgi_deploy.sandbox import api
+
+_ENDED = ("terminated", "shutting-down")
+_CLOSED = ("cancelled", "closed", "failed")
+
+
+class Account:
+    """Looks with the key of machines, whose calls meet no faults and are not counted."""
+
+    def __init__(self, program, region="us-east-1"):
+        session = boto3.Session(
+            aws_access_key_id=api.machine_key(program.access_key), aws_secret_access_key="x", region_name=region
+        )
+        config = Config(proxies={}, retries={"total_max_attempts": 1})
+        self._clients = {
+            name: session.client(name, endpoint_url=program.url, config=config)
+            for name in ("ec2", "ssm", "iam", "scheduler")
+        }
+
+    def launched(self):
+        """Every instance that was ever made, those long ended among them."""
+        reservations = self._clients["ec2"].describe_instances()["Reservations"]
+        return {one["InstanceId"]: one["State"]["Name"] for item in reservations for one in item["Instances"]}
+
+    def alive(self):
+        return sorted(name for name, state in self.launched().items() if state not in _ENDED)
+
+    def leftovers(self):
+        """Everything that should not outlive a `down`, as `kind id`."""
+        found = [("instance", name) for name in self.alive()]
+        found += self._network()
+        found += self._identities()
+        return sorted(f"{kind} {name}" for kind, name in found)
+
+    def _network(self):
+        ec2 = self._clients["ec2"]
+        yield from (("volume", one["VolumeId"]) for one in ec2.describe_volumes()["Volumes"])
+        interfaces = ec2.describe_network_interfaces()["NetworkInterfaces"]
+        yield from (("network-interface", one["NetworkInterfaceId"]) for one in interfaces)
+        groups = ec2.describe_security_groups()["SecurityGroups"]
+        yield from (("security-group", one["GroupId"]) for one in groups if one["GroupName"] != "default")
+        templates = ec2.describe_launch_templates()["LaunchTemplates"]
+        yield from (("launch-template", one["LaunchTemplateId"]) for one in templates)
+        yield from (("address", one["AllocationId"]) for one in ec2.describe_addresses()["Addresses"])
+        requests = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+        yield from (("spot-request", one["SpotInstanceRequestId"]) for one in requests if one["State"] not in _CLOSED)
+
+    def _identities(self):
+        iam = self._clients["iam"]
+        yield from (("role", one["RoleName"]) for one in iam.list_roles()["Roles"])
+        yield from (
+            ("instance-profile", one["InstanceProfileName"]) for one in iam.list_instance_profiles()["InstanceProfiles"]
+        )
+        parameters = self._clients["ssm"].describe_parameters()["Parameters"]
+        yield from (("parameter", one["Name"]) for one in parameters if not one["Name"].startswith("/aws/"))
+        yield from (("schedule", one["Name"]) for one in self._clients["scheduler"].list_schedules()["Schedules"])

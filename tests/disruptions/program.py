@@ -1,0 +1,126 @@
+"""The program and its sandbox, as the matrix and the storm use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tgi_deploy.sandbox import api, control
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT_S = 120
+SPEED = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One run. `code` is negative for the signal that ended it, None when it had to be ended for taking too long."""
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        try:
+            return json.loads(self.out)
+        except json.JSONDecodeError:
+            return {}
+
+    @property
+    def error(self):
+        """The code of the first error; empty when there is none."""
+        errors = self.document.get("errors") or [{}]
+        return errors[0].get("code", "")
+
+    def told(self):
+        """What to show of it where something went wrong."""
+        return f"exit {self.code} {self.error}: {(self.err or self.out)[-600:]}"
+
+
+class Program:
+    """One sandbox with a home of its own, and the program run against it. A context manager."""
+
+    def __init__(self, home, *, speed=SPEED):
+        self.home = home
+        self._speed = speed
+
+    def __enter__(self):
+        info = control.start(self.home / "sandbox", speed=self._speed)
+        self.url, self.access_key = info.endpoint_url, info.access_key
+        self._warm = subprocess.Popen(
+            [sys.executable, "-m", "disruptions.warm"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env=self._environment(),
+        )
+        self._reply()
+        return self
+
+    def __exit__(self, *_exc):
+        self._warm.stdin.close()
+        self._warm.wait(TIMEOUT_S)
+        self._warm.stdout.close()
+        control.stop(self.home / "sandbox")
+
+    def _environment(self):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HF_"))}
+        return {
+            **kept,
+            "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}",
+            "TGI_DEPLOY_HOME": str(self.home),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        }
+
+    def run(self, *words, hurry=1.0):
+        out, err = self.home / "out", self.home / "err"
+        job = {
+            "argv": [*words, "--sandbox", "--json"],
+            "env": {},
+            "out": str(out),
+            "err": str(err),
+            "timeout_s": TIMEOUT_S,
+            "hurry": hurry,
+        }
+        self._warm.stdin.write(json.dumps(job) + "\n")
+        self._warm.stdin.flush()
+        status = self._reply()["status"]
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        return Said(code=code, out=out.read_text(errors="replace"), err=err.read_text(errors="replace"))
+
+    def _reply(self):
+        line = self._warm.stdout.readline()
+        if not line:
+            raise RuntimeError("the warm interpreter has ended")
+        return json.loads(line)
+
+    def control(self, method, path, document=None):
+        return api.control(self.url, method, f"/_sandbox/{path}", document)
+
+    def fault(self, **document):
+        self.control("POST", "faults", document)
+
+    def calm(self):
+        self.control("DELETE", "faults")
+
+    def calls(self):
+        return [call["action"] for call in self.control("GET", "calls")["calls"]]
+
+    def forget_calls(self):
+        self.control("DELETE", "calls")
+
+    def empty(self, *, boots=False):
+        """An empty account and no records. Unless `boots`, machines run and nothing ever boots in them."""
+        self.control("POST", "reset")
+        shutil.rmtree(self.home / "sandbox" / "records", ignore_errors=True)
+        if not boots:
+            self.fault(name="dark", times=1_000_000)

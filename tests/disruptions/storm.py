@@ -1,0 +1,119 @@
+"""Bad weather, seeded: `up` (killed somewhere, often), `up` again, `down`, while calls fail at random."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from disruptions.matrix import DOWN, MOMENTS, NAME, SIGNALS, up_words
+
+WEATHER = {"throttle": 0.3, "lost_reply": 0.1, "capacity": 0.2, "not_found": 0.1}
+HURRY = 20.0
+_TRIES = 4
+_KILLED = 0.5
+_LAST_CALL = 45
+_MEMBERS = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run: `calls` were made in all, `repeated` commands had to be said again, `ready` if an `up` came through."""
+
+    seed: int
+    calls: int
+    repeated: int
+    ready: bool
+    calm_needed: bool
+    seconds: float
+    failures: tuple[str, ...]
+
+
+def weather(program, seed):
+    program.calm()
+    program.fault(name="dark", times=1_000_000)
+    program.fault(name="storm", seed=seed, **WEATHER)
+
+
+def try_run(program, account, seed):
+    begun = time.monotonic()
+    program.empty()
+    trial = _Trial(program, account, seed)
+    trial.run()
+    return Run(
+        seed=seed,
+        calls=trial.calls,
+        repeated=trial.repeated,
+        ready=trial.ready,
+        calm_needed=trial.calm_needed,
+        seconds=time.monotonic() - begun,
+        failures=tuple(trial.failures),
+    )
+
+
+class _Trial:
+    def __init__(self, program, account, seed):
+        self.program, self.account, self.seed = program, account, seed
+        self.chance = random.Random(f"storm {seed}")  # noqa: S311 -- weather, no secret
+        self.failures, self.calls, self.repeated = [], 0, 0
+        self.ready = self.calm_needed = False
+        self.most = 0
+
+    def run(self):
+        weather(self.program, self.seed)
+        if self.chance.random() < _KILLED:
+            self._interrupted_up()
+        self._up()
+        self._down()
+
+    def _said(self, *words):
+        self.program.forget_calls()
+        said = self.program.run(*words, hurry=HURRY)
+        self.calls += len(self.program.calls())
+        alive = self.account.alive()
+        if len(alive) > 1:
+            self.failures.append(f"{len(alive)} machines at once; {said.told()}")
+        if said.code is None or said.error == "internal_error":
+            self.failures.append(f"it hung or crashed; {said.told()}")
+        return said
+
+    def _interrupted_up(self):
+        self.program.fault(
+            name="signal",
+            signal=self.chance.choice(SIGNALS),
+            skip=self.chance.randrange(_LAST_CALL),
+            **_MEMBERS[self.chance.choice(MOMENTS)],
+        )
+        self._said(*up_words(wait=False))
+
+    def _up(self):
+        for _ in range(_TRIES):
+            weather(self.program, self.seed + 1000)
+            said = self._said(*up_words(wait=False))
+            if said.code == 0:
+                self._check_up(said)
+                return
+            if said.error == "being_removed":
+                self._said(*DOWN)
+            self.repeated += 1
+            self.seed += 100_000
+
+    def _check_up(self, said):
+        self.ready = True
+        alive = self.account.alive()
+        if len(alive) != 1:
+            self.failures.append(f"up said yes, and there are {len(alive)} machines; {said.told()}")
+
+    def _down(self):
+        for _ in range(_TRIES):
+            said = self._said(*DOWN)
+            if said.code == 0:
+                break
+            self.repeated += 1
+        else:
+            self.calm_needed = True
+            self.program.calm()
+            said = self._said(*DOWN)
+        left = self.account.leftovers()
+        if said.code != 0 or left:
+            self.failures.append(f"{NAME}: left after down: {left}; {said.told()}")

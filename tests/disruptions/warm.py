@@ -1,0 +1,97 @@
+"""The real program, run many times from one warm interpreter: a process of its own each time, imports paid once.
+
+Reads jobs from stdin, one JSON object a line, and answers each with one line: `{"status": <wait status>, "pid": n}`;
+`status` is null for what had to be ended. It is single-threaded, so that forking is safe.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import time
+
+import boto3
+import botocore.loaders
+
+from tgi_deploy.cli import down, main, up, wiring  # noqa: F401 -- what commands import, to be there
+
+
+def warm_up():
+    """Let the SDK keep its service descriptions."""
+    load = botocore.loaders.JSONFileLoader.load_file
+    botocore.loaders.JSONFileLoader.load_file = lambda self, path: _loaded(load, type(self), path)
+    session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
+    for service in ("ec2", "ssm", "sts"):
+        session.client(service)
+
+
+@functools.cache
+def _loaded(load, kind, path):
+    return load(kind(), path)
+
+
+def child(job):
+    """Become the program. Never returns."""
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    os.environ.update(job["env"])
+    os.environ["AWS_SDK_UA_APP_ID"] = f"pid-{os.getpid()}"
+    sys.argv = ["tgi-deploy", *job["argv"]]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _hurry(job["hurry"])
+    code = 70
+    try:
+        main.main(job["argv"])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _hurry(factor):
+    """Pauses of the program and of the SDK take a fraction of their time; nothing else changes."""
+    if factor > 1:
+        sleep = time.sleep
+        time.sleep = lambda seconds: sleep(seconds / factor)
+
+
+def wait(pid, timeout_s):
+    """The wait status, or None when it took too long and was ended."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return status
+        if time.monotonic() > deadline:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.005)
+
+
+def serve(replies):
+    for line in sys.stdin:
+        job = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            os.close(replies)
+            child(job)
+        status = wait(pid, job["timeout_s"])
+        os.write(replies, (json.dumps({"status": status, "pid": pid}) + "\n").encode())
+
+
+if __name__ == "__main__":
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    warm_up()
+    os.write(channel, b"{}\n")
+    serve(channel)
