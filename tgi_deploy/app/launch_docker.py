@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from tgi_deploy.app.attempt import Attempt, described
 from tgi_deploy.errors import InputError, NotHealthyError
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import Deployment, Found
 
-EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 -- compared with, and refused unless asked for
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerSettings:
     """What only a container needs.
 
     `place`: the Docker host; `bind`: its address that the port is published on; `devices`: its GPUs by UUID, None to
-    count them from 0; `secrets`: names of the variables whose values are at hand.
+    count them from 0; `secrets`: (variable of the container, variable here) beside what the model needs; `known`:
+    names of the variables that are set here; `local`: whether the host is this computer.
     """
 
     place: str
     bind: str = LOOPBACK
     devices: tuple[str, ...] | None = None
-    secrets: frozenset[str] = frozenset()
+    secrets: tuple[tuple[str, str], ...] = ()
+    known: frozenset[str] = frozenset()
+    local: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +56,14 @@ class DockerLauncher:
         return self.settings.place
 
     def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
-        """Raises InputError `secret_missing` where a variable that the engine needs is not set here."""
+        """Raises InputError `secret_missing`, or `not_reachable` for a port that only a remote host would reach."""
+        self._check_reach()
         candidate = self.plan.chosen
         deployable = self._deployable(deployment.name, candidate)
         script = render("docker", deployable, templates_dir=self.context.templates_dir)
         container = container_for(deployable)
-        self._check_secrets(container.secret_env)
+        secrets = {**{name: name for name in container.secret_env}, **dict(self.settings.secrets)}
+        self._check_secrets(tuple(secrets.values()))
         wanted = resources(
             Host(
                 name=deployment.name,
@@ -67,6 +71,7 @@ class DockerLauncher:
                 container=container,
                 bind=self.settings.bind,
                 devices=self.settings.devices,
+                secrets=secrets,
                 ready_deadline_s=deployable.ready_deadline_s,
             )
         )
@@ -109,8 +114,16 @@ class DockerLauncher:
     def _observe(self, deployment: Deployment) -> tuple[Found, ...]:
         return observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
 
+    def _check_reach(self) -> None:
+        if not self.settings.local and ip_address(self.settings.bind).is_loopback:
+            raise InputError(
+                "not_reachable",
+                f"a port on {self.settings.bind} of another host can't be reached from here",
+                hint="publish it on an address of that host with --bind, or run the command there",
+            )
+
     def _check_secrets(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self.settings.secrets]
+        missing = [name for name in names if name not in self.settings.known]
         if missing:
             raise InputError(
                 "secret_missing",

@@ -103,6 +103,10 @@ class Catalog:
     def default_release(self) -> str:
         return self._header(f"engines/{ENGINE}/engine.json", "default")
 
+    def cpu_image(self, version: str) -> str:
+        """The image that the engine's makers publish for hosts without a GPU. This tool plans none."""
+        return f"{self.release(version).image}{self._header(f'engines/{ENGINE}/engine.json', 'cpu_image_suffix')}"
+
     def release_versions(self) -> tuple[str, ...]:
         """Oldest first."""
         versions = self._store.names(f"engines/{ENGINE}/releases", ".json")

@@ -40,7 +40,8 @@ _LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file":
 class Host:
     """All that decides what is created. `devices`: GPUs as the host calls them, None for what the container says.
 
-    `place` is the Docker host, `bind` the host's address that the port is published on.
+    `place` is the Docker host, `bind` the host's address that the port is published on. `secrets`: the container's
+    variables, each with the variable of the caller's that holds its value: names alone, at any time.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Host:
     container: Container
     bind: str = LOOPBACK
     devices: tuple[str, ...] | None = None
+    secrets: Mapping[str, str]
     ready_deadline_s: int
 
 
@@ -89,7 +91,7 @@ def _container(host: Host) -> Resource:
             "image": container.image,
             "args": list(container.args),
             "env": dict(container.env),
-            "secret_env": list(container.secret_env),
+            "secret_env": dict(host.secrets),
             "devices": _devices(host),
             "shm_size": container.shm_size,
             "port": container.port,

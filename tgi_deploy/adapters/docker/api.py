@@ -1,0 +1,80 @@
+"""One Docker host: connected on first use, its failures translated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import docker
+from docker import errors as docker_errors
+from docker.tls import TLSConfig
+
+from tgi_deploy.adapters.docker.errors import FAILURES, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.adapters.docker.endpoint import Endpoint
+    from tgi_deploy.adapters.docker.errors import ErrorTable
+
+_T = TypeVar("_T")
+_TIMEOUT_S: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """`environ` is where the values of secrets come from, at the moment they are needed."""
+
+    endpoint: Endpoint
+    table: ErrorTable
+    environ: Mapping[str, str] = field(repr=False)
+    connect: Callable[[Endpoint], Any] | None = None
+
+    @property
+    def place(self) -> str:
+        return self.endpoint.place
+
+    @cached_property
+    def client(self) -> Any:  # noqa: ANN401 -- docker's own client, which has no types
+        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`."""
+        try:
+            return (self.connect or _connect)(self.endpoint)
+        except FAILURES as error:
+            raise self.failure(error, "asking Docker for its version") from error
+
+    def ask(self, doing: str, call: Callable[[Any], _T], *, creating: bool = False) -> _T:
+        """Let `call` use the client; what it raises comes out as an error that says what to do."""
+        client = self.client
+        try:
+            return call(client)
+        except FAILURES as error:
+            raise self.failure(error, doing, creating=creating) from error
+
+    def look(self, doing: str, call: Callable[[Any], _T]) -> _T | None:
+        """The same for something that may be missing: None then."""
+        client = self.client
+        try:
+            return call(client)
+        except docker_errors.NotFound:
+            return None
+        except FAILURES as error:
+            raise self.failure(error, doing) from error
+
+    def failure(self, error: Exception, doing: str, *, creating: bool = False) -> Exception:
+        return translate(error, self.table, doing=doing, url=self.endpoint.url, creating=creating)
+
+
+def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
+    return docker.APIClient(base_url=endpoint.url, version="auto", timeout=_TIMEOUT_S, tls=_tls(endpoint))
+
+
+def _tls(endpoint: Endpoint) -> TLSConfig | bool:
+    folder = endpoint.certificates
+    if folder is None:
+        return False
+    return TLSConfig(
+        client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+        ca_cert=str(folder / "ca.pem"),
+        verify=endpoint.verify,
+    )
