@@ -25,6 +25,13 @@ _SECRETS: Final = (
 
 def logs(context: Context, name: str, *, tail: int | None = None) -> str:
     """The last `tail` lines, or all. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    place, instance_id = locate(context, name)
+    lines = [hide_secrets(line) for line in log_lines(context.cloud(place).console(instance_id))]
+    return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+
+
+def locate(context: Context, name: str) -> tuple[str, str]:
+    """Place and id of the machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
     recorded = context.store.load(name)
     seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
     if recorded is None and not seen:
@@ -32,13 +39,10 @@ def logs(context: Context, name: str, *, tail: int | None = None) -> str:
     machine = next((found for found in seen if found.is_machine), None)
     record = recorded.machine if recorded else None
     if machine is not None:
-        place, instance_id = machine.place, machine.id
-    elif record is not None and "id" in record.attributes:
-        place, instance_id = record.place, record.attributes["id"]
-    else:
-        raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")
-    lines = [hide_secrets(line) for line in log_lines(context.cloud(place).console(instance_id))]
-    return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+        return machine.place, machine.id
+    if record is not None and "id" in record.attributes:
+        return record.place, record.attributes["id"]
+    raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")
 
 
 def hide_secrets(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Reader of `profiles/engines/*/phases.json`: how an engine's log tells where its start-up stands."""
+"""Reader of `profiles/engines/*/phases.json` and `profiles/diagnosis/`: what logs tell of a start."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
@@ -13,13 +13,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Where one line fits two causes alike, the file that comes first here names it.
+_TABLES: Final = ("hub", "gpu", "docker", "host", "ec2", "engine")
+
+
 def read_phases(engine: str = "tgi", *, user_dir: Path | None = None) -> Mapping[str, Any]:
-    """The engine's phase table as plain data; a user's own file stands in for the packaged one.
+    """The engine's phase table as plain data, with `codes`: every known failure. A user's own file stands in for ours.
 
     Raises:
-        InputError: `bad_phase_table` when the file can't be read as a JSON object.
+        InputError: `bad_phase_table` when a file can't be read as a JSON object.
     """
-    path = _path(engine, user_dir)
+    table = _read(f"engines/{engine}/phases.json", user_dir)
+    return {**table, "codes": [*table.get("codes", ()), *read_failures(user_dir=user_dir)]}
+
+
+def read_failures(*, user_dir: Path | None = None) -> list[dict[str, Any]]:
+    """Every known failure as plain data, in the table's order. Raises InputError `bad_phase_table`."""
+    found: list[dict[str, Any]] = []
+    for name in _TABLES:
+        below = f"diagnosis/{name}.json"
+        table = _read(below, user_dir)
+        if not isinstance(table.get("codes"), list):
+            raise _bad(_path(below, user_dir), "it has no list 'codes'")
+        found += table["codes"]
+    return found
+
+
+def _read(below: str, user_dir: Path | None) -> dict[str, Any]:
+    path = _path(below, user_dir)
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -29,8 +50,7 @@ def read_phases(engine: str = "tgi", *, user_dir: Path | None = None) -> Mapping
     return table
 
 
-def _path(engine: str, user_dir: Path | None) -> Path:
-    below = f"engines/{engine}/phases.json"
+def _path(below: str, user_dir: Path | None) -> Path:
     if user_dir is not None and (user_dir / below).is_file():
         return user_dir / below
     return profiles_dir() / below

@@ -1,49 +1,206 @@
-"""Log text as lines of plain messages: no colours, no console prefix, no JSON around them, no secrets."""
+"""Log text as lines of plain messages: no colours, no prefixes of who passed it on, no JSON around it, no secrets."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# "[   12.345678] run-engine[812]: ", as the journal writes to a console.
-_CONSOLE: Final = re.compile(r"^\[\s*\d+\.\d+\] (?:[\w@.:-]+(?:\[\d+\])?: )?")
+# A terminal's escapes as some viewers write them, when the escape character itself was lost.
+_ESCAPES_IN_WORDS: Final = re.compile(r"(?:\\u001b|\\x1b|\\033|\^\[|#033)\[[0-9;]*m")
+_LEVEL_WORD: Final = r"(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
+_NO_UNIT: Final = r"(?![Ee]rror:|docker:|warning:)"
+_UNIT: Final = rf"{_NO_UNIT}(?P<unit>[\w@.:-]+?)(?:\[\d+\])?:(?: |$)"
+_DAY: Final = r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-]\d\d:?\d\d|Z))"
+_PREFIXES: Final = (
+    # "[   12.345678] run-engine[812]: ", as the journal writes to a console.
+    re.compile(rf"\[\s*\d+\.\d+\] (?:{_UNIT})?"),
+    # "Nov 21 10:00:00 host unit[812]: " and "2026-11-21T10:00:00+0000 host unit[812]: ", as journalctl prints.
+    re.compile(rf"{_DAY} (?!\s*{_LEVEL_WORD})[\w.-]+ {_UNIT}"),
+    # The unit alone, as in "tgi-deploy-engine[812]: ".
+    re.compile(r"(?P<unit>[a-z][\w@.-]*)\[\d+\]:(?: |$)"),
+    # Compose and kubectl: "tgi-1  | ", "[pod/tgi-0/tgi] ".
+    re.compile(r"[a-z][\w.-]*\s*\|(?: |$)"),
+    re.compile(r"\[pod/[\w./-]+\] "),
+    # CRI and `docker logs -t`: a stamp of their own before the line's.
+    re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "),
+    re.compile(rf"\d{{4}}-\d\d-\d\dT[\d:.]{{18,}}(?:Z|[+-]\d\d:\d\d) (?!\s*{_LEVEL_WORD})"),
+)
+_SYSTEM_UNITS: Final = frozenset({"kernel", "systemd", "cloud-init", "dockerd", "containerd", "docker", "systemd-oomd"})
+_MAX_PREFIXES: Final = 4
+_MAX_NESTED: Final = 3
+_STAMPED: Final = re.compile(
+    r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"\s+(?:\|\s*)?(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
+)
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+_LOGFMT: Final = re.compile(r"^time=\"?[\d:TZ.+-]+\"? level=(?P<level>\w+) ")
+_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
+# The router's spans carry what a request asked for; its own words come after the place in the source.
+_ROUTER: Final = re.compile(r"text_generation_(?:router|client)\S*: \S*?[\w/-]+\.rs:\d+: ")
+# Lines that speak for themselves, whatever record came before.
+_OWN_VOICE: Final = re.compile(
+    r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
+    r"|\[tgi-deploy\] |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
+    r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
+)
 _SECRETS: Final = (
     # The launcher prints its own arguments, the API key among them.
     (re.compile(r"\bArgs \{.*"), "Args { … }"),
-    (re.compile(r"\bhf_(?!transfer\b)[A-Za-z0-9]{8,}"), "hf_***"),
+    (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
+    (re.compile(r"(?i)\b((?:api_key|ngrok_authtoken): Some\(\s*\")[^\"]*"), r"\1***"),
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLine:
+    """A line and what is known of it. `number` counts the lines of the raw text from 1.
+
+    `level` is that of its record, None where nothing says one; `inherited`: the record began on an earlier line.
+    `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `at_s`: seconds, of any clock.
+    `said` is what the writer itself said: the router's spans, which quote requests, are not in it.
+    """
+
+    number: int
+    text: str
+    level: str | None = None
+    inherited: bool = False
+    system: bool = False
+    at_s: float | None = None
+    said: str = ""
 
 
 def log_lines(text: str) -> tuple[str, ...]:
     """Every non-empty line, in order. A JSON record becomes its level and message; multi-line messages split."""
-    cleaned = (_clean(line) for line in _ESCAPES.sub("", text).splitlines())
-    return tuple(line for lines in cleaned for line in lines if line)
+    return tuple(line.text for line in read_lines(text))
 
 
-def _clean(line: str) -> tuple[str, ...]:
-    bare = _CONSOLE.sub("", line).strip()
+def read_lines(text: str) -> tuple[LogLine, ...]:
+    """The same lines with their number, level and source."""
+    return tuple(_lines(_ESCAPES.sub("", text)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Raw:
+    text: str
+    level: str | None
+    system: bool
+    stamp: str | None
+
+
+def _lines(text: str) -> Iterator[LogLine]:
+    level: str | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        raw = _unwrapped(line)
+        level, inherited = _level_of(raw, level)
+        for at, part in enumerate(raw.text.splitlines()):
+            bare = _redact(part.strip())
+            if bare:
+                yield LogLine(
+                    number=number,
+                    text=bare,
+                    level=None if raw.system else level,
+                    inherited=inherited or at > 0,
+                    system=raw.system,
+                    at_s=_seconds(raw.stamp),
+                    said=_said(bare),
+                )
+
+
+def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
+    """A line without a level belongs to the record before it, unless it speaks for itself."""
+    if raw.level is not None:
+        return raw.level, False
+    if raw.system or _OWN_VOICE.match(raw.text.lstrip()):
+        return None, False
+    return before, before is not None
+
+
+def _said(text: str) -> str:
+    router = _ROUTER.search(text)
+    return text if router is None else text[router.end() :]
+
+
+def _unwrapped(line: str) -> _Raw:
+    bare, unit = _without_prefixes(_ESCAPES_IN_WORDS.sub("", line) if "[" in line else line)
+    system = unit in _SYSTEM_UNITS
     if bare.startswith("{") and bare.endswith("}"):
-        return tuple(_redact(part.strip()) for part in _message_of(bare).splitlines())
-    return (_redact(bare),)
+        unpacked = _unpacked(bare, 0)
+        if unpacked is not None:
+            return unpacked
+    stamped, logfmt = _STAMPED.match(bare), _LOGFMT.match(bare)
+    if stamped is not None:
+        return _Raw(text=bare, level=_level(stamped["level"]), system=system, stamp=stamped["stamp"])
+    if logfmt is not None:
+        return _Raw(text=bare, level=_level(logfmt["level"]), system=False, stamp=None)
+    return _Raw(text=bare, level=None, system=system, stamp=None)
 
 
-def _message_of(line: str) -> str:
-    """The launcher nests its message in `fields`, the router does not."""
+def _without_prefixes(line: str) -> tuple[str, str]:
+    """The line and the unit that wrote it, as far as a prefix names one."""
+    unit, bare = "", line.strip()
+    for _ in range(_MAX_PREFIXES):
+        match = next((found for found in (prefix.match(bare) for prefix in _PREFIXES) if found), None)
+        if match is None:
+            break
+        named = match.groupdict().get("unit")
+        unit = named.partition("[")[0] if named else unit
+        bare = bare[match.end() :].lstrip()
+    return bare, unit
+
+
+def _unpacked(line: str, depth: int) -> _Raw | None:
+    """A JSON record: the launcher nests its message in `fields`, the router does not, docker's own files say `log`."""
     try:
         record = json.loads(line)
     except ValueError:
-        return line
+        return None
+    packed = record.get("log", record.get("MESSAGE"))
+    if isinstance(packed, str) and depth < _MAX_NESTED:
+        inner = _ESCAPES.sub("", packed).strip()
+        if inner.startswith("{") and inner.endswith("}"):
+            return _unpacked(inner, depth + 1)
+        return _unwrapped(inner)
     fields = record.get("fields")
     message = fields.get("message") if isinstance(fields, dict) else record.get("message")
-    return line if not isinstance(message, str) else _ESCAPES.sub("", _with_level(record, message))
+    if not isinstance(message, str):
+        return None
+    return _Raw(
+        text=_with_level(record, _ESCAPES.sub("", message)),
+        level=_level(str(record.get("level", "INFO"))),
+        system=False,
+        stamp=_stamp_in(record),
+    )
 
 
 def _with_level(record: dict[str, Any], message: str) -> str:
     """Errors keep their level, as in the text form; the message of anything else stands alone."""
-    return f"ERROR {message}" if record.get("level") == "ERROR" else message
+    return f"ERROR {message}" if str(record.get("level")).upper() == "ERROR" else message
+
+
+def _level(word: str) -> str:
+    return _LEVELS.get(word.upper(), word.upper())
+
+
+def _stamp_in(record: dict[str, Any]) -> str | None:
+    match = _STAMP.match(str(record.get("timestamp", "")))
+    return match[0] if match else None
+
+
+def _seconds(stamp: str | None) -> float | None:
+    if stamp is None:
+        return None
+    try:
+        return (datetime.fromisoformat(stamp.replace("T", " ")) - datetime.min).total_seconds()  # noqa: DTZ901 -- differences alone count
+    except ValueError:
+        return None
 
 
 def _redact(line: str) -> str:

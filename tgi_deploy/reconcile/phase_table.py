@@ -1,6 +1,7 @@
-"""The table that `reconcile.phases` reads logs by: phases, progress, exits and known failure texts, as values.
+"""The table that logs are read by: phases, progress, exits and known failures, as values.
 
-It comes as plain data from `profiles/engines/*/phases.json`; here it is checked and its patterns are compiled.
+It comes as plain data from `profiles/engines/*/phases.json`, with the failures of `profiles/diagnosis/` as `codes`;
+here it is checked and its patterns are compiled.
 """
 
 from __future__ import annotations
@@ -9,40 +10,28 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.signatures import PHASES, any_of, bad_table, pages_from, signatures_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
+    from tgi_deploy.reconcile.signatures import Page, Signature
+
+__all__ = ["PHASES", "PROGRESS_KINDS", "PhaseMarkers", "PhaseTable", "ProgressPattern", "table_from"]
 PROGRESS_KINDS: Final = (
     "image",
+    "model",
     "files",
     "files_present",
     "shard_count",
     "shard_started",
     "shard_ready",
+    "shard_waiting",
     "kv_cache",
     "batch_tokens",
+    "prefill_tokens",
     "max_total_tokens",
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
-    """A known failure text. `vague`: several causes share it, any exact one counts more.
-
-    `phase` is where the failure belongs: once the log has gone past it the line was no failure. With `only_in_phase`
-    the text means this cause in that phase alone.
-    """
-
-    code: str
-    phase: str
-    pattern: re.Pattern[str]
-    vague: bool
-    only_in_phase: bool
-    cause: str
-    remedy: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +51,18 @@ class ProgressPattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PhaseTable:
-    """`final_exit_codes`: the machine does not start the engine again after these. Equal only to itself."""
+    """`final_exit_codes`: the machine does not start the engine again after these. Equal only to itself.
+
+    `failures` are texts that only an attempt that failed shows, `stops` those of an engine that was asked to end.
+    """
 
     phases: tuple[PhaseMarkers, ...]
     progress: tuple[ProgressPattern, ...]
+    pages: Mapping[str, Page]
     signatures: tuple[Signature, ...]
     consequences: re.Pattern[str]
+    failures: re.Pattern[str]
+    stops: re.Pattern[str]
     error_lines: tuple[re.Pattern[str], ...]
     exited: re.Pattern[str]
     final_exit_codes: tuple[int, ...]
@@ -83,76 +78,46 @@ def table_from(data: Mapping[str, Any]) -> PhaseTable:
     try:
         return _table(data)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _bad(f"missing or wrong key {error}") from error
+        raise bad_table(f"missing or wrong key {error}") from error
     except re.error as error:
-        raise _bad(f"bad pattern {error.pattern!r}: {error}") from error
-
-
-def signatures_from(data: Mapping[str, Any]) -> tuple[Signature, ...]:
-    """The failure signatures alone, in table order.
-
-    Raises:
-        InputError: `bad_phase_table` for a signature of no known phase.
-    """
-    return tuple(_signature(item) for item in data["signatures"])
+        raise bad_table(f"bad pattern {error.pattern!r}: {error}") from error
 
 
 def _table(data: Mapping[str, Any]) -> PhaseTable:
     phases = tuple(
-        PhaseMarkers(name=item["name"], begins=_any_of(item["begins"]), restarts=_any_of(item["restarts"]))
+        PhaseMarkers(name=item["name"], begins=_optional(item["begins"]), restarts=_optional(item["restarts"]))
         for item in data["phases"]
     )
     if tuple(phase.name for phase in phases) != PHASES:
-        raise _bad(f"phases must be {', '.join(PHASES)}, in this order")
+        raise bad_table(f"phases must be {', '.join(PHASES)}, in this order")
     exits = data["exits"]
     return PhaseTable(
         phases=phases,
         progress=tuple(_progress(item) for item in data["progress"]),
-        signatures=signatures_from(data),
-        consequences=_all_of(data["consequences"]),
+        pages=pages_from(data["codes"]),
+        signatures=signatures_from(data["codes"]),
+        consequences=any_of(data["consequences"]),
+        failures=any_of(data["failures"]),
+        stops=any_of(data["stops"]),
         error_lines=tuple(re.compile(text) for text in data["error_lines"]),
         exited=_with_code(exits["match"]),
         final_exit_codes=tuple(int(code) for code in exits["final_codes"]),
-        gave_up=_all_of(exits["gave_up"]),
-    )
-
-
-def _signature(item: Mapping[str, Any]) -> Signature:
-    if item["phase"] not in PHASES:
-        raise _bad(f"signature {item['code']}: unknown phase {item['phase']!r}")
-    return Signature(
-        code=item["code"],
-        phase=item["phase"],
-        pattern=_all_of(item["match"]),
-        vague=bool(item["vague"]),
-        only_in_phase=bool(item["only_in_phase"]),
-        cause=item["cause"],
-        remedy=item["remedy"],
+        gave_up=any_of(exits["gave_up"]),
     )
 
 
 def _progress(item: Mapping[str, Any]) -> ProgressPattern:
     if item["kind"] not in PROGRESS_KINDS:
-        raise _bad(f"unknown kind of progress {item['kind']!r}")
+        raise bad_table(f"unknown kind of progress {item['kind']!r}")
     return ProgressPattern(kind=item["kind"], pattern=re.compile(item["match"]))
 
 
 def _with_code(pattern: str) -> re.Pattern[str]:
     compiled = re.compile(pattern)
     if "code" not in compiled.groupindex:
-        raise _bad("the pattern of an exit has no group 'code'")
+        raise bad_table("the pattern of an exit has no group 'code'")
     return compiled
 
 
-def _any_of(patterns: Sequence[Any]) -> re.Pattern[str] | None:
-    return _all_of(patterns) if patterns else None
-
-
-def _all_of(patterns: Sequence[Any]) -> re.Pattern[str]:
-    if not patterns or not all(isinstance(text, str) and text for text in patterns):
-        raise _bad("a list of patterns is empty or holds something else than text")
-    return re.compile("|".join(f"(?:{text})" for text in patterns))
-
-
-def _bad(reason: str) -> InputError:
-    return InputError("bad_phase_table", f"reading the engine's phase table: {reason}", hint="mend phases.json")
+def _optional(patterns: Sequence[Any]) -> re.Pattern[str] | None:
+    return any_of(patterns) if patterns else None

@@ -8,8 +8,9 @@ import pytest
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.errors import InputError
-from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, signatures_from, table_from
-from tgi_deploy.reconcile.phases import _HEARD
+from tgi_deploy.reconcile.attempts import HEARD
+from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, table_from
+from tgi_deploy.reconcile.signatures import signatures_from
 
 DATA = read_phases()
 WANTED = [
@@ -40,24 +41,35 @@ WANTED = [
 
 
 def test_the_table_has_every_wanted_code():
-    assert set(WANTED) <= {item.code for item in signatures_from(DATA)}
+    assert set(WANTED) <= {item.code for item in signatures_from(DATA["codes"])}
 
 
 def test_every_entry_says_where_it_is_from():
-    entries = [*DATA["phases"], *DATA["progress"], *DATA["signatures"], DATA["exits"]]
+    texts = [text for page in DATA["codes"] for text in page["signatures"]]
+    entries = [*DATA["phases"], *DATA["progress"], *texts, DATA["exits"]]
     assert all(entry["source"] for entry in entries)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", DATA["date"])
 
 
-def test_every_signature_says_cause_and_remedy_in_sentences():
-    for item in signatures_from(DATA):
-        assert item.cause.endswith("."), item.code
-        assert item.remedy.endswith("."), item.code
+def test_every_code_says_all_that_a_page_needs():
+    for page in DATA["codes"]:
+        assert page["cause"].endswith("."), page["code"]
+        assert page["remedy"].endswith("."), page["code"]
+        assert page["prevent"].endswith("."), page["code"]
+        assert page["check"], page["code"]
+        assert page["commands"], page["code"]
 
 
 def test_reader_hears_every_kind_of_progress():
-    assert set(_HEARD) == set(PROGRESS_KINDS)
+    assert set(HEARD) == set(PROGRESS_KINDS)
     assert [item["name"] for item in DATA["phases"]] == list(PHASES)
+
+
+PAGE = DATA["codes"][0]
+
+
+def page_with(**text):
+    return PAGE | {"signatures": [{"source": "x"} | text]}
 
 
 def broken(**changes):
@@ -70,11 +82,14 @@ def broken(**changes):
         ({}, "phases"),
         (broken(phases=[]), "launching, booting"),
         (broken(phases="x"), "wrong key"),
-        (broken(signatures=[{"code": "x", "phase": "dreaming"}]), "dreaming"),
-        (broken(signatures=[{"code": "x", "phase": "ready"}]), "match"),
-        (broken(signatures=[dict(DATA["signatures"][0], match=["("])]), "bad pattern"),
-        (broken(signatures=[dict(DATA["signatures"][0], match=[])]), "empty"),
-        (broken(signatures=[dict(DATA["signatures"][0], match=[7])]), "something else than text"),
+        (broken(codes=[dict(PAGE, phase="dreaming")]), "dreaming"),
+        (broken(codes=[dict(PAGE), dict(PAGE)]), "twice"),
+        (broken(codes=[page_with()]), "match"),
+        (broken(codes=[page_with(match=["("])]), "bad pattern"),
+        (broken(codes=[page_with(match=[])]), "empty"),
+        (broken(codes=[page_with(match=[7])]), "something else than text"),
+        (broken(codes=[page_with(match=["x"], strength="fair")]), "unknown strength"),
+        (broken(codes=[page_with(match=["x"], twins=[{"code": "nobody", "apart": "x"}])]), "nobody"),
         (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
         (broken(exits=dict(DATA["exits"], match="exited")), "group 'code'"),
     ],
@@ -89,7 +104,7 @@ def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):
     file = tmp_path / "engines" / "tgi" / "phases.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"mine": True}))
-    assert read_phases(user_dir=tmp_path) == {"mine": True}
+    assert read_phases(user_dir=tmp_path) == {"mine": True, "codes": DATA["codes"]}
     assert read_phases(user_dir=tmp_path / "elsewhere") == DATA
 
 

@@ -1,0 +1,65 @@
+"""The use case `diagnose`: what went wrong, by a deployment's console, its machine's state and its plan. Read-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.app.logs import hide_secrets, locate
+from tgi_deploy.reconcile.diagnosis import Diagnosis, diagnose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import MachineState
+
+# Where a fact of the remedies stands in the plan's document.
+_IN_PLAN: Final = {
+    "model": ("model", "id"),
+    "num_shard": ("chosen", "num_shard"),
+    "context": ("requirements", "context_tokens"),
+    "disk_gib": ("storage", "root_volume_gib"),
+    "instance": ("chosen", "instance_type"),
+}
+_PREFILL: Final = "--max-batch-prefill-tokens"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examined:
+    """A diagnosis, and what the cloud says of the machine."""
+
+    diagnosis: Diagnosis
+    machine: MachineState
+
+
+def diagnose_deployment(context: Context, name: str) -> Examined:
+    """Ask for the machine's state and console, and read both by the table.
+
+    Raises:
+        InputError: `unknown_deployment`.
+        DeployError: `no_machine`, or what the cloud answers.
+    """
+    place, instance_id = locate(context, name)
+    cloud = context.cloud(place)
+    machine = cloud.machine(instance_id)
+    log = cloud.console(instance_id) if machine.state != "missing" else ""
+    recorded = context.store.load(name)
+    facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
+    text = "\n".join(filter(None, (hide_secrets(log), _reason(machine))))
+    return Examined(diagnosis=diagnose(text, context.phases(), facts=facts), machine=machine)
+
+
+def _reason(machine: MachineState) -> str:
+    """The state reason as a line that the table reads."""
+    if not machine.reason_code and not machine.reason:
+        return ""
+    return f"error: EC2 state reason of the machine: {machine.reason_code or ''}: {machine.reason or ''}"
+
+
+def _facts(plan: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: plan.get(part, {}).get(key) for name, (part, key) in _IN_PLAN.items()}
+    args = [str(word) for word in plan.get("engine", {}).get("args", ())]
+    if _PREFILL in args[:-1]:
+        found["prefill"] = args[args.index(_PREFILL) + 1]
+    return {name: str(value) for name, value in found.items() if value is not None}

@@ -1,0 +1,94 @@
+"""`diagnose`: what went wrong, by a log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from tgi_deploy.reconcile.diagnosis import Diagnosis
+
+# The end of a log tells why it ended; what is before this much of it is not read.
+_MAX_BYTES: Final = 16 * 1024**2
+
+
+@command(
+    "diagnose",
+    examples=(
+        "tgi-deploy diagnose llama3-13b",
+        "docker logs tgi 2>&1 | tgi-deploy diagnose -",
+        "tgi-deploy diagnose engine.log --json",
+    ),
+)
+@click.argument("source", metavar="NAME|FILE|-")
+@region_option
+@sandbox_option
+def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) -> Result:
+    """Name the cause of a failure, with evidence and remedy, from a log.
+
+    A file, or '-' for standard input, is read without asking any cloud; a deployment's name reads its machine's
+    console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
+    """
+    if source == "-" or Path(source).is_file():
+        text = _from_stdin() if source == "-" else _from_file(Path(source))
+        return _of_text(source, text)
+    if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
+        raise InputError("unreadable_file", f"reading the log {source}: there is no such file", hint="check its path")
+    return _of_deployment(source, regions, sandbox=sandbox)
+
+
+def _of_text(source: str, text: str) -> Result:
+    from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.reconcile.diagnosis import diagnose  # noqa: PLC0415 -- likewise
+    from tgi_deploy.reconcile.phase_table import table_from  # noqa: PLC0415 -- likewise
+
+    return _result(source, diagnose(text, table_from(read_phases())), {})
+
+
+def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
+    from tgi_deploy.app.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+
+    with Progress() as progress:
+        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+        examined = diagnose_deployment(context, name)
+    machine = examined.machine
+    state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}
+    return _result(name, examined.diagnosis, {"machine": state})
+
+
+def _result(source: str, found: Diagnosis, more: dict[str, Any]) -> Result:
+    from tgi_deploy.cli.views.diagnosis import diagnosis_document, diagnosis_text  # noqa: PLC0415 -- likewise
+
+    return Result(data={"source": source, **diagnosis_document(found), **more}, text=diagnosis_text(found))
+
+
+def _from_stdin() -> str:
+    return _decoded(sys.stdin.buffer.read()[-_MAX_BYTES:])
+
+
+def _from_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _MAX_BYTES))
+            return _decoded(file.read())
+    except OSError as error:
+        raise InputError(
+            "unreadable_file", f"reading the log {path}: {error.strerror}", hint="check its path and permissions"
+        ) from error
+
+
+def _decoded(data: bytes) -> str:
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    return data.decode(encoding, errors="replace")

@@ -1,0 +1,337 @@
+"""Hears a log line by line and keeps what each attempt of the engine to start has shown.
+
+A log is a sequence of attempts: a container that is started again starts at an early phase again. Within an attempt
+phases only go forward, and a phase that ended well forgives the errors that belong to it. What a line shows depends
+on who says it and when: a quiet line is no failure, and once users are served their words are in the log, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.reconcile.signatures import PHASES, STRENGTHS
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
+    from tgi_deploy.reconcile.loglines import LogLine
+    from tgi_deploy.reconcile.phase_table import PhaseTable
+    from tgi_deploy.reconcile.signatures import Signature
+
+LINE_CHARS: Final = 400
+READY: Final = len(PHASES) - 1
+_LOADING: Final = PHASES.index("loading")
+_WARMING_UP: Final = PHASES.index("warming_up")
+_UNKNOWN_CODE: Final = -1
+_QUIET: Final = frozenset({"TRACE", "DEBUG", "INFO"})
+# Each rank says every ten seconds that it waits (launcher).
+_WAIT_LINE_S: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """A line that fits a signature. `rank`: 0 tells most. `pending`: it counts only if the attempt failed.
+
+    `phase` is where it struck.
+    """
+
+    signature: Signature
+    phase: str
+    line: LogLine
+    match: re.Match[str]
+    rank: int
+    pending: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """What one line means by itself. `error_rank`: 0 is the most telling; phases are positions in PHASES."""
+
+    restart: int | None
+    begins: int | None
+    progress: tuple[tuple[str, re.Match[str]], ...]
+    matches: tuple[tuple[Signature, re.Match[str]], ...]
+    error_rank: int | None
+    exit_code: int | None
+    gave_up: bool
+    failed: bool
+    stops: bool
+
+
+# A growing log is read again at every look; its lines mean the same each time.
+@lru_cache(maxsize=8192)
+def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
+    progress = ((item.kind, item.pattern.search(text)) for item in table.progress)
+    matches = ((item, item.pattern.search(said)) for item in table.signatures)
+    return _Said(
+        restart=restart_at(table, text),
+        begins=_first(text, [phase.begins for phase in table.phases]),
+        progress=tuple((kind, match) for kind, match in progress if match is not None),
+        matches=tuple((item, match) for item, match in matches if match is not None),
+        error_rank=_error_rank(table, text),
+        exit_code=_exit_code(table, text),
+        gave_up=table.gave_up.search(text) is not None,
+        failed=table.failures.search(text) is not None,
+        stops=table.stops.search(text) is not None,
+    )
+
+
+def restart_at(table: PhaseTable, text: str) -> int | None:
+    """The phase that this line begins anew, None if it begins none."""
+    return _first(text, [phase.restarts for phase in table.phases])
+
+
+def _first(line: str, patterns: Iterable[re.Pattern[str] | None]) -> int | None:
+    return next((at for at, item in enumerate(patterns) if item is not None and item.search(line)), None)
+
+
+def _error_rank(table: PhaseTable, line: str) -> int | None:
+    """Mere consequences come after every kind of error."""
+    rank = _first(line, table.error_lines)
+    return rank if rank is None or not table.consequences.search(line) else rank + len(table.error_lines)
+
+
+def _exit_code(table: PhaseTable, line: str) -> int | None:
+    match = table.exited.search(line)
+    return None if match is None else int(match["code"] or _UNKNOWN_CODE)
+
+
+class Attempt:
+    """What one attempt of the engine to start has shown so far."""
+
+    def __init__(self) -> None:
+        self.phase = 0
+        self.evident = False
+        self.restarts: set[int] = set()
+        self.evidence: list[Evidence] = []
+        self.stranger: LogLine | None = None
+        self.failed = False
+        self.stopping = False
+        self.error: tuple[int, str, int] | None = None
+        self.exit_code: int | None = None
+        self.image: str | None = None
+        self.model: str | None = None
+        self.files: tuple[int, int] | None = None
+        self.present = False
+        self.shards = 0
+        self.started = 0
+        self.shards_ready = 0
+        self.waits: list[LogLine] = []
+        self.capacity: int | None = None
+        self.max_total: int | None = None
+        self.prefill: int | None = None
+
+    @property
+    def best(self) -> Evidence | None:
+        """The most telling line, the first of equals. A wrapper says nothing where a stranger came before it."""
+        counted = [item for item in self.evidence if self.failed or not item.pending]
+        best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
+        if best is not None and best.rank >= STRENGTHS["wrapper"] and self.stranger is not None:
+            return None
+        return None if best is None else _told_apart(best, counted)
+
+    @property
+    def ranks(self) -> int:
+        return self.shards or max(1, self.started)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the ranks have waited for each other, by the lines' own clock or by their count."""
+        if not self.waits:
+            return 0.0
+        first, last = self.waits[0].at_s, self.waits[-1].at_s
+        if first is not None and last is not None and last > first:
+            return last - first
+        return len(self.waits) / self.ranks * _WAIT_LINE_S
+
+    def hear_image(self, match: re.Match[str], _line: LogLine) -> None:
+        self.image = match["image"]
+
+    def hear_model(self, match: re.Match[str], _line: LogLine) -> None:
+        self.model = match["model"]
+
+    def hear_files(self, match: re.Match[str], _line: LogLine) -> None:
+        self.files = (int(match["done"]), int(match["total"]))
+
+    def hear_files_present(self, _match: re.Match[str], _line: LogLine) -> None:
+        self.present = True
+
+    def hear_shard_count(self, match: re.Match[str], _line: LogLine) -> None:
+        self.shards = int(match["count"])
+
+    def hear_shard_started(self, _match: re.Match[str], _line: LogLine) -> None:
+        self.started += 1
+
+    def hear_shard_ready(self, _match: re.Match[str], _line: LogLine) -> None:
+        self.shards_ready += 1
+
+    def hear_shard_waiting(self, _match: re.Match[str], line: LogLine) -> None:
+        self.waits.append(line)
+
+    def hear_kv_cache(self, match: re.Match[str], _line: LogLine) -> None:
+        self._hold(int(match["blocks"]) * int(match["size"]))
+
+    def hear_batch_tokens(self, match: re.Match[str], _line: LogLine) -> None:
+        self._hold(int(match["tokens"]))
+
+    def hear_prefill_tokens(self, match: re.Match[str], _line: LogLine) -> None:
+        self.prefill = int(match["tokens"])
+
+    def hear_max_total_tokens(self, match: re.Match[str], _line: LogLine) -> None:
+        self.max_total = int(match["tokens"])
+
+    def _hold(self, tokens: int) -> None:
+        """Ranks can differ; the router uses the smallest."""
+        self.capacity = tokens if self.capacity is None else min(self.capacity, tokens)
+
+
+HEARD: Final = {
+    "image": Attempt.hear_image,
+    "model": Attempt.hear_model,
+    "files": Attempt.hear_files,
+    "files_present": Attempt.hear_files_present,
+    "shard_count": Attempt.hear_shard_count,
+    "shard_started": Attempt.hear_shard_started,
+    "shard_ready": Attempt.hear_shard_ready,
+    "shard_waiting": Attempt.hear_shard_waiting,
+    "kv_cache": Attempt.hear_kv_cache,
+    "batch_tokens": Attempt.hear_batch_tokens,
+    "prefill_tokens": Attempt.hear_prefill_tokens,
+    "max_total_tokens": Attempt.hear_max_total_tokens,
+}
+
+
+class LogReader:
+    """Hears a log. `now` is the latest attempt, `past` those before it, `ended_with` what ended each failed one."""
+
+    def __init__(self, *, table: PhaseTable) -> None:
+        self._table = table
+        self.now = Attempt()
+        self.past: list[Attempt] = []
+        self.died_of: Evidence | None = None
+        self.error_before: str | None = None
+        self.exits = 0
+        self.final = False
+        self.last: str | None = None
+
+    def hear(self, line: LogLine) -> None:
+        said = _meaning(self._table, line.text, line.said)
+        self._hear_phase(said)
+        for kind, match in said.progress:
+            HEARD[kind](self.now, match, line)
+        self._hear_end(said)
+        self._hear_evidence(line, said)
+        self._hear_error(line, said)
+        if said.exit_code is not None:
+            self._exit(said.exit_code)
+        self.final = self.final or said.gave_up
+        self.last = line.text
+
+    def _hear_phase(self, said: _Said) -> None:
+        if said.restart is not None:
+            self._restart(said.restart)
+            self._reach(said.restart)
+        elif said.begins is not None and self.now.exit_code is None:
+            self._reach(said.begins)
+
+    def _restart(self, index: int) -> None:
+        again = index in self.now.restarts or index < self.now.phase
+        if self.now.exit_code is not None or (self.now.evident and again):
+            self.error_before = self.now.error[1] if self.now.error else self.error_before
+            self.past.append(self.now)
+            self.now = Attempt()
+        self.now.restarts.add(index)
+
+    def _reach(self, index: int) -> None:
+        now = self.now
+        now.evident = True
+        if index <= now.phase:
+            return
+        now.phase = index
+        now.evidence = [item for item in now.evidence if PHASES.index(item.signature.phase) >= index]
+        now.stranger = None
+        now.failed = now.failed and index < READY
+        now.error = None
+
+    def _hear_end(self, said: _Said) -> None:
+        if said.stops and not self.now.failed:
+            self.now.stopping = True
+        if said.failed and not self.now.stopping:
+            self.now.failed = True
+
+    def _hear_evidence(self, line: LogLine, said: _Said) -> None:
+        if self.now.stopping:
+            return
+        heard = [self._judged(item, match, line) for item, match in said.matches if self._fits_phase(item)]
+        best = min((item for item in heard if item is not None), key=lambda item: item.rank, default=None)
+        if best is not None:
+            self.now.evidence.append(best)
+        elif not said.matches and said.error_rank == _EXCEPTION and line.level not in _QUIET:
+            self.now.stranger = self.now.stranger or line
+
+    def _fits_phase(self, signature: Signature) -> bool:
+        now = self.now
+        if signature.phases and now.evident:
+            return PHASES[now.phase] in signature.phases
+        return PHASES.index(signature.phase) >= now.phase or not signature.vague
+
+    def _judged(self, signature: Signature, match: re.Match[str], line: LogLine) -> Evidence | None:
+        serving = self.now.phase == READY
+        known = Evidence(
+            signature=signature,
+            phase=self._struck_in(signature),
+            line=line,
+            match=match,
+            rank=signature.strength,
+            pending=False,
+        )
+        if line.system:
+            return known
+        quiet = line.level in _QUIET and (serving or not line.inherited)
+        if quiet or line.level == "WARN":
+            told = line.level == "WARN" or signature.info
+            return replace(known, rank=known.rank + 1, pending=True) if told and not serving else None
+        return replace(known, pending=serving and not (signature.serving and self._loud(line)))
+
+    def _struck_in(self, signature: Signature) -> str:
+        """The phase at hand where the failure can strike in it, else the one it belongs to."""
+        first, last = PHASES.index(signature.home), PHASES.index(signature.phase)
+        return PHASES[self.now.phase] if self.now.evident and first <= self.now.phase <= last else signature.home
+
+    @staticmethod
+    def _loud(line: LogLine) -> bool:
+        """Said as an error, or outside of any record."""
+        return line.level == "ERROR" or not line.inherited
+
+    def _hear_error(self, line: LogLine, said: _Said) -> None:
+        rank = said.error_rank
+        if rank is not None and (self.now.error is None or rank < self.now.error[0]):
+            self.now.error = (rank, line.text[:LINE_CHARS], line.number)
+
+    def _exit(self, code: int) -> None:
+        """An engine that ends with 0 was asked to. A later part of the log can show an exit again: it counts once."""
+        if code != 0 and self.now.exit_code is None:
+            self.exits += 1
+            self.now.failed = self.now.failed or not self.now.stopping
+            self.died_of = self.now.best
+        self.now.exit_code = code
+        self.final = self.final or code in self._table.final_exit_codes
+
+
+def _told_apart(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
+    """The other cause of an ambiguous line, where another line speaks for that one and none for the first.
+
+    Where another line speaks for the first, the line is not ambiguous any more.
+    """
+    twins = {twin.code for twin in best.signature.twins}
+    others = [item for item in counted if item.signature is not best.signature]
+    if any(item.signature.code == best.signature.code for item in others):
+        return replace(best, signature=replace(best.signature, twins=()))
+    return next((item for item in others if item.signature.code in twins), best)
+
+
+# The position of "an exception's own line" in the table's `error_lines`.
+_EXCEPTION: Final = 1

@@ -1,0 +1,202 @@
+"""The table of known failures as values: a page for each code, and the texts that show it.
+
+It comes as plain data from `profiles/diagnosis/*.json`; here it is checked and its patterns are compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
+# How much a text says: it names the cause; several causes share it; it wraps whatever went wrong before.
+STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remedy:
+    """What to do. `commands`: ways to say it, the one with most known facts first; `{name}` stands for a fact."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+
+    def told(self, facts: Mapping[str, str]) -> str:
+        """The sentence, with the first command whose facts are all known."""
+        sentence = _filled(self.text, facts)
+        command = next((item for item in self.commands if _fields(item) <= facts.keys()), None)
+        return sentence if command is None else f"{sentence} Command: {_filled(command, facts)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """All that is told of a code. `plan_edit` names the change of the wish that helps, empty where none does."""
+
+    code: str
+    phase: str
+    title: str
+    cause: str
+    remedy: Remedy
+    check: tuple[str, ...]
+    costs: str
+    prevent: str
+    versions: str
+    sources: tuple[str, ...]
+    plan_edit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Twin:
+    """Another cause of the same text, and what tells the two apart."""
+
+    code: str
+    apart: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    """A known failure text.
+
+    The failure can strike from the phase `home` to `phase`: once the log has gone past that the line was no failure.
+    `phases`: the text means this cause in these phases alone (empty: in any). `info`: also a quiet line shows it.
+    `serving`: it can strike an engine that serves, without ending it. `small` holds what counts when a number in the
+    text is small.
+    """
+
+    code: str
+    home: str
+    phase: str
+    pattern: re.Pattern[str]
+    strength: int
+    phases: frozenset[str]
+    info: bool
+    serving: bool
+    cause: str
+    remedy: Remedy
+    twins: tuple[Twin, ...] = ()
+    small: Small | None = None
+
+    @property
+    def vague(self) -> bool:
+        return self.strength > STRENGTHS["exact"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Small:
+    """Another cause and remedy where the number that `group` of the pattern names is at most `at_most`."""
+
+    group: str
+    at_most: int
+    cause: str
+    remedy: Remedy
+
+
+def pages_from(codes: Iterable[Mapping[str, Any]]) -> dict[str, Page]:
+    """Every page by its code, in the table's order.
+
+    Raises:
+        InputError: `bad_phase_table` for a page of no known phase, or a code that comes twice.
+    """
+    pages: dict[str, Page] = {}
+    for item in codes:
+        page = _page(item)
+        if page.code in pages:
+            raise bad_table(f"code {page.code} comes twice")
+        pages[page.code] = page
+    return pages
+
+
+def signatures_from(codes: Sequence[Mapping[str, Any]]) -> tuple[Signature, ...]:
+    """The failure texts in table order.
+
+    Raises:
+        InputError: `bad_phase_table` for an unknown phase, strength or twin.
+    """
+    pages = pages_from(codes)
+    found = tuple(_signature(pages[item["code"]], text) for item in codes for text in item["signatures"])
+    for signature in found:
+        for twin in signature.twins:
+            if twin.code not in pages:
+                raise bad_table(f"signature of {signature.code}: there is no code {twin.code!r}")
+    return found
+
+
+def _page(item: Mapping[str, Any]) -> Page:
+    return Page(
+        code=item["code"],
+        phase=_phase(item["code"], item["phase"]),
+        title=item["title"],
+        cause=item["cause"],
+        remedy=_remedy(item),
+        check=tuple(item["check"]),
+        costs=item["costs"],
+        prevent=item["prevent"],
+        versions=item.get("versions", "2.0 - 3.3"),
+        sources=tuple(dict.fromkeys(text["source"] for text in item["signatures"])),
+        plan_edit=item.get("plan_edit", ""),
+    )
+
+
+def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
+    strength = item.get("strength", "exact")
+    if strength not in STRENGTHS:
+        raise bad_table(f"signature of {page.code}: unknown strength {strength!r}")
+    small = item.get("small")
+    return Signature(
+        code=page.code,
+        home=page.phase,
+        phase=_phase(page.code, item.get("phase", page.phase)),
+        pattern=any_of(item["match"], re.IGNORECASE),
+        strength=STRENGTHS[strength],
+        phases=frozenset(_phase(page.code, name) for name in item.get("phases", ())),
+        info=bool(item.get("info", False)),
+        serving=bool(item.get("serving", False)),
+        cause=item.get("cause", page.cause),
+        remedy=_remedy(item) if "remedy" in item else page.remedy,
+        twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
+        small=None if small is None else _small(small),
+    )
+
+
+def _small(item: Mapping[str, Any]) -> Small:
+    return Small(group=item["group"], at_most=int(item["at_most"]), cause=item["cause"], remedy=_remedy(item))
+
+
+def _remedy(item: Mapping[str, Any]) -> Remedy:
+    return Remedy(text=item["remedy"], commands=tuple(item.get("commands", ())))
+
+
+def _phase(code: str, name: str) -> str:
+    if name not in PHASES:
+        raise bad_table(f"{code}: unknown phase {name!r}")
+    return name
+
+
+def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
+    """One pattern for a list of them. Raises InputError `bad_phase_table` for an empty list or what is no text."""
+    if not patterns or not all(isinstance(text, str) and text for text in patterns):
+        raise bad_table("a list of patterns is empty or holds something else than text")
+    return re.compile("|".join(f"(?:{text})" for text in patterns), flags)
+
+
+def bad_table(reason: str) -> InputError:
+    return InputError(
+        "bad_phase_table",
+        f"reading the engine's phase table: {reason}",
+        hint="mend phases.json, or the files of profiles/diagnosis",
+    )
+
+
+def _fields(text: str) -> set[str]:
+    return set(_FIELD.findall(text))
+
+
+def _filled(text: str, facts: Mapping[str, str]) -> str:
+    """Facts in their places; one that nobody knows stays as its name in capitals, as in a usage line."""
+    return _FIELD.sub(lambda match: facts.get(match[1], match[1].upper()), text)
