@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
 
@@ -88,3 +90,20 @@ def promise_of(plan: Mapping[str, Any]) -> Promise:
         kv_capacity_tokens=memory["kv_capacity_tokens"],
         required_kv_tokens=memory["required_kv_tokens"],
     )
+
+
+def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
+    """Prove a deployment that is on record here.
+
+    Raises InputError `unknown_deployment`, DeployError `no_endpoint`, and what `prove_service` raises.
+    """
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unknown_deployment(context, name)
+    if recorded.endpoint is None or not recorded.plan:
+        raise DeployError(
+            "no_endpoint",
+            f"'{name}' is {recorded.phase} and has no endpoint yet",
+            hint="running its 'up' again goes on until it has one",
+        )
+    return prove_service(context, Question(plan=recorded.plan, url=recorded.endpoint, level=level))

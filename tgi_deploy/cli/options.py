@@ -65,6 +65,8 @@ _WISHES: Final = (
     _Wish(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
     _Wish(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for the whole deployment."),
     _Wish(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
+    _Wish(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
+    _Wish(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),
     _Wish(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
     _Wish(_LOAD, "--input-tokens", "N", "Prompt length to plan for.  [default: 1024]"),
     _Wish(_LOAD, "--output-tokens", "N", "Answer length to plan for.  [default: 256]"),
@@ -120,6 +122,25 @@ def _with_wishes(function: CommandFunction, lock: str | None) -> CommandFunction
     return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
 
 
+def wish_words(function: CommandFunction) -> CommandFunction:
+    """Add every wish without a MODEL; the function gets them as words of a command line, `wishes`."""
+
+    def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        words: list[str] = ["--allow-turing"] if given.pop("allow_turing") else []
+        for wish in _WISHES:
+            value = given.pop(wish.field)
+            values = value if wish.repeats else filter(None, [value])
+            words.extend(word for item in values for word in (wish.flag, item))
+        return function(wishes=tuple(words), **given)
+
+    with_words.__doc__ = function.__doc__
+    with_words.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    decorated: CommandFunction = _ALLOW_TURING(with_words)
+    for wish in reversed(_WISHES):
+        decorated = wish.option()(decorated)
+    return decorated
+
+
 _ALLOW_TURING: Final = _option(
     "--allow-turing", is_flag=True, section=_ENGINE, help="Accept Turing cards where the engine version can."
 )
@@ -155,8 +176,9 @@ sandbox_option: Final = _option(
 )
 target_option: Final = _option(
     "--target",
-    type=click.Choice(["ec2"]),
+    type=click.Choice(["ec2", "docker"]),
     default="ec2",
+    envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     section=_PLACES,
     help="Where the deployment runs.",

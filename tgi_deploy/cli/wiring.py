@@ -13,22 +13,30 @@ from tgi_deploy.cli.frame import state_home
 from tgi_deploy.errors import DeployError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tgi_deploy.adapters.aws.session import SessionFactory
+    from tgi_deploy.adapters.docker.api import Api
+    from tgi_deploy.adapters.docker.endpoint import Endpoint
+    from tgi_deploy.adapters.hub import HuggingFaceHub
+    from tgi_deploy.adapters.programs import ChildPrograms
     from tgi_deploy.app.context import Context, Pace
+    from tgi_deploy.app.survey import Survey
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.catalog.hub_models import Hub
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.planner.local_gpus import LocalGpu
     from tgi_deploy.reconcile.health import Probe
+    from tgi_deploy.reconcile.inspection import Workstation
     from tgi_deploy.reconcile.phase_table import PhaseTable
-    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.reconcile.ports import Clock, Cloud
     from tgi_deploy.reconcile.proof import EngineClient
     from tgi_deploy.sandbox.control import SandboxInfo
+    from tgi_deploy.secret import Secret
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"
+_LONGEST_TAG: Final = 256
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
@@ -41,6 +49,8 @@ class Setup:
     regions: tuple[str, ...] = ()
     profiles_dir: Path | None = None
     templates_dir: Path | None = None
+    api_key_variable: str | None = None
+    offline: bool = False
 
 
 def context(setup: Setup) -> Context:
@@ -51,15 +61,19 @@ def context(setup: Setup) -> Context:
 
     local = sandbox_start() if setup.sandbox else None
     clock = SystemClock()
+    sessions = _sessions(local)
+    unsearched: dict[tuple[str, str], str] = {}
     return Context(
         store=LocalStore(_records(sandbox=setup.sandbox)),
         clock=clock,
         reporter=setup.progress,
         listener=setup.progress,
-        cloud=_clouds(_sessions(local)),
+        cloud=_everywhere(_clouds(sessions, unsearched)),
+        pull=lambda place, image: _pull(place, image, setup.progress),
+        unsearched=unsearched,
         caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
-        engine_client=_engine_client,
+        engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         phases=lambda: _phases(setup.profiles_dir),
         regions=_regions(setup),
         version=__version__,
@@ -67,7 +81,76 @@ def context(setup: Setup) -> Context:
         new_id=_new_id,
         pace=_pace(sandbox=setup.sandbox),
         templates_dir=setup.templates_dir,
+        owner=_owner(),
+        survey=_survey(setup, sessions),
     )
+
+
+def docker_endpoint() -> Endpoint:
+    """The Docker host that Docker's own command line would use. Raises InputError for settings that can't be meant."""
+    from tgi_deploy.adapters.docker.endpoint import current_endpoint  # noqa: PLC0415 -- only the docker target asks
+
+    return current_endpoint(os.environ)
+
+
+def local_gpus() -> tuple[LocalGpu, ...]:
+    """This computer's. Raises DeployError `gpus_unreadable`."""
+    from tgi_deploy.adapters.gpus import local_gpus as found  # noqa: PLC0415 -- likewise
+
+    return found()
+
+
+def _everywhere(regions: Callable[[str], Cloud]) -> Callable[[str], Cloud]:
+    """Regions and Docker hosts alike."""
+    from tgi_deploy.targets.docker import is_place  # noqa: PLC0415 -- see context()
+
+    @cache
+    def host(place: str) -> Cloud:
+        api = _docker_api(place)
+        from tgi_deploy.adapters.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need its package
+
+        return DockerCloud(api=api)
+
+    return lambda place: host(place) if is_place(place) else regions(place)
+
+
+def _docker_api(place: str) -> Api:
+    """Raises InputError `docker_extra_missing` without its extra."""
+    from tgi_deploy.adapters.docker.endpoint import endpoint_of  # noqa: PLC0415 -- only Docker hosts need it
+
+    try:
+        from tgi_deploy.adapters.docker.api import Api  # noqa: PLC0415 -- likewise
+        from tgi_deploy.adapters.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
+    except ImportError as error:
+        raise InputError(
+            "docker_extra_missing",
+            f"asking a Docker host: the package {error.name!r} is missing",
+            hint="pip install 'tgi-deploy[docker]'",
+        ) from error
+    table = ErrorTable.of(_profile_data("docker/errors.json"))
+    return Api(endpoint=endpoint_of(place, os.environ), table=table, environ=os.environ)
+
+
+def _pull(place: str, image: str, progress: Progress) -> None:
+    api = _docker_api(place)
+    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- see context()
+    from tgi_deploy.adapters.docker.pull import pull  # noqa: PLC0415 -- only Docker hosts need it
+
+    pull(api, image, listener=progress, clock=SystemClock())
+
+
+def _owner() -> str:
+    """Who begins deployments here, as tags may say it. CI jobs that follow each other may be one owner."""
+    import getpass  # noqa: PLC0415 -- planning belongs to nobody
+    import re  # noqa: PLC0415 -- likewise
+    import socket  # noqa: PLC0415 -- likewise
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        user = str(os.getuid())
+    named = os.environ.get("TGI_DEPLOY_OWNER") or f"{user}@{socket.gethostname()}"
+    return re.sub(r"[^A-Za-z0-9 +=.:/@_-]", "-", named)[:_LONGEST_TAG]
 
 
 def _new_id() -> str:
@@ -95,7 +178,7 @@ def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
     return Catalog.open(profiles_dir, hub=HubModels(models_folder(os.environ), _hub, offline=quiet))
 
 
-def _hub() -> Hub:
+def _hub() -> HuggingFaceHub:
     """Raises InputError `hub_extra_missing` without its extra."""
     try:
         from tgi_deploy.adapters.hub import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
@@ -135,6 +218,26 @@ def sandbox_status() -> SandboxInfo | None:
     from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
 
     return control.status(sandbox_home())
+
+
+def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
+    """Deployments that are on record here; nothing is started and nobody is asked."""
+    from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- see context()
+
+    return LocalStore(_records(sandbox=sandbox)).names()
+
+
+def child_programs(heard: Callable[[Sequence[str], str], None]) -> ChildPrograms:
+    """This program, run again beside this process."""
+    from tgi_deploy.adapters.programs import ChildPrograms  # noqa: PLC0415 -- see context()
+
+    return ChildPrograms(heard)
+
+
+def clock() -> Clock:
+    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- see context()
+
+    return SystemClock()
 
 
 def _records(*, sandbox: bool) -> Path:
@@ -184,7 +287,7 @@ def _sessions(local: SandboxInfo | None) -> SessionFactory:
     return SessionFactory(table=table, endpoint_url=endpoint or None)
 
 
-def _clouds(sessions: SessionFactory) -> Callable[[str], Cloud]:
+def _clouds(sessions: SessionFactory, unsearched: dict[tuple[str, str], str]) -> Callable[[str], Cloud]:
     from tgi_deploy.adapters.aws.api import Api  # noqa: PLC0415 -- see context()
     from tgi_deploy.adapters.aws.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
     from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- likewise
@@ -195,7 +298,12 @@ def _clouds(sessions: SessionFactory) -> Callable[[str], Cloud]:
 
     @cache
     def cloud(region: str) -> Cloud:
-        return Ec2Cloud(api=Api(region=region, sessions=sessions, retrier=retrier), image_parameters=parameters)
+        return Ec2Cloud(
+            api=Api(region=region, sessions=sessions, retrier=retrier),
+            image_parameters=parameters,
+            secret_of=_secret_of,
+            unsearched=unsearched,
+        )
 
     return cloud
 
@@ -231,7 +339,76 @@ def _probe(url: str) -> Probe:
     return probe_health(url)
 
 
-def _engine_client(url: str) -> EngineClient:
+def _engine_client(url: str, api_key_variable: str | None = None) -> EngineClient:
     from tgi_deploy.adapters.http import HttpEngine  # noqa: PLC0415 -- see context()
 
-    return HttpEngine(url)
+    if api_key_variable is None:
+        return HttpEngine(url)
+    return HttpEngine(url, api_key=lambda: _secret(api_key_variable).reveal())
+
+
+def _secret(variable: str) -> Secret:
+    from tgi_deploy.secret import checked  # noqa: PLC0415 -- see context()
+
+    return checked(os.environ.get(variable), variable, "a secret")
+
+
+def _secret_of(reference: str) -> Secret:
+    from tgi_deploy.secret import variable_of  # noqa: PLC0415 -- see context()
+
+    return _secret(variable_of(reference))
+
+
+def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
+    from tgi_deploy.adapters.aws.inspect import Ec2Inspector  # noqa: PLC0415 -- see context()
+    from tgi_deploy.app.survey import Survey  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- likewise
+
+    @cache
+    def inspector(region: str) -> Ec2Inspector:
+        made = Ec2Inspector(region=region, sessions=sessions)
+        made.warm_up()
+        return made
+
+    why_quiet = _hub_quiet(setup)
+    return Survey(
+        inspector=inspector,
+        quotas=cache(lambda: read_quotas(setup.profiles_dir)),
+        vcpus=_vcpus(setup.profiles_dir),
+        hub_access=None if why_quiet else _hub_access,
+        hub_quiet=why_quiet,
+        hub_token=bool(os.environ.get("HF_TOKEN") or os.environ.get("HF_TOKEN_PATH")),
+    )
+
+
+def _vcpus(profiles_dir: Path | None) -> Callable[[str], int | None]:
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- see context()
+
+    types = cache(lambda: Catalog.open(profiles_dir).instance_types())
+    return lambda name: types()[name].vcpus if name in types() else None
+
+
+def _hub_quiet(setup: Setup) -> str:
+    """Why the hub is not to be asked; empty where it is."""
+    if setup.sandbox:
+        return "the sandbox asks no hub"
+    offline = any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TGI_DEPLOY_OFFLINE"))
+    return "offline mode is on" if setup.offline or offline else ""
+
+
+def _hub_access(hub_id: str, revision: str) -> None:
+    _hub().check_access(hub_id, revision)
+
+
+def surveyed(setup: Setup) -> tuple[Context, Survey]:
+    """The use cases' surroundings, and what a look around needs of them."""
+    made = context(setup)
+    if made.survey is None:
+        raise ValueError("a context of the command line comes with its survey")
+    return made, made.survey
+
+
+def workstation(*, sandbox: bool) -> Workstation:
+    from tgi_deploy.adapters.workstation import LocalWorkstation  # noqa: PLC0415 -- see context()
+
+    return LocalWorkstation(home=_records(sandbox=sandbox))

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from fakes.surroundings import FakeClock
+
+from tgi_deploy.app.smoke import Job, overall, smoke, smoke_name
+from tgi_deploy.reconcile.programs import Reply
+
+READY = {"phases": [{"phase": "launching", "took_s": 3.0}, {"phase": "loading", "took_s": 20.0}]}
+PROOF = {"steps": [{"name": "health", "took_ms": 4.0}, {"name": "longest", "took_ms": 1500.0}]}
+UP = {"ready": READY, "proof": PROOF, "deployment": {"chosen": {"instance_type": "g6.xlarge"}}}
+DOWN = {"receipt": {"cost": {"usd": 0.12}}}
+FINDING = {
+    "code": "oom_load",
+    "phase": "loading",
+    "cause": "too big",
+    "evidence": "CUDA out of memory",
+    "remedy": "less",
+}
+JOB = Job(model="phi3-mini", name="smoke-phi3-mini-abc123", wishes=("--ttl", "1h"), everywhere=("--sandbox",))
+
+
+def reply(code=0, data=None, error=None):
+    errors = [{"code": error, "message": f"it was {error}", "hint": "do this"}] if error else []
+    return Reply(exit_code=code, envelope={"exit_code": code, "data": data or {}, "errors": errors})
+
+
+@dataclass
+class FakePrograms:
+    """Answers by command; remembers the words."""
+
+    answers: dict[str, Reply] = field(default_factory=dict)
+    ran: list[tuple[str, ...]] = field(default_factory=list)
+    stopping: bool = False
+    meet: threading.Barrier | None = None
+
+    def run(self, words):
+        self.ran.append(tuple(words))
+        if self.meet is not None and words[0] == "up":
+            self.meet.wait()
+        known = {"up": reply(data=UP), "down": reply(data=DOWN), "diagnose": reply(data={"findings": [FINDING]})}
+        return {**known, **self.answers}[words[0]]
+
+    @property
+    def commands(self):
+        return [words[0] for words in self.ran]
+
+
+def smoked(job=JOB, **answers):
+    programs = FakePrograms(answers)
+    (result,) = smoke(programs, [job], at_once=1, clock=FakeClock())
+    return result, programs
+
+
+def test_up_prove_and_down():
+    result, programs = smoked()
+    assert programs.ran == [
+        ("up", "phi3-mini", "--name", JOB.name, "--yes", "--on-failure", "keep", "--ttl", "1h", "--sandbox"),
+        ("down", JOB.name, "--yes", "--sandbox"),
+    ]
+    assert (result.exit_code, result.failure, result.usd) == (0, None, 0.12)
+    assert result.chosen["instance_type"] == "g6.xlarge"
+    names = [case.name for case in result.cases]
+    assert names == [
+        "launching", "booting", "pulling", "downloading", "loading", "warming_up",
+        "proof health", "proof longest", "removal",
+    ]  # fmt: skip
+    took = {case.name: case.took_s for case in result.cases}
+    assert (took["loading"], took["proof longest"]) == (20.0, 1.5)
+
+
+def test_an_engine_that_fails_is_diagnosed_then_removed():
+    data = {"phase": "loading", "phase_elapsed_s": 7.5, "phases": READY["phases"][:1], "evidence": "CUDA oom"}
+    result, programs = smoked(up=reply(5, data, "engine_failed"))
+    assert programs.commands == ["up", "diagnose", "down"]
+    assert result.exit_code == 5
+    loading = next(case for case in result.cases if case.name == "loading")
+    assert loading.took_s == 7.5
+    assert loading.failure.code == "engine_failed"
+    for said in ("hint: do this", "CUDA oom", "oom_load", "too big", "remedy: less"):
+        assert said in loading.failure.text
+    assert [case.name for case in result.cases if case.skipped] == ["warming_up"]
+
+
+def test_the_remedy_is_preferred_to_what_became_of_the_machine():
+    result, _ = smoked(up=reply(5, {"phase": "loading", "remedy": "less context"}, "engine_failed"))
+    assert "hint: less context" in result.failure.text
+    assert "do this" not in result.failure.text
+
+
+def test_a_broken_promise_fails_its_own_case():
+    result, _ = smoked(up=reply(5, {"step": "together"}, "together_failed"))
+    failed = [case.name for case in result.cases if case.failure]
+    assert failed == ["proof together"]
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_what_made_nothing_is_not_removed(code):
+    """Least of all a deployment whose name was taken: it is somebody else's."""
+    result, programs = smoked(up=reply(code, {}, "no_feasible_plan"))
+    assert programs.commands == ["up"]
+    assert result.exit_code == code
+    assert result.cases[-1].skipped
+
+
+def test_a_killed_process_is_cleaned_up_after():
+    result, programs = smoked(up=Reply(exit_code=-9))
+    assert programs.commands == ["up", "down"]
+    assert (result.exit_code, result.failure.code) == (1, "killed")
+
+
+@pytest.mark.parametrize(
+    ("fate", "commands"), [("removed", ["up"]), ("ending", ["up", "down"]), ("left", ["up", "down"])]
+)
+def test_an_interrupted_up_is_removed_unless_it_was(fate, commands):
+    result, programs = smoked(up=reply(130, {"fate": fate}, "interrupted"))
+    assert programs.commands == commands
+    assert result.exit_code == 130
+
+
+def test_what_is_left_behind_outweighs_everything():
+    left = [{"kind": "instance", "id": "i-1"}]
+    result, _ = smoked(up=reply(5, {}, "engine_failed"), down=reply(6, {"left_behind": left}, "left_behind"))
+    assert result.exit_code == 6
+    assert list(result.left) == left
+    assert result.cases[-1].failure.code == "left_behind"
+
+
+def test_a_removal_that_says_nothing_counts_as_left_behind():
+    result, _ = smoked(down=Reply(exit_code=-9))
+    assert result.exit_code == 6
+
+
+def test_jobs_run_together():
+    programs = FakePrograms(meet=threading.Barrier(3, timeout=60))
+    jobs = [Job(model=name, name=f"smoke-{name}") for name in ("a", "b", "c")]
+    results = smoke(programs, jobs, at_once=3, clock=FakeClock())
+    assert [result.job.model for result in results] == ["a", "b", "c"]
+
+
+def test_nothing_new_is_begun_once_stopping():
+    programs = FakePrograms(stopping=True)
+    (result,) = smoke(programs, [JOB], at_once=1, clock=FakeClock())
+    assert programs.ran == []
+    assert result.exit_code == 130
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [((0, 0), 0), ((0, 3), 3), ((3, 5), 5), ((5, 130), 130), ((130, 6), 6), ((1, 5), 5)]
+)
+def test_the_gravest_exit_code_is_the_whole_run_s(codes, expected):
+    results = [smoked(up=reply(code, {"fate": "removed"}, "x" if code else None))[0] for code in codes if code != 6]
+    results += [smoked(down=reply(6, {}, "left_behind"))[0] for code in codes if code == 6]
+    assert overall(results) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("llama3-8b", "smoke-llama3-8b-abc123"),
+        ("org/Some_Model.v2", "smoke-some-model-v2-abc123"),
+        ("x" * 60, f"smoke-{'x' * 26}-abc123"),
+    ],
+)
+def test_names(model, name):
+    assert smoke_name(model, "abc123") == name
+    assert len(name) <= 40

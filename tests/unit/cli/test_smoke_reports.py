@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from tgi_deploy.app.smoke import Case, Failure, Job, Smoked
+from tgi_deploy.cli.views.smoke import smoked_text, verdict
+from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
+
+OK = Smoked(
+    job=Job(model="phi3-mini", name="smoke-phi3-mini-1"),
+    exit_code=0,
+    cases=(Case(name="loading", took_s=20.25), Case(name="removal")),
+    took_s=61.5,
+    usd=0.0123,
+    chosen={"instance_type": "g6.xlarge"},
+)
+FAILED = Smoked(
+    job=Job(model="org/odd|name", name="smoke-odd-1"),
+    exit_code=5,
+    cases=(
+        Case(
+            name="loading",
+            took_s=3.0,
+            failure=Failure(code="engine_failed", message="100% of <memory>: gone\x07", text="hint: less\nline & two"),
+        ),
+        Case(name="warming_up", skipped=True),
+    ),
+    took_s=9.0,
+)
+
+
+def test_junit_counts_and_keeps_every_character_that_xml_can_carry():
+    root = ET.fromstring(junit([OK, FAILED]))  # noqa: S314 -- what was just written here
+    passed, failed = root.findall("testsuite")
+    assert (passed.get("tests"), passed.get("failures"), passed.get("skipped")) == ("2", "0", "0")
+    assert (failed.get("tests"), failed.get("failures"), failed.get("skipped")) == ("2", "1", "1")
+    assert passed.find("testcase").get("time") == "20.250"
+    failure = failed.find("testcase/failure")
+    assert failure.get("type") == "engine_failed"
+    assert failure.get("message") == "100% of <memory>: gone"
+    assert failure.text.endswith("hint: less\nline & two")
+    assert failed.findall("testcase")[1].find("skipped") is not None
+    assert root.get("time") == "70.500"
+
+
+def test_annotations_are_one_line_each_and_escaped():
+    lines = github_annotations([OK, FAILED]).splitlines()
+    assert lines[0] == "::notice title=smoke phi3-mini::ok in 62 s for $0.0123"
+    assert lines[1].startswith("::error title=smoke org/odd|name%3A engine_failed::100%25 of <memory>: gone")
+    assert "%0Ahint: less%0Aline & two" in lines[1]
+    assert len(lines) == 2
+
+
+def test_the_summary_is_a_table_with_the_failures_below():
+    text = github_summary([OK, FAILED])
+    assert "| phi3-mini | ✅ ok | g6.xlarge | 62 s | $0.0123 |" in text
+    assert r"| org/odd\|name | ❌ loading: engine_failed | - | 9 s | - |" in text
+    assert "```\nhint: less\nline & two\n```" in text
+
+
+def test_text():
+    text = smoked_text([OK, FAILED])
+    assert "phi3-mini" in text.splitlines()[1]
+    assert verdict(FAILED) == "loading: engine_failed"

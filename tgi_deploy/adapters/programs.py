@@ -1,0 +1,75 @@
+"""Runs this program again, in processes of their own, and reads what they print with `--json`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.reconcile.programs import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PROGRAM: Final = (sys.executable, "-m", "tgi_deploy")
+
+
+class ChildPrograms:
+    """`heard` gets every line that a child writes to stderr, with its words. Safe to use from several threads.
+
+    Children have a session of their own: a Ctrl-C at the terminal reaches them only through `stop`, once.
+    """
+
+    def __init__(self, heard: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
+        self._heard = heard
+        self._program = tuple(program)
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Pass a wish to stop on to whoever runs. Removals begun later are not hindered by it."""
+        self._stopping = True
+        with self._lock:
+            for process in self._running:
+                process.send_signal(number)
+
+    def run(self, words: Sequence[str]) -> Reply:
+        """Raises nothing: a child that says nothing gives an empty envelope."""
+        with subprocess.Popen(  # noqa: S603 -- this very program
+            [*self._program, *words, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            with self._lock:
+                self._running.add(process)
+            listener = threading.Thread(target=self._listen, args=(process, words), daemon=True)
+            listener.start()
+            out = process.stdout.read() if process.stdout else ""
+            process.wait()
+            listener.join()
+        with self._lock:
+            self._running.discard(process)
+        return Reply(exit_code=process.returncode, envelope=_envelope(out))
+
+    def _listen(self, process: subprocess.Popen[str], words: Sequence[str]) -> None:
+        for line in process.stderr or ():
+            self._heard(words, line.rstrip("\n"))
+
+
+def _envelope(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,179 @@
+"""`smoke`: prove a deployment, or bring models up, prove them and remove them again; for CI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tgi_deploy.cli import complete
+from tgi_deploy.cli.ask import need_answer
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import sandbox_option, wish_words, yes_option
+from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line
+from tgi_deploy.errors import DeployError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+    from tgi_deploy.app.service import ReadyLevel
+    from tgi_deploy.app.smoke import Job, Smoked
+
+# Smokes end themselves even if their CI runner dies with its disk.
+_TTL: Final = ("--ttl", "1h")
+_ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
+_PASSED_ON: Final = ("target", "subnet", "ami", "instance_profile", "hub_token_parameter")
+
+
+@command(
+    "smoke",
+    examples=(
+        "tgi-deploy smoke llama3-8b phi3-mini --budget 2 --ttl 30m --yes -j 2 --junit smoke.xml",
+        "tgi-deploy smoke tinyllama-1.1b --sandbox --yes",
+        "tgi-deploy smoke my-deployment",
+    ),
+)
+@click.argument("names", metavar="NAME|MODEL...", nargs=-1, required=True, shell_complete=complete.models)
+@wish_words
+@click.option("--target", type=click.Choice(("ec2", "docker")), help="Where to run.  [default: ec2]")
+@click.option("--subnet", metavar="ID", help="A subnet of yours.")
+@click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
+@click.option("--instance-profile", metavar="NAME", help="Instance profile of the machine.")
+@click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token.")
+@click.option(
+    "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
+)
+@click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many together.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
+@click.option("--github", is_flag=True, help="Annotations on stderr, and a table in $GITHUB_STEP_SUMMARY.")
+@sandbox_option
+@yes_option
+def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+    """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened."""
+    recorded = [name for name in names if _is_recorded(name, sandbox=given["sandbox"])]
+    models = [name for name in names if name not in recorded]
+    if recorded and models:
+        raise InputError(
+            "bad_usage",
+            f"{', '.join(recorded)} exists and {', '.join(models)} would be brought up: not both in one run",
+            hint="prove deployments in one run, and smoke models in another",
+        )
+    if recorded:
+        return _prove(recorded, given["ready"], sandbox=given["sandbox"])
+    if not given["yes"]:
+        need_answer("starting machines that cost money")
+        click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
+    return _smoke(models, wishes, given)
+
+
+def _is_recorded(name: str, *, sandbox: bool) -> bool:
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without what acts
+
+    return name in wiring.recorded_names(sandbox=sandbox)
+
+
+def _prove(names: Sequence[str], level: ReadyLevel, *, sandbox: bool) -> Result:
+    from tgi_deploy.app.service import prove_recorded  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
+
+    with Progress() as progress:
+        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox))
+        proofs = {name: prove_recorded(context, name, level) for name in names}
+    warnings = tuple(Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings)
+    return Result(data=proofs_document(proofs), text=proofs_text(proofs), warnings=warnings)
+
+
+def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any]) -> Result:
+    from tgi_deploy.app.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
+
+    jobs = [_job(model, wishes, given) for model in dict.fromkeys(models)]
+    if given["sandbox"]:
+        wiring.sandbox_start()
+    programs = wiring.child_programs(_hear)
+    with _passing_on(programs.stop):
+        results = smoke(programs, jobs, at_once=given["at_once"], clock=wiring.clock())
+    code = overall(results)
+    _write_reports(results, given)
+    return Result(
+        data=smoked_document(results), text=smoked_text(results), exit_code=code, errors=tuple(_errors(results))
+    )
+
+
+def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
+    from tgi_deploy.app.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
+
+    words = list(wishes)
+    if given["target"] != "docker" and not _ENDS.intersection(words):
+        words.extend(_TTL)
+    for option in _PASSED_ON:
+        if given[option]:
+            words.extend((f"--{option.replace('_', '-')}", given[option]))
+    return Job(
+        model=model,
+        name=smoke_name(model, os.urandom(3).hex()),
+        wishes=(*words, "--ready", given["ready"]),
+        everywhere=("--sandbox",) if given["sandbox"] else (),
+    )
+
+
+def _hear(words: Sequence[str], line: str) -> None:
+    """What a run says while it runs, with the name it works for."""
+    name = words[words.index("--name") + 1] if "--name" in words else words[1]
+    sys.stderr.write(f"{name}: {one_line(line)}\n")
+
+
+@contextmanager
+def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
+    """Ctrl-C and termination end what runs, which then removes what it has made; the reports are still written."""
+
+    def arrive(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, arrive) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_reports(results: Sequence[Smoked], given: dict[str, Any]) -> None:
+    from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- see _smoke
+
+    if given["junit"]:
+        _write(given["junit"], smoke_reports.junit(results), "w")
+    if given["github"]:
+        sys.stderr.write(smoke_reports.github_annotations(results))
+        path = os.environ.get("GITHUB_STEP_SUMMARY")
+        if path:
+            _write(Path(path), smoke_reports.github_summary(results), "a")
+
+
+def _write(path: Path, text: str, mode: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise DeployError(
+            "report_failed",
+            f"writing {path}: {error.strerror}; everything was smoked and removed",
+            hint="choose a file that can be written",
+        ) from None
+
+
+def _errors(results: Sequence[Smoked]) -> Iterator[ErrorItem]:
+    for result in results:
+        failure = result.failure
+        if failure is not None:
+            hint = failure.text.partition("\n")[0].removeprefix("hint: ") or None
+            yield ErrorItem(code=failure.code, message=f"{result.job.model}: {failure.message}", hint=hint)

@@ -1,0 +1,78 @@
+"""Smokes and proofs, as JSON-like documents and as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.cli.views.text import table, usd
+from tgi_deploy.reconcile.proof_load import measured_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.app.service import Proof
+    from tgi_deploy.app.smoke import Case, Smoked
+
+
+def smoked_document(results: Sequence[Smoked]) -> dict[str, Any]:
+    return {"results": [_result(result) for result in results]}
+
+
+def _result(result: Smoked) -> dict[str, Any]:
+    return {
+        "model": result.job.model,
+        "name": result.job.name,
+        "exit_code": result.exit_code,
+        "took_s": result.took_s,
+        "usd": result.usd,
+        "chosen": dict(result.chosen),
+        "cases": [_case(case) for case in result.cases],
+        "left_behind": list(result.left),
+    }
+
+
+def _case(case: Case) -> dict[str, Any]:
+    failure = case.failure
+    return {
+        "name": case.name,
+        "took_s": case.took_s,
+        "skipped": case.skipped,
+        "failure": None
+        if failure is None
+        else {"code": failure.code, "message": failure.message, "text": failure.text},
+    }
+
+
+def smoked_text(results: Sequence[Smoked]) -> str:
+    rows = [(item.job.model, verdict(item), str(item.chosen.get("instance_type") or "-"), f"{item.took_s:.0f} s",
+             usd(item.usd)) for item in results]  # fmt: skip
+    return table(("model", "result", "machine", "took", "cost"), rows, right=frozenset({3, 4}))
+
+
+def verdict(result: Smoked) -> str:
+    """`ok`, or where and with which code it failed."""
+    failed = next((case for case in result.cases if case.failure is not None), None)
+    if failed is None or failed.failure is None:
+        return "ok" if result.exit_code == 0 else f"exit {result.exit_code}"
+    return f"{failed.name}: {failed.failure.code}"
+
+
+def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
+    return {"proofs": {name: _proof(proof) for name, proof in proofs.items()}}
+
+
+def _proof(proof: Proof) -> dict[str, Any]:
+    return {
+        "level": proof.level,
+        "steps": [{"name": step.name, "took_ms": step.took_ms} for step in proof.steps],
+        "answer": proof.served.answer,
+        "measured": measured_document(proof.borne.measured) if proof.borne else None,
+    }
+
+
+def proofs_text(proofs: Mapping[str, Proof]) -> str:
+    lines = []
+    for name, proof in proofs.items():
+        lines.append(f"{name} keeps what was promised: it answered {proof.served.answer!r}")
+        lines.extend(f"  {step.name:<10}{step.took_ms:>10.0f} ms" for step in proof.steps)
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""What CI systems read: JUnit XML, GitHub's annotations and step summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+from tgi_deploy.cli.views.smoke import verdict
+from tgi_deploy.cli.views.text import usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.smoke import Case, Smoked
+
+_FORBIDDEN: Final = {code: None for code in range(32) if chr(code) not in "\t\n\r"}
+_ESCAPES: Final = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
+_TITLE_ESCAPES: Final = ((":", "%3A"), (",", "%2C"))
+
+
+def junit(results: Sequence[Smoked]) -> str:
+    """A suite for each model, a case for each phase and each question to the engine. Times are seconds."""
+    root = ET.Element("testsuites", name="tgi-deploy smoke", time=_seconds(sum(item.took_s for item in results)))
+    for result in results:
+        suite = ET.SubElement(root, "testsuite", name=result.job.model, time=_seconds(result.took_s))
+        for case in result.cases:
+            _add_case(suite, result, case)
+        suite.set("tests", str(len(result.cases)))
+        suite.set("failures", str(sum(case.failure is not None for case in result.cases)))
+        suite.set("skipped", str(sum(case.skipped for case in result.cases)))
+        suite.set("errors", "0")
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_case(suite: ET.Element, result: Smoked, case: Case) -> None:
+    element = ET.SubElement(
+        suite, "testcase", classname=f"smoke.{result.job.model}", name=case.name, time=_seconds(case.took_s)
+    )
+    if case.failure is not None:
+        failure = ET.SubElement(element, "failure", type=case.failure.code, message=_printable(case.failure.message))
+        failure.text = _printable("\n".join(filter(None, (case.failure.message, case.failure.text))))
+    elif case.skipped:
+        ET.SubElement(element, "skipped")
+
+
+def github_annotations(results: Sequence[Smoked]) -> str:
+    """Workflow commands: one error a failed model, one notice for each that passed."""
+    return "".join(f"{_annotation(result)}\n" for result in results)
+
+
+def _annotation(result: Smoked) -> str:
+    failure = result.failure
+    if failure is None and result.exit_code == 0:
+        return (
+            f"::notice title={_title(f'smoke {result.job.model}')}::ok in {result.took_s:.0f} s for {usd(result.usd)}"
+        )
+    text = "\n".join(filter(None, (failure.message, failure.text))) if failure else f"exit {result.exit_code}"
+    title = _title(f"smoke {result.job.model}: {failure.code if failure else 'failed'}")
+    return f"::error title={title}::{_escaped(text, _ESCAPES)}"
+
+
+def github_summary(results: Sequence[Smoked]) -> str:
+    """A Markdown table for the step summary, the failures below it."""
+    lines = ["### Smoke deployments", "", "| model | result | machine | took | cost |", "|---|---|---|---:|---:|"]
+    for item in results:
+        machine = item.chosen.get("instance_type") or "-"
+        mark = "✅" if item.exit_code == 0 else "❌"
+        cells = (item.job.model, f"{mark} {verdict(item)}", str(machine), f"{item.took_s:.0f} s", usd(item.usd))
+        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    for item in results:
+        failure = item.failure
+        if failure is not None:
+            lines += ["", f"**{_cell(item.job.model)}**: {_cell(failure.message)}", "", "```", failure.text, "```"]
+    return "\n".join(lines) + "\n\n"
+
+
+def _cell(text: str) -> str:
+    return _printable(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _title(text: str) -> str:
+    return _escaped(text, (*_ESCAPES, *_TITLE_ESCAPES))
+
+
+def _escaped(text: str, escapes: Sequence[tuple[str, str]]) -> str:
+    for character, escape in escapes:
+        text = text.replace(character, escape)
+    return text
+
+
+def _printable(text: str) -> str:
+    """Without the control characters that XML can't carry at all."""
+    return text.translate(_FORBIDDEN)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}"
