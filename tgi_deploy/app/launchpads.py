@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.app.extras import makes_extras, marks
 from tgi_deploy.app.launch import Launcher, LaunchSettings
 from tgi_deploy.app.launch_docker import DockerLauncher, DockerSettings
 from tgi_deploy.app.pools import PoolMemory
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
 Settings = LaunchSettings | DockerSettings
 
 
+def reaches_aside(settings: Settings) -> bool:
+    """Whether the deployment has things that only some have, with other services."""
+    return isinstance(settings, LaunchSettings) and makes_extras(settings)
+
+
+def wish_marks(settings: Settings) -> dict[str, Any]:
+    """What the settings add to the wish itself."""
+    return marks(settings) if isinstance(settings, LaunchSettings) else {}
+
+
 def launchpad(context: Context, plan: Plan, settings: Settings) -> Launchpad:
     if isinstance(settings, DockerSettings):
         return DockerLauncher(context=context, plan=plan, settings=settings)
-    return Launcher(context=context, plan=plan, settings=settings, pools=PoolMemory(context.clock))
+    return Launcher(context=context, plan=plan, settings=settings, pools=PoolMemory(context.clock, context.store))

@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import TAG_NAME, TAG_SPEC
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_SPEC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
     from tgi_deploy.reconcile.ports import Cloud
 
+# What only some deployments have: it is looked for where it is known of, or where nothing may be missed.
+SIDE_KINDS: Final = frozenset({"parameter", "role", "instance-profile", "schedule"})
+
 
 def observe(
-    name: str, deployment: Deployment | None, *, cloud: Callable[[str], Cloud], places: Iterable[str]
+    name: str,
+    deployment: Deployment | None,
+    *,
+    cloud: Callable[[str], Cloud],
+    places: Iterable[str],
+    side: bool = False,
 ) -> tuple[Found, ...]:
     """Everything of deployment `name` in `places`, in the order of creation.
 
-    What the record knows and tags don't show is read by its id.
+    What the record knows and tags don't show is read by its id. Kinds that few deployments have are looked for with
+    `side`, and where the record names one.
     """
     everywhere = dict.fromkeys([*places, *(deployment.places if deployment else ())])
-    seen = [found for place in everywhere for found in cloud(place).find({TAG_NAME: name})]
+    named = {record.kind for record in deployment.resources} if deployment else set()
+    whole = side or bool(named & SIDE_KINDS)
+    seen = [found for place in everywhere for found in _find(cloud(place), {TAG_NAME: name}, whole=whole)]
     ids = {(found.place, found.id) for found in seen}
     for record in deployment.resources if deployment else ():
         if "id" in record.attributes and (record.place, record.attributes["id"]) not in ids:
             seen.extend(_read(record, cloud(record.place)))
     return tuple(sorted(seen, key=lambda found: cloud(found.place).kinds.index(found.kind)))
+
+
+def _find(cloud: Cloud, tags: Mapping[str, str], *, whole: bool) -> tuple[Found, ...]:
+    if whole:
+        return cloud.find(tags)
+    kinds = [kind for kind in cloud.kinds if kind not in SIDE_KINDS]
+    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_ID: "", **tags}))
 
 
 def _read(record: ResourceRecord, cloud: Cloud) -> tuple[Found, ...]:

@@ -32,20 +32,27 @@ class CloudGoneError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where a machine reaches the API, and the key that lets it in."""
+    """Where a machine reaches the API, and the key that lets it in. Of a named machine its role decides."""
 
     url: str
     access_key: str
+    instance_id: str = ""
 
 
-def machine_key(access_key: str) -> str:
+def machine_key(access_key: str, instance_id: str = "") -> str:
     """The access key as machines send it: their calls are not part of anyone's conversation with AWS."""
-    return f"{access_key}-machine"
+    return f"{access_key}-machine{instance_id and ':'}{instance_id}"
+
+
+def machine_of(key: str, access_key: str) -> str | None:
+    """Which machine sends this key: empty for one without a name, None for a key that is no machine's."""
+    given, _, instance_id = key.partition(":")
+    return instance_id if given == machine_key(access_key) else None
 
 
 def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
     # The sandbox reads key and scope and checks no signature, as moto does.
-    scope = f"{machine_key(endpoint.access_key)}/20260101/{region}/{service}/aws4_request"
+    scope = f"{machine_key(endpoint.access_key, endpoint.instance_id)}/20260101/{region}/{service}/aws4_request"
     return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
 

@@ -12,7 +12,7 @@ from tgi_deploy.adapters.aws.errors import ErrorTable, translate
 from tgi_deploy.reconcile.errors import GoneError, NotYetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tgi_deploy.adapters.aws.session import SessionFactory
     from tgi_deploy.adapters.retry import Retrier
@@ -41,20 +41,20 @@ class Api:
         with suppress(GoneError, NotYetError):
             self.ask(method, doing, **parameters)
 
-    def list(self, method: str, key: str, doing: str, **parameters: Any) -> list[Answer]:  # noqa: ANN401 -- the API's own
+    def list(self, method: str, key: str, doing: str, *, service: str = "ec2", **parameters: Any) -> list[Answer]:  # noqa: ANN401 -- the API's own
         """All pages of a describing call: the items under `key`. What doesn't exist gives an empty list."""
-        pages = self.sessions.client("ec2", self.region).get_paginator(method).paginate(**parameters)
+        pages = self.sessions.client(service, self.region).get_paginator(method).paginate(**parameters)
         try:
             return [item for page in pages for item in page[key]]
         except (ClientError, BotoCoreError) as error:
-            failure = self._translated(error, doing, "ec2", creating=False)
+            failure = self._translated(error, doing, service, creating=False)
             if isinstance(failure, GoneError | NotYetError):
                 return []
             raise failure from error
 
-    def change(self, method: str, doing: str, **parameters: Any) -> Answer:  # noqa: ANN401 -- the API's own
+    def change(self, method: str, doing: str, *, service: str = "ec2", **parameters: Any) -> Answer:  # noqa: ANN401 -- the API's own
         """A call that makes something: one attempt of the SDK's; throttled or too early, the same request again."""
-        return self.retrier.call(lambda: self._send("ec2", method, doing, parameters, creating=True))
+        return self.retrier.call(lambda: self._send(service, method, doing, parameters, creating=True))
 
     def _send(self, service: str, method: str, doing: str, parameters: Mapping[str, Any], *, creating: bool) -> Answer:
         client = self.sessions.client(service, self.region, creating=creating)
@@ -68,12 +68,29 @@ class Api:
         return translate(error, self.table, doing=f"{doing} in {self.region}", service=service, creating=creating)
 
 
+def before_visible(api: Api, request: Callable[[], Answer]) -> Answer:
+    """A call about something just made: what is not there counts as not visible yet, for a minute."""
+
+    def patiently() -> Answer:
+        try:
+            return request()
+        except GoneError as error:
+            raise NotYetError(error.message) from error
+
+    return api.retrier.call(patiently)
+
+
 def by_tags(tags: Mapping[str, str]) -> list[Answer]:
     """Filters of a describing call. An empty value asks only that the tag be there."""
     return [
         {"Name": f"tag:{name}", "Values": [value]} if value else {"Name": "tag-key", "Values": [name]}
         for name, value in tags.items()
     ]
+
+
+def carries(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """The same question as `by_tags` asks, for services that can't be asked it."""
+    return all(name in known and known[name] == (value or known[name]) for name, value in wanted.items())
 
 
 def tag_list(tags: Mapping[str, str]) -> list[Answer]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.adapters.aws import address, attached, instance, launch_template, security_group, spot_request
+from tgi_deploy.adapters.aws import (
+    address,
+    attached,
+    instance,
+    launch_template,
+    parameter,
+    role,
+    schedule,
+    security_group,
+    spot_request,
+)
 from tgi_deploy.adapters.aws.console import console_output
 from tgi_deploy.adapters.aws.errors import by_class, death_class
 from tgi_deploy.adapters.aws.images import resolve_image
@@ -13,16 +23,23 @@ from tgi_deploy.adapters.aws.placement import placements
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.reconcile.model import TAG_ID, MachineState
+from tgi_deploy.reconcile.observe import SIDE_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.adapters.aws.api import Api
     from tgi_deploy.reconcile.model import Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Handler
+    from tgi_deploy.secret import Secret
 
-# In the order of creation. What a machine brings along stands before it: it can go only once the machine has.
+# In the order of creation. What a machine brings along stands before it: it can go only once the machine has. The
+# schedule is made last, yet stands among the first: it ends the machine from outside, so it goes after the machine.
 _KINDS: Final = (
+    parameter.KIND,
+    role.ROLE,
+    role.PROFILE,
+    schedule.KIND,
     security_group.KIND,
     launch_template.KIND,
     address.KIND,
@@ -31,14 +48,25 @@ _KINDS: Final = (
     instance.KIND,
     spot_request.KIND,
 )
+_OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
+
+
+def _no_secret(reference: str) -> Secret:
+    raise ValueError(f"nothing here knows the secret {reference}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Cloud:
-    """`image_parameters` are the public parameters to try for a machine image, in order."""
+    """`image_parameters` are the public parameters to try for a machine image, in order.
+
+    `secret_of` gives the secret that a reference names. `unsearched` collects (region, kind) →
+    why it could not be looked for.
+    """
 
     api: Api
     image_parameters: Sequence[Mapping[str, str]]
+    secret_of: Callable[[str], Secret] = _no_secret
+    unsearched: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def region(self) -> str:
@@ -55,6 +83,10 @@ class Ec2Cloud:
             instance.KIND: instance.Instances(self.api),
             address.KIND: address.Addresses(self.api),
             spot_request.KIND: spot_request.SpotRequests(self.api),
+            parameter.KIND: parameter.Parameters(self.api, self.secret_of),
+            role.ROLE: role.Roles(self.api),
+            role.PROFILE: role.InstanceProfiles(self.api),
+            schedule.KIND: schedule.Schedules(self.api),
             "volume": attached.volumes(self.api),
             "network-interface": attached.network_interfaces(self.api),
         }
@@ -63,7 +95,19 @@ class Ec2Cloud:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Everything of ours with these tags, in the order of creation."""
         wanted = {TAG_ID: "", **tags}
-        return tuple(found for kind in _KINDS for found in self.handler(kind).find(wanted))
+        return tuple(found for kind in _KINDS for found in self._find(kind, wanted))
+
+    def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """A service that only few deployments need may be forbidden or out of reach: that is noted, once."""
+        if (self.region, kind) in self.unsearched:
+            return ()
+        try:
+            return self.handler(kind).find(tags)
+        except DeployError as error:
+            if kind not in SIDE_KINDS or error.code not in _OUT_OF_SIGHT:
+                raise
+            self.unsearched[self.region, kind] = error.message
+        return ()
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
         return resolve_image(self.api, self.image_parameters, architecture=architecture, wanted=wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from botocore import exceptions as boto
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
+    ExistsError,
     GoneError,
     InUseError,
     LostReplyError,
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SERVER_ERROR: Final = 500
+_FORBIDDEN: Final = 403
+# Codes of IAM's own refusals; other codes of that class are about the account.
+_DENIALS: Final = ("UnauthorizedOperation", "AccessDenied*", "403")
+# SDK services that policies call otherwise.
+_PREFIXES: Final = {"service-quotas": "servicequotas"}
+_DENIED_ACTION: Final = re.compile(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)")
+_DENIED_TO: Final = re.compile(r"User: (arn:[^\s<]+)")
+_DENIED_ON: Final = re.compile(r"on resource:? (arn:[^\s<]+)")
+_DENIED_WHY: Final = re.compile(r"(with an explicit deny[^.<]*)")
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "switch its termination protection off, then try again"
 _NO_CREDENTIALS: Final = (
@@ -43,24 +54,25 @@ class ErrorTable:
     """The classes of error codes, in order; the first pattern that fits decides."""
 
     classes: tuple[tuple[str, tuple[str, ...]], ...]
-    not_yet_parameter: tuple[str, str]
+    not_yet_messages: tuple[tuple[str, str], ...]
     deaths: Mapping[str, str]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ErrorTable:
         """The table in `document` (the content of `profiles/aws/errors.json`)."""
         classes = tuple((name, tuple(entry["codes"])) for name, entry in document["classes"].items())
-        profile = document["instance_profile_not_yet"]
-        return cls(classes, (profile["code"], profile["message_contains"]), document["dead_after_accept"])
+        early = tuple((entry["code"], entry["message_contains"].lower()) for entry in document["not_yet_messages"])
+        return cls(classes, early, document["dead_after_accept"])
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
         """One of the table's classes, or `unknown`."""
-        special, text = self.not_yet_parameter
-        if code == special and text.lower() in message.lower():
+        if any(code == special and text in message.lower() for special, text in self.not_yet_messages):
             return "not_yet"
         for name, patterns in self.classes:
             if _matches(code, patterns):
                 return name
+        if status == _FORBIDDEN:
+            return "permission"
         return "throttled" if status >= _SERVER_ERROR else "unknown"
 
 
@@ -98,8 +110,26 @@ def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: 
     code, message = str(detail.get("Code", "")), str(detail.get("Message", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
     text = f"{doing} failed: {code}: {message}"
-    action = f"{service}:{error.operation_name}"
-    return by_class(table.classify(code, message, status=status), text, cause=code, action=action)
+    name, action = table.classify(code, message, status=status), iam_action(service, error.operation_name)
+    if name == "permission" and _matches(code, _DENIALS):
+        text, action = _denied(doing, code, message, action)
+    return by_class(name, text, cause=code, action=action)
+
+
+def iam_action(service: str, operation: str) -> str:
+    """The action as policies call it, of an operation of the SDK's service."""
+    return f"{_PREFIXES.get(service, service)}:{operation}"
+
+
+def _denied(doing: str, code: str, message: str, action: str) -> tuple[str, str]:
+    """What is not allowed to whom, and the action. A call may need more actions than its own: the cloud names which."""
+    named = _DENIED_ACTION.search(message)
+    told = named[1] if named else action
+    who = _DENIED_TO.search(message)
+    what = f" on {on[1]}" if (on := _DENIED_ON.search(message)) else ""
+    why = f", {because[1]}" if (because := _DENIED_WHY.search(message)) else ""
+    whom = who[1] if who else "these credentials"
+    return f"{doing} failed: {told} is not allowed for {whom}{what}{why} ({code})", told
 
 
 def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployError:
@@ -110,7 +140,7 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
         "in_use": lambda: InUseError(text),
         "gone": lambda: GoneError(text),
         "stale_token": lambda: StaleTokenError(text),
-        "exists": lambda: LostReplyError(text),
+        "exists": lambda: ExistsError(text),
         "capacity": lambda: NoCapacityError(text, cause=cause),
         "quota": lambda: QuotaError(text, cause=cause),
         "permission": lambda: PermissionDeniedError(text, action=action),

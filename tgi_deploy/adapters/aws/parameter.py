@@ -1,0 +1,106 @@
+"""Secrets in the parameter store: SecureStrings under the account's own default key.
+
+Properties: name, description, value (a reference such as `env:HF_TOKEN`, never the value itself).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.adapters.aws.api import Api, carries, tag_list, tags_of
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.secret import Secret
+
+KIND: Final = "parameter"
+FOLDER: Final = "/tgi-deploy"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """`secret_of` gives the secret that a reference names."""
+
+    api: Api
+    secret_of: Callable[[str], Secret]
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        asked = [{"Key": "Path", "Option": "Recursive", "Values": [FOLDER]}]
+        by = next((name for name in (TAG_ID, TAG_NAME) if tags.get(name)), None)
+        if by is not None:
+            asked.append({"Key": f"tag:{by}", "Option": "Equals", "Values": [tags[by]]})
+        found = self._described("looking for parameters", asked)
+        return tuple(sorted((item for item in found if carries(item.tags, tags)), key=lambda item: item.id))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in a region
+        """Store it. One of the name that exists is never overwritten: LostReplyError then."""
+        secret = self.secret_of(properties["value"])
+        try:
+            self.api.change(
+                "put_parameter",
+                "storing a secret",
+                service="ssm",
+                Name=properties["name"],
+                Description=properties["description"],
+                Value=secret.reveal(),
+                Type="SecureString",
+                Overwrite=False,
+                Tags=tag_list(tags),
+            )
+        except DeployError as error:
+            raise _without(secret, error) from None
+        return self._found(properties["name"], dict(tags), "")
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """A stored secret stays as it is: what is in the caller's environment later is another one's business."""
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        asked = [{"Key": "Name", "Option": "Equals", "Values": [attributes["id"]]}]
+        found = self._described("reading a parameter", asked)
+        return found[0] if found else None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        self.api.remove("delete_parameter", "deleting a parameter", service="ssm", Name=attributes["id"])
+
+    def _described(self, doing: str, filters: list[dict[str, Any]]) -> list[Found]:
+        items = self.api.list("describe_parameters", "Parameters", doing, service="ssm", ParameterFilters=filters)
+        tagged = [(item, self._tags(item["Name"])) for item in items]
+        return [self._found(item["Name"], tags, _changed(item)) for item, tags in tagged if tags is not None]
+
+    def _tags(self, name: str) -> dict[str, str] | None:
+        """None where it has gone in between."""
+        doing = "reading a parameter's tags"
+        try:
+            answer = self.api.ask(
+                "list_tags_for_resource", doing, service="ssm", ResourceType="Parameter", ResourceId=name
+            )
+        except GoneError:
+            return None
+        return tags_of({"Tags": answer["TagList"]})
+
+    def _found(self, name: str, tags: dict[str, str], created: str) -> Found:
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={"id": name, "name": name, "created": created},
+            tags=tags,
+            state="available",
+        )
+
+
+def _changed(item: Mapping[str, Any]) -> str:
+    """A parameter of ours is written once: when it was changed last is when it was made."""
+    return item["LastModifiedDate"].isoformat() if "LastModifiedDate" in item else ""
+
+
+def _without(secret: Secret, error: DeployError) -> DeployError:
+    """The same error without the value, should the service have quoted it."""
+    error.message = secret.scrub(error.message)
+    error.args = (error.message,)
+    return error

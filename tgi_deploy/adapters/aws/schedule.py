@@ -1,0 +1,111 @@
+"""A machine's end from outside: one schedule in a group of its own, which carries the tags (schedules have none).
+
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), instance (id), role (ARN). The one call is
+EventBridge Scheduler's universal target `ec2:terminateInstances`, made once, after which the schedule is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.adapters.aws.api import Api, before_visible, carries, tag_list, tags_of
+from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIND: Final = "schedule"
+SCHEDULE: Final = "end"
+_PREFIX: Final = "tgi-deploy-"
+_TOKEN_CHARS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        name = tags.get(TAG_NAME)
+        groups = self.api.list(
+            "list_schedule_groups",
+            "ScheduleGroups",
+            "looking for schedules",
+            service="scheduler",
+            NamePrefix=f"{_PREFIX}{name}-" if name else _PREFIX,
+        )
+        names = sorted(group["Name"] for group in groups if tags.get(TAG_ID, "") in group["Name"])
+        found = [item for name in names if (item := self.read({"id": name})) is not None]
+        return tuple(item for item in found if carries(item.tags, tags))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        answer = self.api.change(
+            "create_schedule_group",
+            "creating a schedule group",
+            service="scheduler",
+            Name=properties["name"],
+            ClientToken=token[:_TOKEN_CHARS],
+            Tags=tag_list(tags),
+        )
+        return self._found({"Name": properties["name"], "Arn": answer["ScheduleGroupArn"], "State": "ACTIVE"}, {**tags})
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- its group has the same name
+        """Make the schedule, or move the one that is there."""
+        wanted = self._schedule(properties)
+        try:
+            before_visible(self.api, lambda: self._ask("create_schedule", "scheduling the machine's end", **wanted))
+        except LostReplyError:
+            self._ask("update_schedule", "moving the machine's end", **wanted)
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        try:
+            group = self._ask("get_schedule_group", "reading a schedule group", Name=attributes["id"])
+            return self._found(group, self._tags(group["Arn"]))
+        except GoneError:
+            return None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """The group, with the schedule in it."""
+        try:
+            self.api.remove(
+                "delete_schedule_group", "deleting a schedule group", service="scheduler", Name=attributes["id"]
+            )
+        except LostReplyError as error:  # a conflict: it is being changed
+            raise InUseError(error.message) from error
+
+    def _schedule(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        partition = self.api.sessions.client("scheduler", self.api.region).meta.partition
+        return {
+            "Name": SCHEDULE,
+            "GroupName": properties["name"],
+            "ScheduleExpression": f"at({properties['at']})",
+            "ScheduleExpressionTimezone": "UTC",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "ActionAfterCompletion": "DELETE",
+            "Target": {
+                "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "RoleArn": properties["role"],
+                "Input": json.dumps({"InstanceIds": [properties["instance"]]}),
+            },
+        }
+
+    def _tags(self, arn: str) -> dict[str, str]:
+        doing = "reading a schedule group's tags"
+        return tags_of(self._ask("list_tags_for_resource", doing, ResourceArn=arn))
+
+    def _ask(self, method: str, doing: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 -- the API's own
+        return self.api.ask(method, doing, service="scheduler", **parameters)
+
+    def _found(self, group: Mapping[str, Any], tags: dict[str, str]) -> Found:
+        created = group["CreationDate"].isoformat() if "CreationDate" in group else ""
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={"id": group["Name"], "name": group["Name"], "arn": group["Arn"], "created": created},
+            tags=tags,
+            state=group.get("State", "ACTIVE").lower(),
+            alive=group.get("State") != "DELETING",
+        )

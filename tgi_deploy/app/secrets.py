@@ -1,0 +1,102 @@
+"""Which secrets a deployment gets, and where from: existing parameters, or variables of the caller's environment.
+
+Values are looked at once, to refuse what could not work; only the variables' names go on from here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.secret import checked, reference
+from tgi_deploy.targets.secrets import SecretWish, SecretWishes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.planner.types import Plan
+
+TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_API_KEY_FLAG: Final = "--api-key"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecretOptions:
+    """What the command line says. `wait`: the engine will be asked, so its key has to be known here."""
+
+    hub_token_parameter: str | None = None
+    hub_token_from_env: bool = False
+    api_key_parameter: str | None = None
+    api_key_from_env: str | None = None
+    instance_profile: str | None = None
+    wait: bool = True
+
+
+def secret_wishes(
+    options: SecretOptions, plan: Plan, environment: Mapping[str, str], *, flags: Mapping[str, object]
+) -> SecretWishes:
+    """`flags` are the engine release's.
+
+    Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
+    `conflicting_options`.
+    """
+    return SecretWishes(
+        hub_token=_hub_token(options, plan, environment),
+        api_key=_api_key(options, environment, flags, plan.chosen.engine.version),
+        api_key_variable=options.api_key_from_env,
+        instance_profile=options.instance_profile,
+    )
+
+
+def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str]) -> SecretWish | None:
+    if options.hub_token_parameter is not None:
+        if options.hub_token_from_env:
+            raise InputError(
+                "conflicting_options",
+                "--hub-token-parameter and --hub-token-from-env name two tokens",
+                hint="give one of the two",
+            )
+        return SecretWish(parameter=options.hub_token_parameter)
+    variable = next((name for name in TOKEN_VARIABLES if environment.get(name, "").strip()), None)
+    needed = plan.requirements.model.model.gated or bool(plan.chosen.engine.secret_env)
+    if not options.hub_token_from_env and not (needed and variable):
+        return None
+    name = variable or TOKEN_VARIABLES[0]
+    checked(environment.get(name), name, "the hub token")
+    return SecretWish(reference=reference(name))
+
+
+def _api_key(
+    options: SecretOptions, environment: Mapping[str, str], flags: Mapping[str, object], version: str
+) -> SecretWish | None:
+    variable, parameter = options.api_key_from_env, options.api_key_parameter
+    if variable is None and parameter is None:
+        return None
+    if _API_KEY_FLAG not in flags:
+        raise InputError(
+            "api_key_unsupported",
+            f"version {version} of the engine asks for no API key",
+            hint="choose a newer --engine-version, or leave the API key out",
+        )
+    if variable is not None:
+        _check_variable(variable, environment)
+    elif options.wait:
+        raise InputError(
+            "api_key_unknown",
+            f"the engine will want the key in {parameter}, and nothing tells it to this computer",
+            hint="add --api-key-from-env VARIABLE with the same key, or --no-wait",
+        )
+    return SecretWish(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
+
+
+def _check_variable(variable: str, environment: Mapping[str, str]) -> None:
+    if not _VARIABLE.fullmatch(variable):
+        raise InputError(
+            "bad_env_name",
+            "--api-key-from-env takes the name of an environment variable, not a key",
+            hint="export TGI_API_KEY=… and give --api-key-from-env TGI_API_KEY",
+        )
+    checked(environment.get(variable), variable, "the API key")

@@ -1,0 +1,69 @@
+"""Lets EventBridge Scheduler's one-time schedules happen: moto keeps them, and never looks at the clock."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.scheduler.models import scheduler_backends
+
+from tgi_deploy.sandbox import roles, world
+from tgi_deploy.sandbox.wire import Answer, Call, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+_TERMINATE: Final = "aws-sdk:ec2:terminateInstances"
+
+
+def run_due(timer_speed: float) -> None:
+    """Carry out every schedule whose moment has come; from its making on, time runs `timer_speed` times as fast."""
+    for region, group, schedule in list(_schedules()):
+        if _due(schedule, timer_speed):
+            _fire(region, schedule.target)
+            if schedule.action_after_completion == "DELETE":
+                group.schedules.pop(schedule.name, None)
+
+
+def refuse(call: Call) -> Answer | None:
+    """A deletion of a group that is not there, which moto does not survive."""
+    if call.action != "DeleteScheduleGroup":
+        return None
+    name = call.path.rpartition("/")[2]
+    if name in _backend(call.region).schedule_groups:
+        return None
+    return error(call, "ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
+
+
+def _backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
+    return scheduler_backends[DEFAULT_ACCOUNT_ID][region]
+
+
+def _schedules() -> Iterator[tuple[str, Any, Any]]:
+    for region, backend in list(scheduler_backends[DEFAULT_ACCOUNT_ID].items()):
+        for group in list(backend.schedule_groups.values()):
+            for schedule in list(group.schedules.values()):
+                yield region, group, schedule
+
+
+def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's own class
+    found = _AT.fullmatch(schedule.schedule_expression)
+    if found is None or schedule.state == "DISABLED":
+        return False
+    at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+    made = float(schedule.creation_date)
+    return time.time() >= made + (at - made) / timer_speed
+
+
+def _fire(region: str, target: dict[str, Any]) -> None:
+    if not str(target["Arn"]).endswith(_TERMINATE):
+        return
+    for instance_id in json.loads(target.get("Input") or "{}").get("InstanceIds", ()):
+        instance = world.find_instance(instance_id)
+        if instance is not None and roles.may_terminate(str(target["RoleArn"]), region, instance_id):
+            instance.sandbox_end("Client.UserInitiatedShutdown")
