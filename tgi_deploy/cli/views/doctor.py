@@ -1,0 +1,46 @@
+"""How findings are shown: one line each, the remedy under what is not in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.views.text import WIDTH, plural, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.findings import Finding, Severity
+
+_COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")
+
+
+def findings_document(findings: Sequence[Finding]) -> dict[str, Any]:
+    counted = Counter(item.severity for item in findings)
+    return {
+        "findings": [item.document() for item in findings],
+        "summary": {severity: counted[severity] for severity in SEVERITIES},
+    }
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    wide = max((len(item.code) for item in findings), default=0)
+    lines = [line for item in findings for line in _lines(item, wide)]
+    counted = Counter(item.severity for item in findings)
+    told = (plural(counted["error"], "error"), plural(counted["warning"], "warning"), f"{counted['ok']} ok")
+    return "\n".join([*lines, ", ".join(told)])
+
+
+def _lines(item: Finding, wide: int) -> list[str]:
+    """A remedy stands on a line of its own, uncut, so that a command in it can be copied."""
+    margin = " " * (len("warning  ") + wide + 2)
+    mark = click.style(item.severity.ljust(7), fg=_COLOURS[item.severity])
+    told = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
+    lines = [f"{mark}  {item.code.ljust(wide)}  {told}"]
+    if item.remedy and item.severity != "ok":
+        lines.append(f"{margin}→ {one_line(item.remedy, limit=WIDTH * 4)}")
+    return lines
