@@ -35,6 +35,7 @@ _PUBLIC: Final = "https://huggingface.co"
 _SMALL_BYTES: Final = 32 * 2**20
 _PARTIAL: Final = 206
 _LICENSE: Final = "license:"
+_EVERY_MODELS: Final = "config.json"
 _FORBIDDEN: Final = frozenset({401, 403})
 
 
@@ -97,11 +98,19 @@ class HuggingFaceHub:
         return HubSource(
             name=hub_id,
             revision=info.sha or revision,
-            gated=bool(info.gated),
+            gated=bool(info.gated or info.private),  # both need a token, everywhere
             license=_license(info.tags),
             sizes=MappingProxyType(sizes),
             endpoint=self._endpoint,
         )
+
+    def check_access(self, hub_id: str, revision: str) -> None:
+        """One request: whether the token in use may read the model's files. Raises like `open`."""
+        empty: Mapping[str, int] = MappingProxyType({})
+        source = HubSource(
+            name=hub_id, revision=revision, gated=True, license=None, sizes=empty, endpoint=self._endpoint
+        )
+        source.read_range(_EVERY_MODELS, 0, 1)
 
 
 def _license(tags: list[str] | None) -> str | None:

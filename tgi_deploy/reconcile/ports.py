@@ -91,6 +91,12 @@ class Store(Protocol):
     def save_receipt(self, file_name: str, text: str) -> str:
         """Keep a receipt of a removal beyond the record; where it lies."""
 
+    def recall(self, topic: str) -> Mapping[str, Any]:
+        """What was remembered about `topic`; empty when nothing was, or nothing that can be read."""
+
+    def remember(self, topic: str, document: Mapping[str, Any]) -> None:
+        """Keep something beside the deployments that may get lost, in the place of what was there."""
+
     def save_artifact(self, name: str, file_name: str, text: str) -> None: ...
 
 

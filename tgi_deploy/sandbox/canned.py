@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
+from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.sandbox import world
 from tgi_deploy.sandbox.wire import Answer, Call, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tgi_deploy.catalog.quotas import Quota
+
 CONSOLE_BYTES: Final = 64 * 1024
+# Generous: four of the largest machines. The fault `low-quota` has it say otherwise.
 QUOTA_VCPUS: Final = 768.0
 _AMZ_JSON: Final = "application/x-amz-json-1.1"
 _EPOCH: Final = 1792108800
-# All accelerated families and Standard, on-demand and spot.
-_QUOTAS: Final = {
-    "L-DB2E81BA": "Running On-Demand G and VT instances",
-    "L-3819A6DF": "All G and VT Spot Instance Requests",
-    "L-417A185B": "Running On-Demand P instances",
-    "L-7212CCBC": "All P4, P3 and P2 Spot Instance Requests",
-    "L-C4BD4855": "All P5 Spot Instance Requests",
-    "L-1945791B": "Running On-Demand Inf instances",
-    "L-B5D1601B": "All Inf Spot Instance Requests",
-    "L-2C3B7624": "Running On-Demand Trn instances",
-    "L-6B0D517C": "All Trn Spot Instance Requests",
-    "L-6E869C2A": "Running On-Demand DL instances",
-    "L-85EED4F7": "All DL Spot Instance Requests",
-    "L-1216C47A": "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
-    "L-34B43A08": "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
-}
 
 
 def answer(call: Call, ask_moto: Callable[[Call], Answer], console: Callable[[str], bytes | None]) -> Answer | None:
@@ -81,21 +70,34 @@ def _get_parameters(call: Call, ask_moto: Callable[[Call], Answer]) -> Answer:
 
 
 def _quota(call: Call) -> Answer | None:
-    code = call.text("QuotaCode")
-    if call.text("ServiceCode") != "ec2" or code not in _QUOTAS:
+    """EC2's vCPU quotas of accelerated machines."""
+    quota = _known_quotas().get(call.text("QuotaCode"))
+    if call.text("ServiceCode") != "ec2" or quota is None:
         return None
-    quota = {
+    document = {
         "ServiceCode": "ec2",
         "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-        "QuotaArn": f"arn:aws:servicequotas:{call.region}:123456789012:ec2/{code}",
-        "QuotaCode": code,
-        "QuotaName": _QUOTAS[code],
+        "QuotaArn": f"arn:aws:servicequotas:{call.region}:123456789012:ec2/{quota.code}",
+        "QuotaCode": quota.code,
+        "QuotaName": quota.name,
         "Value": QUOTA_VCPUS,
         "Unit": "None",
         "Adjustable": True,
         "GlobalQuota": False,
     }
-    return json_answer({"Quota": quota}, content_type=_AMZ_JSON)
+    return json_answer({"Quota": document}, content_type=_AMZ_JSON)
+
+
+def with_vcpus(answer: Answer, vcpus: float) -> Answer:
+    """The same answer about a quota, saying another value."""
+    document = json.loads(answer.body)
+    document["Quota"]["Value"] = vcpus
+    return json_answer(document, content_type=_AMZ_JSON)
+
+
+@cache
+def _known_quotas() -> Mapping[str, Quota]:
+    return read_quotas()
 
 
 def _console(call: Call, text: bytes) -> Answer:

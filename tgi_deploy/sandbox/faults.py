@@ -34,6 +34,7 @@ class CallFault:
     with a delay only delays. `explicit_only` restricts it to calls that name what they look for. The first `skip`
     matching calls pass. `signal` (KILL, INT, TERM, HUP) goes to the calling process as the call arrives, with `after`
     when it has taken effect, with `replied` when its reply is on the way.
+    `vcpus` is what the answer about a quota says instead.
     """
 
     action: str
@@ -48,9 +49,10 @@ class CallFault:
     skip: int = 0
     signal: str = ""
     replied: bool = False
+    vcpus: float | None = None
 
     def matches(self, call: Call) -> bool:
-        if self.action not in {ANY_ACTION, call.action} or not call.action:
+        if self.action not in {ANY_ACTION, call.told} or not call.action:
             return False
         if self.explicit_only and not _names_something(call):
             return False
@@ -112,6 +114,7 @@ _CALL_FAULTS: Final[Mapping[str, Callable[[str], CallFault]]] = {
         code="VcpuLimitExceeded",
         message="You have requested more vCPU capacity than your current vCPU limit of 0 allows for.",
     ),
+    "low-quota": lambda action: CallFault(action=action or "GetServiceQuota", vcpus=0.0),
     "spot-quota": lambda action: CallFault(
         action=action or "RunInstances", code="MaxSpotInstanceCountExceeded", message="Max spot instance count exceeded"
     ),
@@ -158,6 +161,7 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "signal": str,
     "replied": bool,
     "dark": bool,
+    "vcpus": float,
     "seed": int,
     "throttle": float,
     "lost_reply": float,

@@ -5,10 +5,12 @@ deployments/NAME/events.jsonl      its history, one event a line
 deployments/NAME/lock              held while a command changes it
 deployments/NAME/artifacts/        what was rendered for it
 receipts/NAME-ID.json              what a removal has proved; stays when the deployment is forgotten
+pools.json                         where there was no capacity lately; may get lost
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,13 +18,13 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.state import codec, lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tgi_deploy.reconcile.model import Deployment, Event
 
@@ -111,6 +113,21 @@ class LocalStore:
         with _disk(f"writing {path}"):
             _write_atomically(path, text)
         return str(path)
+
+    def recall(self, topic: str) -> Mapping[str, Any]:
+        path = self.home / f"{topic}.json"
+        with _disk(f"reading {path}"):
+            text = path.read_bytes() if path.exists() else b"{}"
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def remember(self, topic: str, document: Mapping[str, Any]) -> None:
+        path = self.home / f"{topic}.json"
+        with _disk(f"writing {path}"):
+            _write_atomically(path, json.dumps(document, indent=1))
 
     def save_artifact(self, name: str, file_name: str, text: str) -> None:
         path = self._folder(name) / "artifacts" / Path(file_name).name
