@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tgi_deploy.app.extras import API_KEY_NOTE
+from tgi_deploy.app.places import tunnel
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """Ready-to-paste ways in. `tunnel` needs no open port: it goes through Session Manager."""
+    """Ready-to-paste ways in, with an API key by its variable's name. `tunnel` needs no open port."""
 
     name: str
     url: str
@@ -40,21 +42,22 @@ def access(context: Context, name: str) -> Access:
     url = recorded.endpoint
     port = urlsplit(url).port or 80
     body = json.dumps({"inputs": "What is a GPU?", "parameters": {"max_new_tokens": 64}})
+    variable = record.notes.get(API_KEY_NOTE)
     return Access(
         name=name,
         url=url,
-        curl=f"curl -s {url}/generate -H 'Content-Type: application/json' -d '{body}'",
-        python=(
-            "from huggingface_hub import InferenceClient; "
-            f"print(InferenceClient({url!r}).text_generation('What is a GPU?', max_new_tokens=64))"
-        ),
-        tunnel=_tunnel(record.place, record.attributes["id"], port),
+        curl=f"curl -s {url}/generate -H 'Content-Type: application/json'{_header(variable)} -d '{body}'",
+        python=_python(url, variable),
+        tunnel=tunnel(record.place, record.attributes["id"], port),
     )
 
 
-def _tunnel(region: str, instance_id: str, port: int) -> str:
-    ports = json.dumps({"portNumber": [str(port)], "localPortNumber": [str(port)]})
-    return (
-        f"aws ssm start-session --region {region} --target {instance_id} "
-        f"--document-name AWS-StartPortForwardingSession --parameters '{ports}'"
-    )
+def _header(variable: str | None) -> str:
+    return "" if variable is None else f' -H "Authorization: Bearer ${variable}"'
+
+
+def _python(url: str, variable: str | None) -> str:
+    imports = "" if variable is None else "import os; "
+    key = "" if variable is None else f", token=os.environ[{variable!r}]"
+    call = f"InferenceClient({url!r}{key}).text_generation('What is a GPU?', max_new_tokens=64)"
+    return f"{imports}from huggingface_hub import InferenceClient; print({call})"

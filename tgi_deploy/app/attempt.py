@@ -11,6 +11,7 @@ from tgi_deploy.app.documents import plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
@@ -33,6 +34,8 @@ class Attempt:
     changes: ChangeSet
     ttl_s: int | None
     artifacts: tuple[tuple[str, str], ...]
+    idle_s: int | None = None
+    lease_s: int | None = None
 
 
 class Launchpad(Protocol):
@@ -57,11 +60,7 @@ class Launchpad(Protocol):
 
 def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock) -> Deployment:
     """The record of what is about to be tried. The moment of expiry stays while the lifetime does."""
-    candidate, expires = attempt.candidate, deployment.expires
-    if attempt.ttl_s is None:
-        expires = None
-    elif expires is None or attempt.ttl_s != deployment.ttl_s:
-        expires = (clock.now() + timedelta(seconds=attempt.ttl_s)).replace(microsecond=0)
+    candidate = attempt.candidate
     owned = candidate.offer.market == "owned"
     return replace(
         deployment,
@@ -70,8 +69,25 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
         plan=_as_json(plan_document(replace(plan, chosen=candidate))),
         usd_per_hour=None if owned else candidate.cost.usd_per_hour,
         ttl_s=attempt.ttl_s,
-        expires=expires,
+        expires=expiry(deployment, attempt.ttl_s, clock),
+        idle_s=attempt.idle_s,
+        lease_s=attempt.lease_s,
+        lease_until=lease_end(attempt.lease_s, clock),
     )
+
+
+def expiry(deployment: Deployment, ttl_s: int | None, clock: Clock) -> datetime | None:
+    """When a machine of this lifetime ends, as far as the record tells."""
+    if ttl_s is None:
+        return None
+    if deployment.expires is not None and ttl_s == deployment.ttl_s:
+        return deployment.expires
+    return (clock.now() + timedelta(seconds=ttl_s)).replace(microsecond=0)
+
+
+def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
+    """Until when a lease lasts that is made or renewed now."""
+    return None if lease_s is None else (clock.now() + timedelta(seconds=lease_s)).replace(microsecond=0)
 
 
 def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:

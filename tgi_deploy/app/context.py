@@ -9,9 +9,10 @@ from tgi_deploy.reconcile.executor import Executor
 from tgi_deploy.reconcile.retry import Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tgi_deploy.app.survey import Survey
     from tgi_deploy.reconcile.health import Listener, Probe
     from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock, Cloud, Reporter, Store
@@ -37,11 +38,18 @@ def _needs_no_image(place: str, image: str) -> None:
     """Machines pull their image themselves."""
 
 
+def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
+    """Nothing on a cloud outlives its deployment."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """`regions` are where to look for what no record names; `command` is what the lock says about us.
+    """`regions` are where to look for what no record names; `command` is what the lock says about us, `owner` what tags say.
 
-    `pull` has a container image in a place, telling of its progress; only hosts of containers need it.
+    `unsearched` fills while clouds are searched: (region, kind) → why that could not be looked for. 
+
+    `pull` has a container image in a place, telling of its progress; `measure` says how many bytes a thing (place,
+    kind, id) holds. Only hosts of containers need them.
     """
 
     store: Store
@@ -58,8 +66,12 @@ class Context:
     command: str
     new_id: Callable[[], str]
     pull: Callable[[str, str], None] = _needs_no_image
+    measure: Callable[[str, str, str], int | None] = _counts_nothing
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
+    unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    survey: Survey | None = None
+    owner: str = ""
 
     def executor(self) -> Executor:
         return Executor(

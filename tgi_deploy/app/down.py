@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.app.kept import kept_ids, kept_things
 from tgi_deploy.app.known import known_names
 from tgi_deploy.app.places import removal_command, target_of, where
 from tgi_deploy.app.receipt import Ledger, Receipt, moment, recorded_things, sighting, write
 from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import INTENDED, left_behind
 from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
-from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.observe import SIDE_KINDS, observe
 from tgi_deploy.reconcile.retry import looks
 
 if TYPE_CHECKING:
@@ -28,12 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """What there is of a deployment, and the steps that remove it. `deployment` None: no record is left of it."""
+    """What there is of a deployment, and the steps that remove it. `deployment` None: no record is left of it.
+
+    `kept` are ids that stay.
+    """
 
     name: str
     deployment: Deployment | None
     seen: tuple[Found, ...]
     changes: ChangeSet
+    kept: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -51,13 +57,19 @@ class DownOutcome:
     receipts: tuple[Receipt, ...] = ()
 
 
-def down(context: Context, names: Sequence[str], confirm: Callable[[Sequence[Removal]], bool]) -> DownOutcome:
-    """Remove the named deployments, all that are known if none is named.
+def down(
+    context: Context,
+    names: Sequence[str],
+    confirm: Callable[[Sequence[Removal]], bool],
+    *,
+    volumes: bool = False,
+) -> DownOutcome:
+    """Remove the named deployments, all that are known if none is named; with `volumes` also what outlives them.
 
     Raises LeftBehindError (exit 6) with every id that is still there; all names are tried before.
     """
     wanted = tuple(dict.fromkeys(names)) or known_names(context)
-    removals = tuple(_look(context, name) for name in wanted)
+    removals = tuple(_look(context, name, volumes=volumes) for name in wanted)
     present = [removal for removal in removals if not removal.nothing]
     absent = tuple(removal.name for removal in removals if removal.nothing)
     if present and not confirm(present):
@@ -66,7 +78,7 @@ def down(context: Context, names: Sequence[str], confirm: Callable[[Sequence[Rem
     receipts: list[Receipt] = []
     for removal in present:
         try:
-            receipts.append(_remove(context, removal.name))
+            receipts.append(_remove(context, removal.name, volumes=volumes))
         except LeftBehindError as error:
             failures.append(error)
     if failures:
@@ -75,22 +87,39 @@ def down(context: Context, names: Sequence[str], confirm: Callable[[Sequence[Rem
     return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
 
 
-def _remove(context: Context, name: str) -> Receipt:
+def _remove(context: Context, name: str, *, volumes: bool) -> Receipt:
     with context.store.lock(name, command=context.command):
         deployment = _recorded(context, name)
         await_settled(context, deployment)
-        return remove_everything(context, deployment)
+        return remove_everything(context, deployment, volumes=volumes)
 
 
-def remove_everything(context: Context, deployment: Deployment) -> Receipt:
-    """Delete all that belongs to it, look that nothing is left, then forget it. The lock is the caller's.
+def remove_own(context: Context, deployment: Deployment) -> Receipt:
+    """`remove_everything` that leaves alone what another deployment has under the same name."""
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=_places(context, deployment))
+    kept = kept_ids(deployment, seen, volumes=False)
+    doomed = [found for found in own(seen, deployment.id) if found.id not in kept]
+    return _remove_seen(context, deployment, doomed, tags)
+
+
+def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
+    """Delete all that has its name, look that nothing is left, then forget it. The lock is the caller's.
 
     Raises LeftBehindError; the record stays then.
     """
-    name = deployment.name
-    places = _places(context, deployment)
-    seen = observe(name, deployment, cloud=context.cloud, places=places)
-    executor = replace(context.executor(), holders=_late_machines(context, deployment, seen))
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=_places(context, deployment))
+    kept = kept_ids(deployment, seen, volumes=volumes)
+    doomed = [found for found in seen if found.id not in kept]
+    return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
+
+
+def _remove_seen(
+    context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
+) -> Receipt:
+    """`tags` tell what else belongs to it."""
+    name, places = deployment.name, _places(context, deployment)
+    executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
     deployment = executor.save(replace(deployment, phase="deleting"))
 
     def note(event: Event) -> None:
@@ -101,7 +130,7 @@ def remove_everything(context: Context, deployment: Deployment) -> Receipt:
     try:
         executor.execute(deployment, diff((), deployment.resources, seen))
         attached = tuple(found for found in seen if found.attached)
-        sweep(context, {TAG_NAME: name}, places, note=note, seen=attached, patience=context.pace.sweep)
+        sweep(context, tags, places, note=note, seen=attached, patience=context.pace.sweep)
     except LeftBehindError as error:
         raise _with_receipt(error, _receipt(context, deployment, places, left=error.data["left_behind"])) from error
     receipt = _receipt(context, deployment, places)
@@ -110,7 +139,7 @@ def remove_everything(context: Context, deployment: Deployment) -> Receipt:
 
 
 def _late_machines(
-    context: Context, deployment: Deployment, seen: Sequence[Found]
+    context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
     """The end of a machine that came to light only after `seen`: it holds what is to be deleted."""
     known = {found.id for found in seen}
@@ -119,7 +148,8 @@ def _late_machines(
         if step.kind in MACHINES:
             return ()
         machines = machines_in(context.cloud(step.place), deployment.name)
-        late = [found for found in machines if found.id not in known]
+        mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
+        late = [found for found in mine if found.id not in known]
         known.update(found.id for found in late)
         return diff((), deployment.resources, late).steps
 
@@ -154,6 +184,7 @@ def issue(
 ) -> Receipt:
     """Close the ledger and keep the receipt."""
     now = context.clock.now()
+    kept = kept_things(context, deployment, ledger, left)
     lines = ledger.closed(now, expires=deployment.expires, left=left)
     return write(
         context,
@@ -165,7 +196,23 @@ def issue(
             lines=lines,
             regions=tuple(places),
             left=tuple(left),
+            kept=kept,
+            unsearched=_unsearched(context, deployment, ledger, places),
         ),
+    )
+
+
+def _unsearched(
+    context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
+) -> tuple[Mapping[str, str], ...]:
+    """What could not be looked for and may be there: all of it where no record tells that it never was."""
+    used = {line.kind for line in ledger.lines.values()} & SIDE_KINDS
+    if deployment.wish and not used:
+        return ()
+    return tuple(
+        {"region": region, "kind": kind, "why": why}
+        for (region, kind), why in context.unsearched.items()
+        if region in places
     )
 
 
@@ -247,11 +294,13 @@ def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
             context.reporter.note(f"{error.message}; waiting")
 
 
-def _look(context: Context, name: str) -> Removal:
+def _look(context: Context, name: str, *, volumes: bool) -> Removal:
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
     records = recorded.resources if recorded else ()
-    return Removal(name=name, deployment=recorded, seen=seen, changes=diff((), records, seen))
+    kept = kept_ids(recorded, seen, volumes=volumes)
+    changes = diff((), records, [found for found in seen if found.id not in kept])
+    return Removal(name=name, deployment=recorded, seen=seen, changes=changes, kept=tuple(sorted(kept)))
 
 
 def _recorded(context: Context, name: str) -> Deployment:
@@ -260,7 +309,7 @@ def _recorded(context: Context, name: str) -> Deployment:
     if recorded is not None:
         return recorded
     now = context.clock.now()
-    seen = observe(name, None, cloud=context.cloud, places=context.regions)
+    seen = observe(name, None, cloud=context.cloud, places=context.regions, side=True)
     ids = sorted({found.tags[TAG_ID] for found in seen if found.tags.get(TAG_NAME) == name})
     region = seen[0].place if seen else context.regions[0]
     return Deployment(

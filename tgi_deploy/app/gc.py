@@ -11,11 +11,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.down import all_left, await_settled, issue, left_error, remove_everything, sweep
+from tgi_deploy.app.down import all_left, await_settled, issue, left_error, remove_own, sweep
 from tgi_deploy.app.places import target_of
-from tgi_deploy.app.receipt import Ledger, Receipt, born, moment
+from tgi_deploy.app.receipt import Ledger, Receipt, born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
-from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, Deployment
+from tgi_deploy.reconcile.ends import certain_end, ends_of
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,10 +54,8 @@ class Group:
 
     @property
     def expires(self) -> datetime | None:
-        """The latest of all ends that tags and record tell of: an end that was put off must not be missed."""
-        ends = [moment(item.tags.get(TAG_EXPIRES)) for item in self.found]
-        recorded = self.recorded.expires if self.recorded else None
-        return max((end for end in (*ends, recorded) if end is not None), default=None)
+        """When its machine has ended for certain. An end that was put off, in any tag or the record, is not missed."""
+        return certain_end(ends_of(self.recorded, (item.tags for item in self.found)))
 
     @property
     def newest(self) -> datetime | None:
@@ -117,7 +116,10 @@ def _survey(context: Context) -> _Survey:
     return _Survey(
         found=tuple(found),
         regions=tuple(region for region in regions if region not in dict(failures)),
-        unseen=tuple((region, error.message) for region, error in failures),
+        unseen=(
+            *((region, error.message) for region, error in failures),
+            *((region, why) for (region, _), why in context.unsearched.items()),
+        ),
     )
 
 
@@ -221,7 +223,7 @@ def _remove(context: Context, request: GcRequest, group: Group, regions: Sequenc
         return group.name, again.reason
     if again.recorded is not None:
         await_settled(context, again.recorded)
-        return remove_everything(context, again.recorded)
+        return remove_own(context, again.recorded)
     return _remove_unrecorded(context, again, regions)
 
 

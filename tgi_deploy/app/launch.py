@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.attempt import Attempt, described
 from tgi_deploy.app.documents import choice_document
+from tgi_deploy.app.extras import make_extras
+from tgi_deploy.app.quota import headroom, with_rooms
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.render.artifacts import Deployable, launch_template_data, render
 from tgi_deploy.targets.ec2 import INSTANCE, NAME, Machine, pool_name, resources
+from tgi_deploy.targets.secrets import SecretWishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +43,16 @@ class LaunchSettings:
     cidrs: tuple[str, ...]
     subnet: str | None = None
     ami: str | None = None
-    hub_token_parameter: str | None = None
-    instance_profile: str | None = None
+    secrets: SecretWishes = field(default_factory=SecretWishes)
+    external_ttl: bool = False
+
+    @property
+    def hub_token_parameter(self) -> str | None:
+        """The one that exists already, if any."""
+        return self.secrets.hub_token.parameter if self.secrets.hub_token else None
+
+    idle_s: int | None = None
+    lease_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +105,8 @@ class Launcher:
         raise self._exhausted()
 
     def _observe(self, deployment: Deployment) -> tuple[Found, ...]:
-        return observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
+        seen = observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
+        return own(seen, deployment.id)
 
     def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
         """Every (candidate, zone) worth a try, best first; where something may exist already comes before all."""
@@ -105,18 +118,36 @@ class Launcher:
                 not _is_recorded(candidate, deployment),
             ),
         )
+        earlier = {pool: why for pool, why in self.pools.earlier().items() if pool not in begun}
+        later: list[tuple[Candidate, Placement]] = []
         for candidate in candidates:
             for placement in self._placements(candidate, begun):
-                skipped = _family(candidate) in self.pools.families
-                if not skipped and not self.pools.is_out(pool_name(candidate, placement.zone)):
+                pool = pool_name(candidate, placement.zone)
+                if pool in earlier:
+                    self._tell(pool, f"{pool}: {earlier[pool]}; skipped for now")
+                    later.append((candidate, placement))
+                elif self._is_open(candidate, placement):
                     yield candidate, placement
+        if later:
+            self._tell("later", "nothing else is left: trying what had no capacity a moment ago")
+        yield from (item for item in later if self._is_open(*item))
+
+    def _is_open(self, candidate: Candidate, placement: Placement) -> bool:
+        pool = pool_name(candidate, placement.zone)
+        return _family(candidate) not in self.pools.families and not self.pools.is_out(pool)
+
+    def _tell(self, what: str, text: str) -> None:
+        """Once a run: the ladder is looked at before the question and after it."""
+        if what not in self.pools.told:
+            self.pools.told.add(what)
+            self.context.reporter.note(text)
 
     def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
         offer = candidate.offer
         try:
             found = self._cloud(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
         except NoCapacityError:
-            self.pools.failed(pool_name(candidate, "*"), "not offered in a zone with a subnet")
+            self.pools.unusable(pool_name(candidate, "*"), "not offered in a zone with a subnet")
             return []
         return sorted(found, key=lambda place: pool_name(candidate, place.zone) not in begun)
 
@@ -128,7 +159,8 @@ class Launcher:
     ) -> Attempt:
         ttl_s = self.settings.lifetime_s(candidate.cost.usd_per_hour)
         image = self._image(candidate)
-        deployable = self._deployable(deployment.name, candidate, image, ttl_s)
+        extras = make_extras(self.settings, deployment, candidate.offer.region, ttl_s, self.context.clock)
+        deployable = replace(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
         user_data = render("user-data", deployable, templates_dir=self.context.templates_dir)
         machine = Machine(
             name=deployment.name,
@@ -138,6 +170,9 @@ class Launcher:
             placement=placement,
             image=image,
             cidrs=self.settings.cidrs,
+            before=extras.before,
+            after=extras.after,
+            notes=extras.notes,
         )
         wanted = resources(machine)
         return Attempt(
@@ -149,6 +184,8 @@ class Launcher:
             wanted=wanted,
             changes=diff(wanted, deployment.resources, seen),
             ttl_s=ttl_s,
+            idle_s=self.settings.idle_s,
+            lease_s=self.settings.lease_s,
             artifacts=((user_data.file_name, user_data.text),),
         )
 
@@ -165,9 +202,9 @@ class Launcher:
             candidate=candidate,
             model=self.plan.requirements.model,
             ttl_s=ttl_s,
-            hub_token_parameter=self.settings.hub_token_parameter,
+            idle_s=self.settings.idle_s,
+            lease_s=self.settings.lease_s,
             region=candidate.offer.region,
-            instance_profile=self.settings.instance_profile,
             image_id=image.id,
             public_ipv4=self.plan.requirements.public_ipv4,
             ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
@@ -181,21 +218,23 @@ class Launcher:
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
         why = error.cause or error.message
-        self.pools.no_quota(family, why)
-        self.context.reporter.warn("quota_exceeded", f"{family}: {why}; trying another family or market")
+        room = headroom(self.context.survey, attempt.candidate)
+        self.pools.no_quota(family, why, room)
+        advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
+        self.context.reporter.warn("quota_exceeded", f"{family}: {why}{advice}; trying another family or market")
 
     def _exhausted(self) -> NoCapacityError | QuotaError:
         tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())
         only_quota = self.pools.families and not self.pools.failures
+        error: NoCapacityError | QuotaError
         if only_quota:
-            code = next(iter(self.pools.families)).partition("/")[2]
-            return QuotaError(
-                f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})",
-                hint=f"ask for more of quota {code} in the Service Quotas console, or allow more regions or markets",
+            told = f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})"
+            error = QuotaError(told, hint="allow more regions or markets")
+        else:
+            error = NoCapacityError(
+                f"every machine of the plan was tried in vain: {tried or 'no zone has a subnet for one'}"
             )
-        return NoCapacityError(
-            f"every machine of the plan was tried in vain: {tried or 'no zone has a subnet for one'}"
-        )
+        return with_rooms(error, tuple(self.pools.rooms.values()))
 
 
 def await_running(context: Context, deployment: Deployment, *, pool: str) -> str:

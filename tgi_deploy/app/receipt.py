@@ -61,7 +61,11 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof of a removal. `left`: what is still there, {kind, id, region} each; empty when all is gone."""
+    """Proof of a removal. `left`: what is still there, {kind, id, region} each; empty when all is gone.
+
+    `unsearched`: what could not be looked for, though it may be there, {region, kind, why} each. `kept`: what stays on
+    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each.
+    """
 
     name: str
     id: str
@@ -70,6 +74,8 @@ class Receipt:
     lines: tuple[Line, ...]
     regions: tuple[str, ...]
     left: tuple[Mapping[str, str], ...] = ()
+    kept: tuple[Mapping[str, str], ...] = ()
+    unsearched: tuple[Mapping[str, str], ...] = ()
     path: str = ""
 
     @property
@@ -210,6 +216,8 @@ def document(receipt: Receipt) -> dict[str, Any]:
         "regions": list(receipt.regions),
         "resources": [_line(line) for line in receipt.lines],
         "left": [dict(item) for item in receipt.left],
+        "kept": [dict(item) for item in receipt.kept],
+        "unsearched": [dict(item) for item in receipt.unsearched],
         "cost": {
             "seconds": receipt.seconds,
             "usd": _text(receipt.usd),

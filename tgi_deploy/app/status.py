@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.places import where
+from tgi_deploy.app.spot import spot_notice
 from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.health import Probe
     from tgi_deploy.reconcile.model import Deployment, Found, MachineState
 
@@ -28,7 +31,11 @@ class Drift:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """`machine` and `probe` are None where there is no machine, or no endpoint to ask."""
+    """`machine` and `probe` are None where there is no machine, or no endpoint to ask.
+
+    `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
+    a spot machine back, and how it is known.
+    """
 
     name: str
     recorded: Deployment | None
@@ -36,6 +43,8 @@ class Status:
     drift: tuple[Drift, ...]
     machine: MachineState | None
     probe: Probe | None
+    ends: tuple[End, ...] = ()
+    spot_notice: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -45,18 +54,23 @@ class Status:
 def status(context: Context, name: str) -> Status:
     """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
     machine = next((found for found in seen if found.is_machine), None)
     url = recorded.endpoint if recorded else None
+    state = context.cloud(machine.place).machine(machine.id) if machine else None
+    probe = context.probe(url) if url and machine and machine.alive else None
+    healthy = probe is not None and probe.ok
     return Status(
         name=name,
         recorded=recorded,
         seen=seen,
         drift=tuple(drift(recorded, seen)),
-        machine=context.cloud(machine.place).machine(machine.id) if machine else None,
-        probe=context.probe(url) if url and machine and machine.alive else None,
+        machine=state,
+        probe=probe,
+        ends=ends_of(recorded, [machine.tags] if machine else []),
+        spot_notice=spot_notice(context, machine, state, seen, healthy=healthy),
     )
 
 

@@ -8,30 +8,43 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tgi_deploy.app.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.documents import requirements_document
-from tgi_deploy.app.down import remove_everything
+from tgi_deploy.app.down import remove_own
 from tgi_deploy.app.launch import await_visible
-from tgi_deploy.app.launchpads import launchpad
-from tgi_deploy.app.readiness import prove_served, wait
+from tgi_deploy.app.launchpads import launchpad, reaches_aside, wish_marks
+from tgi_deploy.app.preflight import preflight, rehearsal_tags
+from tgi_deploy.app.readiness import wait
+from tgi_deploy.app.renew import LeaseKeeper
+from tgi_deploy.app.service import Question, prove_service
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
-from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError, PermissionDeniedError, QuotaError
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    ClaimedError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
+)
 from tgi_deploy.reconcile.model import TAG_ID, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.proof_load import measured_document
 from tgi_deploy.render.artifacts import check_name
 from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from tgi_deploy.app.attempt import Attempt, Launchpad
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.findings import Finding
     from tgi_deploy.app.launchpads import Settings
+    from tgi_deploy.app.service import Proof, ReadyLevel
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.health import ReadyReport
     from tgi_deploy.reconcile.model import ChangeSet, Found
-    from tgi_deploy.reconcile.proof import ProofReport
 
 Decision = Literal["keep", "remove"]
 _LONGEST_NAME: Final = 40
@@ -47,7 +60,10 @@ class Proposal:
     changes: ChangeSet
     cidrs: tuple[str, ...]
     ttl_s: int | None
+    idle_s: int | None
+    lease_s: int | None
     zone: str
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +80,9 @@ class UpRequest:
     versions: tuple[str, ...] = ()
     name: str | None = None
     wait: bool = True
+    ready: ReadyLevel = "full"
     dry_run: bool = False
+    preflight: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +93,7 @@ class UpOutcome:
     changed: bool
     proposal: Proposal | None = None
     ready: ReadyReport | None = None
-    proof: ProofReport | None = None
+    proof: Proof | None = None
     declined: bool = False
 
 
@@ -92,18 +110,28 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
         pad = launchpad(context, request.plan, request.settings)
-        seen = _observe(context, name, recorded, [pad.place])
+        side = reaches_aside(request.settings)
+        everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
+        seen = settle_claim(context, name, recorded, everything)
         deployment = _starting_point(context, request, pad, name, recorded, seen)
         if _is_done(deployment, seen, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)
         return _bring_up(context, request, pad, deployment, seen)
 
 
-def _observe(context: Context, name: str, recorded: Deployment | None, places: Sequence[str]) -> tuple[Found, ...]:
+def _observe(
+    context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
+) -> tuple[Found, ...]:
     """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
     if recorded is not None and context.clock.now() - recorded.updated < _FRESH:
         await_visible(context, recorded)
-    return observe(name, recorded, cloud=context.cloud, places=places)
+    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
+
+
+def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
+    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
+    regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
+    return tuple(dict.fromkeys(regions)) if pad.place in regions else (pad.place,)
 
 
 def default_name(model: str) -> str:
@@ -113,9 +141,9 @@ def default_name(model: str) -> str:
     return words[:_LONGEST_NAME].strip("-").ljust(3, "x")
 
 
-def wish_digest(plan: Plan, target: str) -> str:
+def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
     """A hash of what was asked for: two runs with the same one want the same deployment."""
-    return digest({"target": target, **requirements_document(plan.requirements)})
+    return digest({"target": target, **requirements_document(plan.requirements), **(marks or {})})
 
 
 def _starting_point(
@@ -127,7 +155,7 @@ def _starting_point(
     seen: Sequence[Found],
 ) -> Deployment:
     """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
-    wish = wish_digest(request.plan, pad.target)
+    wish = wish_digest(request.plan, pad.target, wish_marks(request.settings))
     if recorded is None:
         return _new(context, pad, name, wish, seen)
     if recorded.phase == "deleting":
@@ -147,16 +175,17 @@ def _starting_point(
 
 def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
     now = context.clock.now()
-    ids = sorted({found.tags[TAG_ID] for found in seen if TAG_ID in found.tags})
+    known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     return Deployment(
         name=name,
-        id=ids[0] if ids else context.new_id(),
+        id=known or context.new_id(),
         target=pad.target,
         region=pad.place,
         phase="creating",
         created=now,
         updated=now,
         wish=wish,
+        owner=context.owner,
     )
 
 
@@ -172,12 +201,12 @@ def _bring_up(
 ) -> UpOutcome:
     attempt = pad.first(deployment, seen)
     _refuse_to_replace(deployment, attempt, seen)
-    proposal = _proposal(deployment, attempt)
+    proposal = _proposal(deployment, attempt, _preflight(context, request, deployment, attempt))
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if attempt.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
-    deployment, candidate = _launch(context, pad, deployment)
+    deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad))
     outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
     return _make_ready(context, request, pad, outcome, candidate)
 
@@ -196,35 +225,52 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
-def _proposal(deployment: Deployment, attempt: Attempt) -> Proposal:
+def _preflight(
+    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt
+) -> tuple[Finding, ...]:
+    if not request.preflight:
+        return ()
+    token_parameter = getattr(request.settings, "hub_token_parameter", None)
+    tags = rehearsal_tags(deployment.name, deployment.id)
+    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter)
+
+
+def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[Finding, ...]) -> Proposal:
     return Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
         changes=attempt.changes,
         cidrs=attempt.cidrs,
         ttl_s=attempt.ttl_s,
+        idle_s=attempt.idle_s,
+        lease_s=attempt.lease_s,
         zone=attempt.zone,
+        findings=findings,
     )
 
 
-def _launch(context: Context, pad: Launchpad, deployment: Deployment) -> tuple[Deployment, Candidate]:
-    """Launch; when the cloud refuses for good, take away again what was made on the way."""
+def _launch(
+    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str]
+) -> tuple[Deployment, Candidate]:
+    """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
     name = deployment.name
     try:
-        return pad.launch(deployment)
-    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError) as error:
+        deployment, candidate = pad.launch(deployment)
+        yield_to_elder(context, deployment, regions)
+    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError) as error:
         context.reporter.note("taking away what was made on the way")
         try:
             _abandon(context, name)
         except DeployError as second:
             context.reporter.warn(second.code, second.message)
         raise error from None
+    return deployment, candidate
 
 
 def _abandon(context: Context, name: str) -> None:
     recorded = context.store.load(name)
     if recorded is not None:
-        remove_everything(context, recorded)
+        remove_own(context, recorded)
 
 
 def _make_ready(
@@ -232,22 +278,40 @@ def _make_ready(
 ) -> UpOutcome:
     executor, deployment = context.executor(), outcome.deployment
     url = endpoint(pad.address(deployment), candidate.engine.port)
-    deployment = executor.save(replace(deployment, endpoint=url))
+    lease = LeaseKeeper.of(context, deployment)
+    lease.beat()
+    deployment = executor.save(replace(deployment, endpoint=url, lease_until=lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
     record = deployment.machine
     if record is None:
         raise ValueError("there is no record of a machine")
     try:
-        ready = wait(context, candidate, record)
-        proof = prove_served(
-            context, candidate, url, versions=request.versions, chat=request.plan.requirements.model.chat
-        )
+        ready = wait(lease.kept_by(context), candidate, record)
+        proof = prove_service(context, _question(request, deployment, url, ready))
     except DeployError as error:
-        raise _failed(context, request, deployment, error) from error
-    deployment = executor.save(replace(deployment, phase="ready"))
-    executor.event(deployment, "ready", f"{url} serves {request.plan.requirements.model.name}")
+        raise _failed(context, request, replace(deployment, lease_until=lease.until), error) from error
+    deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
+    executor.event(
+        deployment, "ready", f"{url} serves {request.plan.requirements.model.name}", data=_measurements(proof)
+    )
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
+
+
+def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+    return Question(
+        plan=deployment.plan,
+        url=url,
+        level=request.ready,
+        versions=request.versions,
+        chat=request.plan.requirements.model.chat,
+        kv_capacity_tokens=ready.kv_capacity_tokens,
+    )
+
+
+def _measurements(proof: Proof) -> Mapping[str, Any]:
+    """What a later calibration of the plan's figures can use."""
+    return {} if proof.borne is None else {"measured": measured_document(proof.borne.measured)}
 
 
 def _failed(context: Context, request: UpRequest, deployment: Deployment, error: DeployError) -> DeployError:
@@ -262,12 +326,13 @@ def _failed(context: Context, request: UpRequest, deployment: Deployment, error:
             f"the machine still runs{price}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
         )
         return _with_hint(error, kept)
-    remove_everything(context, deployment)
+    remove_own(context, deployment)
     return _with_hint(error, "everything was removed again; --on-failure keep leaves the machine and its log")
 
 
 def _with_hint(error: DeployError, hint: str) -> DeployError:
+    """`hint` says what became of the machine; what the failure itself calls for stays apart, in the data."""
     kind = NotHealthyError if isinstance(error, NotHealthyError) else DeployError
     own = "" if error.hint is None or "logs" in error.hint else f"{error.hint}; "
     full = f"{own}{hint}"
-    return kind(error.code, error.message, hint=full, data=error.data)
+    return kind(error.code, error.message, hint=full, data={**error.data, "remedy": error.hint})

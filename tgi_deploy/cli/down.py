@@ -12,7 +12,7 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
-from tgi_deploy.cli.stopping import left_result, stopped
+from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Options:
     everything: bool
     regions: tuple[str, ...]
     sandbox: bool
+    volumes: bool
     dry_run: bool
     yes: bool
 
@@ -40,6 +41,7 @@ class Options:
 @click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or only tagged.")
 @region_option
 @sandbox_option
+@click.option("--volumes", is_flag=True, help="Docker: also the volume with downloaded weights.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @yes_option
 def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
@@ -65,7 +67,9 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     try:
         outcome = stopped(
             context,
-            lambda guarded: down(guarded, names, lambda removals: _confirm(removals, options, progress)),
+            lambda guarded: down(
+                guarded, names, lambda removals: _confirm(removals, options, progress), volumes=options.volumes
+            ),
             doing=again,
             advice=f"what is left keeps its record: '{again}' goes on from there, 'tgi-deploy list' shows it",
         )
@@ -73,7 +77,11 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
         progress.stop()
         return left_result(error)
     progress.stop()
-    return Result(data=_document(outcome, context), text=_text(outcome, names, context, dry_run=options.dry_run))
+    return Result(
+        data=_document(outcome, context),
+        text=_text(outcome, names, context, dry_run=options.dry_run),
+        warnings=unsearched_notices(outcome.receipts),
+    )
 
 
 def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) -> bool:

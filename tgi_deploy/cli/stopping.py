@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tgi_deploy.cli.ask import can_ask
-from tgi_deploy.cli.output import ErrorItem, Result
+from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.errors import InterruptedByUserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.interrupts import Settled, Stops
+    from tgi_deploy.app.receipt import Receipt
     from tgi_deploy.errors import LeftBehindError
 
 _T = TypeVar("_T")
@@ -143,6 +144,18 @@ def _hint(name: str, settled: Settled) -> str:
 def _words(exists: tuple[Mapping[str, str], ...]) -> str:
     return ", ".join(
         f"{item['kind']} {item['id'] or '(asked for, not confirmed)'} in {item['region']}" for item in exists
+    )
+
+
+def unsearched_notices(receipts: Sequence[Receipt]) -> tuple[Notice, ...]:
+    """What a removal could not look for."""
+    return tuple(
+        Notice(
+            code="not_looked_for",
+            message=f"{receipt.name}: {item['kind']}s in {item['region']} could not be looked for: {item['why']}",
+        )
+        for receipt in receipts
+        for item in receipt.unsearched
     )
 
 

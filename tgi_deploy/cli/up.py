@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.cli import on_docker
 from tgi_deploy.cli.ask import can_ask, confirm, need_answer
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
@@ -23,6 +24,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.cli.secret_options import secret_options, secret_wishes_of
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.launch import LaunchSettings
+    from tgi_deploy.app.service import ReadyLevel
     from tgi_deploy.app.up import Decision, Proposal, UpOutcome, UpRequest
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.planner.types import Plan
+    from tgi_deploy.targets.secrets import SecretWishes
 
 _WORLD: Final = ("0.0.0.0/0", "::/0")
 
@@ -52,16 +56,23 @@ class Options:
     templates_dir: Path | None
     allow_cidr: tuple[str, ...]
     expose_to_world: bool
+    bind: str | None
     subnet: str | None
     ami: str | None
     hub_token_parameter: str | None
+    hub_token_from_env: bool
+    api_key_parameter: str | None
+    api_key_from_env: str | None
     instance_profile: str | None
+    external_ttl: bool
     wait: bool
+    ready: ReadyLevel
     on_failure: str
     dry_run: bool
     yes: bool
     lock: Path | None
     force: bool
+    preflight: bool
 
 
 @command(
@@ -82,11 +93,18 @@ class Options:
 @templates_dir_option
 @click.option("--allow-cidr", multiple=True, metavar="CIDR", help="Who may connect; repeatable.  [default: you]")
 @click.option("--expose-to-world", is_flag=True, help="Let everybody connect.")
+@click.option("--bind", metavar="ADDRESS", help="Docker: where the port is published.  [default: 127.0.0.1]")
 @click.option("--subnet", metavar="ID", help="A subnet of yours.  [default: the default ones, zone by zone]")
 @click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
-@click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token; read on the machine.")
-@click.option("--instance-profile", metavar="NAME", help="Instance profile whose role may read that parameter.")
+@secret_options
 @click.option("--wait/--no-wait", default=True, help="Wait until the engine has answered.  [default: wait]")
+@click.option(
+    "--ready",
+    type=click.Choice(("fast", "full")),
+    default="full",
+    show_default=True,
+    help="What to prove: 'fast' that the right engine answers, 'full' that it bears the worst promised request.",
+)
 @click.option(
     "--on-failure",
     type=click.Choice(("ask", "keep", "remove")),
@@ -95,6 +113,7 @@ class Options:
     help="What to do with a machine whose engine fails; without a terminal 'ask' removes.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--preflight/--no-preflight", default=True, help="Look for what would make it fail.  [default: look]")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
 @yes_option
@@ -118,8 +137,12 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     _check_force(options)
     if options.name is not None:
         check_name(options.name)
+    on_docker.check_target_options(options.target, options)
     catalog = wiring.catalog(options.profiles_dir)
     plan: Plan | NoPlan
+    host = None
+    if options.target == on_docker.TARGET:
+        wish, host = on_docker.find_hardware(wish, catalog, locked=options.lock is not None)
     if options.lock is None:
         plan = make(wish, catalog, os.environ)
     else:
@@ -129,51 +152,73 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     setup = wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=plan.requirements.regions if wish.regions else (),
+        regions=_places(wish, plan, host),
         profiles_dir=options.profiles_dir,
+        api_key_variable=options.api_key_from_env,
         templates_dir=options.templates_dir,
     )
-    _check_rentable(plan)
+    if host is None:
+        _check_rentable(plan)
     _check_answerable(options)
     context = wiring.context(setup)
     outcome = stopped_up(
         context,
-        lambda guarded: up(guarded, _request(wish, plan, catalog, options, guarded)),
+        lambda guarded: up(guarded, _request(wish, plan, catalog, options, guarded, host)),
         name=options.name or default_name(plan.requirements.model.name),
         quiet=progress.stop,
     )
     progress.stop()
-    notice = wiring.region_notice(setup)
-    return Result(data=up_document(outcome), text=up_text(outcome), warnings=_warnings(plan, outcome, notice))
+    notice = wiring.region_notice(setup) if host is None else None
+    warnings = (*(host.notices if host else ()), *_warnings(plan, outcome, notice))
+    return Result(data=up_document(outcome), text=up_text(outcome), warnings=warnings)
 
 
-def _request(wish: Wish, plan: Plan, catalog: Catalog, options: Options, context: Context) -> UpRequest:
+def _places(wish: Wish, plan: Plan, host: on_docker.DockerHost | None) -> tuple[str, ...]:
+    if host is not None:
+        return (host.place,)
+    return plan.requirements.regions if wish.regions else ()
+
+
+def _request(
+    wish: Wish,
+    plan: Plan,
+    catalog: Catalog,
+    options: Options,
+    context: Context,
+    host: on_docker.DockerHost | None,
+) -> UpRequest:
     from tgi_deploy.app.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
 
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
         plan=plan,
-        settings=_settings(wish, options, context),
+        settings=on_docker.docker_settings(options, host, release)
+        if host
+        else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
         confirm=lambda proposal: _confirm(proposal, options, context),
         on_failure=lambda error: _on_failure(error, options, context),
         versions=tuple(filter(None, (release.version, release.reported_version))),
         name=options.name,
         wait=options.wait,
+        ready=options.ready,
         dry_run=options.dry_run,
+        preflight=options.preflight,
     )
 
 
-def _settings(wish: Wish, options: Options, context: Context) -> LaunchSettings:
+def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWishes) -> LaunchSettings:
     from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.wish import idle_timeout_s, lease_s, lifetime_s  # noqa: PLC0415 -- likewise
 
     return LaunchSettings(
         lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour),
+        idle_s=idle_timeout_s(wish, os.environ),
+        lease_s=lease_s(wish, os.environ),
         cidrs=_cidrs(options, context),
         subnet=options.subnet,
         ami=options.ami,
-        hub_token_parameter=options.hub_token_parameter,
-        instance_profile=options.instance_profile,
+        secrets=secrets,
+        external_ttl=options.external_ttl,
     )
 
 
@@ -225,10 +270,14 @@ def _check_rentable(plan: Plan) -> None:
         )
 
 
+def _doing(options: Options) -> str:
+    return "starting a container" if options.target == on_docker.TARGET else "starting a machine that costs money"
+
+
 def _check_answerable(options: Options) -> None:
     """Where nobody can be asked, say so before anything is looked up."""
     if not (options.yes or options.dry_run):
-        need_answer("starting a machine that costs money")
+        need_answer(_doing(options))
 
 
 def _confirm(proposal: Proposal, options: Options, context: Context) -> bool:
@@ -236,7 +285,7 @@ def _confirm(proposal: Proposal, options: Options, context: Context) -> bool:
 
     click.echo(proposal_text(proposal), err=True)
     _stop_live(context)
-    return confirm("Go on?", yes=options.yes, what="starting a machine that costs money")
+    return confirm("Go on?", yes=options.yes, what=_doing(options))
 
 
 def _on_failure(error: DeployError, options: Options, context: Context) -> Decision:
@@ -256,18 +305,30 @@ def _stop_live(context: Context) -> None:
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
+    from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- help is printed without what acts
+
     warnings = [Notice(code="notice", message=text) for text in plan.notices]
     if notice is not None:
         warnings.append(Notice(code="default_region", message=notice))
     if outcome.proof is not None:
         warnings.extend(Notice(code=item.code, message=item.message) for item in outcome.proof.warnings)
+    warnings.extend(_found(outcome.proposal))
     deployment = outcome.deployment
-    if outcome.changed and deployment.ttl_s is None and deployment.usd_per_hour is not None:
+    if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
         month = deployment.usd_per_hour * 730
         warnings.append(
             Notice(
                 code="no_end",
-                message=f"nothing ends this machine by itself: about ${month:,.0f} a month; see --ttl and --max-spend",
+                message=f"nothing ends this machine by itself: about ${month:,.0f} a month; "
+                "--ttl, --max-spend, --idle-timeout or --lease would",
             )
         )
     return tuple(warnings)
+
+
+def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
+    """Preflight's warnings; the progress has shown them already."""
+    findings = proposal.findings if proposal is not None else ()
+    return tuple(
+        Notice(code=item.code, message=item.message, in_text=True) for item in findings if item.severity == "warning"
+    )

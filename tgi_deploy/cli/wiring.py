@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from tgi_deploy.cli.frame import state_home
 from tgi_deploy.errors import DeployError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tgi_deploy.adapters.aws.session import SessionFactory
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.adapters.hub import HuggingFaceHub
     from tgi_deploy.adapters.programs import ChildPrograms
     from tgi_deploy.app.context import Context, Pace
+    from tgi_deploy.app.rehearse import Stage
     from tgi_deploy.app.survey import Survey
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock, Cloud
     from tgi_deploy.reconcile.proof import EngineClient
     from tgi_deploy.sandbox.control import SandboxInfo
+    from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
 
+HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"
 _LONGEST_TAG: Final = 256
@@ -70,6 +74,7 @@ def context(setup: Setup) -> Context:
         listener=setup.progress,
         cloud=_everywhere(_clouds(sessions, unsearched)),
         pull=lambda place, image: _pull(place, image, setup.progress),
+        measure=_measure,
         unsearched=unsearched,
         caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
@@ -137,6 +142,13 @@ def _pull(place: str, image: str, progress: Progress) -> None:
     from tgi_deploy.adapters.docker.pull import pull  # noqa: PLC0415 -- only Docker hosts need it
 
     pull(api, image, listener=progress, clock=SystemClock())
+
+
+def _measure(place: str, kind: str, thing_id: str) -> int | None:
+    api = _docker_api(place)
+    from tgi_deploy.adapters.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need it
+
+    return DockerCloud(api=api).size_bytes(kind, thing_id)
 
 
 def _owner() -> str:
@@ -212,6 +224,33 @@ def sandbox_stop() -> bool:
     from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
 
     return control.stop(sandbox_home())
+
+
+def rehearsable() -> tuple[RehearsedTrouble, ...]:
+    """Every trouble that can be rehearsed."""
+    from tgi_deploy.sandbox.rehearsal import TROUBLES  # noqa: PLC0415 -- only rehearsals need it
+
+    return TROUBLES
+
+
+@contextmanager
+def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
+    """Surroundings in a sandbox of their own, with a home of its own: both are gone afterwards."""
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 -- see rehearsable()
+
+    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- likewise
+    from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- likewise
+
+    before = os.environ.get(HOME_VARIABLE)
+    with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as home:
+        os.environ[HOME_VARIABLE] = home
+        try:
+            yield context(replace(setup, sandbox=True)), SandboxStage(sandbox=sandbox_start())
+        finally:
+            control.stop(sandbox_home())
+            os.environ.pop(HOME_VARIABLE)
+            if before is not None:
+                os.environ[HOME_VARIABLE] = before
 
 
 def sandbox_status() -> SandboxInfo | None:

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Candidate, Profile
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
+API_KEY: Final = "API_KEY"
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
 _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
 _INSTANCE_PROFILE: Final = re.compile(r"(arn:[a-z-]+:iam::[0-9]*:instance-profile/)?[A-Za-z0-9_+=,.@/-]{1,512}")
+_COUNTER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,200}")
+_METRICS_PATH: Final = re.compile(r"/[A-Za-z0-9_./-]{0,200}")
 _SHOWN_CHARACTERS: Final = 60
 
 
@@ -25,16 +28,20 @@ _SHOWN_CHARACTERS: Final = 60
 class Deployable:
     """What is rendered.
 
-    `hub_token_parameter` names a parameter (SSM SecureString) that the machine reads at boot. `image_id` is an AMI;
-    without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the engine may
-    take until it answers: nothing counts as sick before.
+    `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
+    an AMI; without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the
+    engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from the last
+    request, `lease_s` from the last renewal: the first of them to pass ends the machine.
     """
 
     name: str
     candidate: Candidate
     model: Profile
     ttl_s: int | None = None
+    idle_s: int | None = None
+    lease_s: int | None = None
     hub_token_parameter: str | None = None
+    api_key_parameter: str | None = None
     region: str | None = None
     instance_profile: str | None = None
     image_id: str | None = None
@@ -55,15 +62,33 @@ def check_name(name: str) -> None:
 def check(deployable: Deployable) -> None:
     """Everything that goes into an artefact follows its grammar. Raises InputError."""
     check_name(deployable.name)
-    _check_grammar(_PARAMETER, deployable.hub_token_parameter, "bad_parameter_name", "an SSM parameter")
+    for parameter in (deployable.hub_token_parameter, deployable.api_key_parameter):
+        _check_grammar(_PARAMETER, parameter, "bad_parameter_name", "an SSM parameter")
     _check_grammar(_IMAGE_ID, deployable.image_id, "bad_image_id", "a machine image (ami-…)")
     _check_grammar(_INSTANCE_PROFILE, deployable.instance_profile, "bad_instance_profile", "an instance profile")
-    if deployable.ttl_s is not None and deployable.ttl_s <= 0:
-        raise InputError("bad_ttl", f"a deployment can't end after {deployable.ttl_s} s", hint="give a --ttl above 0")
+    _check_ends(deployable)
     local_path = deployable.model.model.local_path
     if local_path is not None:
         _check_printable(local_path, "bad_model_path", f"the model's path {_shown(local_path)}")
     _check_engine(deployable)
+
+
+def _check_ends(deployable: Deployable) -> None:
+    ends = (("ttl", deployable.ttl_s), ("idle_timeout", deployable.idle_s), ("lease", deployable.lease_s))
+    for name, seconds in ends:
+        if seconds is not None and seconds <= 0:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"bad_{name}", f"a deployment can't end after {seconds} s", hint=f"give a {option} above 0")
+    engine = deployable.candidate.engine
+    if deployable.idle_s is not None and not (engine.request_counters and engine.metrics_path):
+        raise InputError(
+            "idle_timeout_unsupported",
+            f"nothing tells how {engine.name} {engine.version} counts its requests",
+            hint="leave --idle-timeout out, or name metrics_path and request_counters in the release's profile",
+        )
+    for counter in engine.request_counters:
+        _check_grammar(_COUNTER, counter, "bad_counter", "a counter")
+    _check_grammar(_METRICS_PATH, engine.metrics_path, "bad_metrics_path", "a page of metrics")
 
 
 def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:

@@ -66,10 +66,11 @@ def _check_rentable(deployable: Deployable) -> None:
             f"{offer.instance_type.name} is a machine of your own: EC2 can't launch it",
             hint="render --as docker or compose for it, or plan without --hardware",
         )
-    if deployable.hub_token_parameter is not None and deployable.instance_profile is None:
+    parameter = deployable.hub_token_parameter or deployable.api_key_parameter
+    if parameter is not None and deployable.instance_profile is None:
         raise InputError(
             "instance_profile_missing",
-            f"the machine can't read {deployable.hub_token_parameter} without a role",
+            f"the machine can't read {parameter} without a role",
             hint="name an instance profile whose role allows ssm:GetParameter on it",
         )
 

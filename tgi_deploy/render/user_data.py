@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.render import environment
 from tgi_deploy.render.container import CONTAINER_PORT, container_for, secret_names
-from tgi_deploy.render.deployable import HUB_TOKEN
+from tgi_deploy.render.deployable import API_KEY, HUB_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,8 @@ STATE_DIR: Final = "/var/lib/tgi-deploy"
 UNIT_DIR: Final = "/etc/systemd/system"
 ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
 EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
+SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
+LEASE_TAG: Final = "tgi-deploy:lease-until"  # read from the instance's metadata; the owner moves it
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
 _STOP_MARGIN_S: Final = 30
 
@@ -50,20 +52,24 @@ _EXPIRE_FILES: Final = (
     _File(path=f"{UNIT_DIR}/tgi-deploy-expire.service", template="expire.service"),
     _File(path=f"{UNIT_DIR}/{EXPIRE_TIMER}", template="expire.timer"),
 )
+_SPOT_FILES: Final = (
+    _File(path=f"{BASE_DIR}/spot-watch", template="spot-watch", permissions="0755"),
+    _File(path=f"{UNIT_DIR}/tgi-deploy-spot-watch.service", template="spot-watch.service"),
+    _File(path=f"{UNIT_DIR}/{SPOT_TIMER}", template="spot-watch.timer"),
+)
 
 
 def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> str:
     """The cloud-config. Raises DeployError `user_data_too_large`, InputError where the machine could not run it."""
     _check_reachable(deployable)
     values = _values(deployable)
-    files = _ENGINE_FILES if deployable.ttl_s is None else (*_ENGINE_FILES, *_EXPIRE_FILES)
     written = [
         {
             "path": file.path,
             "permissions": file.permissions,
             "content": environment.render_text(f"user-data/{file.template}.j2", values, templates_dir=templates_dir),
         }
-        for file in files
+        for file in _files(deployable)
     ]
     commands = list(_commands(deployable))
     text = environment.render_text(
@@ -73,11 +79,29 @@ def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> s
     return text
 
 
+def _files(deployable: Deployable) -> Iterator[_File]:
+    yield from _ENGINE_FILES
+    if _ends(deployable):
+        yield from _EXPIRE_FILES
+    if _is_spot(deployable):
+        yield from _SPOT_FILES
+
+
+def _ends(deployable: Deployable) -> bool:
+    return any(end is not None for end in (deployable.ttl_s, deployable.idle_s, deployable.lease_s))
+
+
+def _is_spot(deployable: Deployable) -> bool:
+    return deployable.candidate.offer.market == "spot"
+
+
 def _commands(deployable: Deployable) -> Iterator[list[str]]:
     """The machine's end is set before the engine is started."""
     yield ["systemctl", "daemon-reload"]
-    if deployable.ttl_s is not None:
+    if _ends(deployable):
         yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
+    if _is_spot(deployable):
+        yield ["systemctl", "enable", "--now", SPOT_TIMER]
     yield ["systemctl", "enable", "--now", ENGINE_SERVICE]
 
 
@@ -92,10 +116,37 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "state_dir": STATE_DIR,
         "nvme_mount": NVME_MOUNT if deployable.candidate.storage.weights_on_nvme else None,
         "stop_deadline_s": engine.stop_timeout_s + _STOP_MARGIN_S,
-        "ttl_s": deployable.ttl_s,
-        "hub_token": deployable.hub_token_parameter,
+        "engine_service": ENGINE_SERVICE,
+        **_end_values(deployable),
+        "secrets": _secrets(deployable),
         "region": _parameter_region(deployable),
     }
+
+
+def _end_values(deployable: Deployable) -> dict[str, Any]:
+    command = deployable.candidate.engine
+    return {
+        "ttl_s": deployable.ttl_s,
+        "lease_s": deployable.lease_s,
+        "lease_tag": LEASE_TAG,
+        "idle_s": deployable.idle_s,
+        "ready_deadline_s": deployable.ready_deadline_s,
+        "metrics_path": command.metrics_path,
+        "request_counters": command.request_counters,
+    }
+
+
+def _secrets(deployable: Deployable) -> list[dict[str, str]]:
+    """What the machine reads at boot and hands to the container by name alone."""
+    read = (
+        (HUB_TOKEN, "hub token", deployable.hub_token_parameter),
+        (API_KEY, "API key", deployable.api_key_parameter),
+    )
+    return [
+        {"variable": variable, "what": what, "parameter": parameter}
+        for variable, what, parameter in read
+        if parameter is not None
+    ]
 
 
 def _check_reachable(deployable: Deployable) -> None:
@@ -112,25 +163,26 @@ def _check_reachable(deployable: Deployable) -> None:
         raise InputError(
             "hub_token_missing",
             f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
-            hint="store the token as an SSM SecureString and name that parameter",
+            hint="export HF_TOKEN and run 'up', which stores it as an SSM SecureString, or name such a parameter",
         )
-    if names - {HUB_TOKEN}:
+    if names - {HUB_TOKEN, API_KEY}:
         raise InputError(
             "secret_not_deliverable",
-            f"{', '.join(sorted(names - {HUB_TOKEN}))} can't be brought to a rented machine",
-            hint="only the hub token can be read there, from an SSM parameter",
+            f"{', '.join(sorted(names - {HUB_TOKEN, API_KEY}))} can't be brought to a rented machine",
+            hint="only the hub token and the API key can be read there, from SSM parameters",
         )
 
 
 def _parameter_region(deployable: Deployable) -> str | None:
     """Where the machine reads its parameter; None when there is none to read."""
-    if deployable.hub_token_parameter is None:
+    parameter = deployable.hub_token_parameter or deployable.api_key_parameter
+    if parameter is None:
         return None
     offer = deployable.candidate.offer
     if deployable.region is None and offer.market == "owned":
         raise InputError(
             "region_missing",
-            f"no region is known in which to read {deployable.hub_token_parameter}",
+            f"no region is known in which to read {parameter}",
             hint="name the region of the parameter",
         )
     return deployable.region or offer.region

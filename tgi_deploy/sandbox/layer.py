@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import api, canned, rules, signals
+from tgi_deploy.sandbox import api, canned, roles, rules, schedules, signals
 from tgi_deploy.sandbox.faults import BadFaultError, CallFault, Fault, FaultTable, MachineFault, read_fault
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import Answer, Call, Environ, error, forward, json_answer, read_call
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
+_SECRET: Final = frozenset({"Value"})  # of PutParameter
+_HIDDEN: Final = "***"
 
 
 class Layer:
@@ -68,10 +70,19 @@ class Layer:
             return json_answer({"error": "the sandbox does not answer web pages"}, 403)
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        if call.access_key not in {self._access_key, api.machine_key(self._access_key)}:
+        machine = api.machine_of(call.access_key, self._access_key)
+        if call.access_key != self._access_key and machine is None:
             return error(call, "AuthFailure", "this sandbox belongs to somebody else", 401)
         self._record(call)
-        return self._aws(environ, call)
+        refused = self._refuse_machine(call, machine)
+        return refused or self._aws(environ, call)
+
+    def _refuse_machine(self, call: Call, machine: str | None) -> Answer | None:
+        """A machine reads what the role of its instance profile allows, and nothing else."""
+        if not machine or call.service != "ssm":
+            return None
+        with self._lock:
+            return roles.refuse_machine(call, machine)
 
     def _record(self, call: Call) -> None:
         if call.action and call.access_key == self._access_key:
@@ -80,8 +91,10 @@ class Layer:
                     "time": time.time(),
                     "service": call.service,
                     "region": call.region,
-                    "action": call.action,
-                    "params": dict(call.params),
+                    "action": call.told,
+                    "params": {name: _HIDDEN if name in _SECRET else value for name, value in call.params.items()}
+                    if call.action == "PutParameter"
+                    else dict(call.params),
                 }
             )
 
@@ -111,7 +124,7 @@ class Layer:
         answer = canned.answer(call, ask_moto, self._machines.console)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
-            refused = rules.refuse(completed) if call.service == "ec2" else None
+            refused = rules.refuse(completed) if call.service == "ec2" else schedules.refuse(completed)
             answer = refused or ask_moto(completed)
         self._tokens.remember(call, answer)
         return answer
@@ -120,6 +133,9 @@ class Layer:
         what = call.path.removeprefix(_CONTROL).strip("/")
         if what.startswith("machines/") and call.method == "POST":
             return self._power(call, what.split("/")[1])
+        if what.startswith("machines/") and what.endswith("/metadata"):
+            found = self._machines.metadata(what.split("/")[1])
+            return json_answer({"error": f"no {call.path}"}, 404) if found is None else json_answer(found)
         action = {
             ("GET", "health"): self._health,
             ("GET", "calls"): self._list_calls,
@@ -193,6 +209,8 @@ class Layer:
 
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     """What becomes of an answer, and of who waits for it, once the call has taken effect."""
+    if fault.vcpus is not None:
+        answer = canned.with_vcpus(answer, fault.vcpus)
     if fault.signal and fault.replied:
         return replace(answer, then=fault.signal)
     if fault.signal and fault.after:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
-from tgi_deploy.sandbox import rules, world
+from tgi_deploy.sandbox import roles, rules, schedules, world
+from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
+from tgi_deploy.sandbox.metadata import Metadata
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class Machines:
         self._faults = faults
         self._speed = speed
         self._timer_speed = timer_speed
+        self._clock = FastClock(epoch=time.time(), speed=timer_speed)
+        self._metadata = Metadata(self._clock)
         self._lock = lock
         self._machines: dict[str, Machine] = {}
         self._closed = threading.Event()
@@ -70,6 +74,7 @@ class Machines:
     def sync(self) -> None:
         with self._lock:
             if not self._closed.is_set():
+                schedules.run_due(self._timer_speed)
                 for region, instance in world.instances():
                     self._step(region, instance)
 
@@ -93,6 +98,15 @@ class Machines:
                 behaviour = str(instance.instance_initiated_shutdown_behavior)
                 instance.sandbox_end("Client.InstanceInitiatedShutdown", behaviour=behaviour)
         return True
+
+    def metadata(self, instance_id: str) -> dict[str, object] | None:
+        """What changes while the machine runs; None for a stranger."""
+        with self._lock:
+            machine = self._machines.get(instance_id)
+            for region, instance in world.instances():
+                if machine is not None and instance.id == instance_id:
+                    return self._metadata.describe(region, instance, machine.ends)
+        return None
 
     def doom(self, instance_id: str, fault: MachineFault) -> bool:
         """Let a fault befall a machine that is already there. False for a stranger."""
@@ -141,6 +155,7 @@ class Machines:
             if instance.state == "terminated":
                 return
             machine = self._admit(region, instance)
+        self._metadata.note(region, instance)
         self._meet_fate(instance, machine)
         now = time.monotonic()
         state = instance.state
@@ -200,9 +215,6 @@ class Machines:
         machine.ending = None
 
     def _spec(self, region: str, instance: SandboxInstance, machine: Machine) -> MachineSpec:
-        profile = instance.iam_instance_profile or instance.ec2_backend.iam_instance_profile_associations.get(
-            instance.id
-        )
         return MachineSpec(
             instance_id=instance.id,
             region=region,
@@ -212,9 +224,10 @@ class Machines:
             address=instance.sandbox_address,
             endpoint_url=self.endpoint_url,
             access_key=self.access_key,
-            instance_profile="yes" if profile else "",
+            instance_profile=roles.profile_of(instance),
             speed=self._speed,
             timer_speed=self._timer_speed,
+            epoch=self._clock.epoch,
             boot_s=machine.boot_s,
             engine_faults=machine.engine_faults,
             failed_pulls=machine.failed_pulls,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
+from tgi_deploy.sandbox import rest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -37,7 +39,13 @@ class Call:
 
     @property
     def speaks_json(self) -> bool:
-        return "HTTP_X_AMZ_TARGET" in self.headers
+        return "HTTP_X_AMZ_TARGET" in self.headers or rest.speaks_rest(self.service)
+
+    @property
+    def told(self) -> str:
+        """The action as faults and the log name it: `DryRun:RunInstances` asks only whether it would be allowed."""
+        rehearsed = self.text("DryRun").lower() == "true"
+        return f"DryRun:{self.action}" if rehearsed else self.action
 
     def text(self, name: str) -> str:
         return str(self.params.get(name, ""))
@@ -96,13 +104,16 @@ def read_call(environ: Environ) -> Call:
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = (found[1], found[2], found[3]) if found else ("", "", "")
     target = headers.get("HTTP_X_AMZ_TARGET", "")
-    params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target))
+    as_rest = rest.speaks_rest(service)
+    params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
+    method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
+    named = rest.action_of(method, path) if as_rest else target.rpartition(".")[2]
     return Call(
-        method=str(environ.get("REQUEST_METHOD", "GET")),
-        path=str(environ.get("PATH_INFO", "/")),
+        method=method,
+        path=path,
         service=service,
         region=region,
-        action=target.rpartition(".")[2] or str(params.get("Action", "")),
+        action=named or str(params.get("Action", "")),
         params=params,
         body=body,
         query=str(environ.get("QUERY_STRING", "")),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.reconcile.model import Ref, Resource, digest
+from tgi_deploy.reconcile.model import Ref, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,10 @@ _NOT_IN_TEMPLATE: Final = ("NetworkInterfaces", "TagSpecifications")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """All that decides what is created. `data` is the rendered launch template's data."""
+    """All that decides what is created. `data` is the rendered launch template's data.
+
+    `before` is what the machine needs to be there, `after` what refers to it. `notes` go into its record.
+    """
 
     name: str
     deployment_id: str
@@ -40,6 +43,9 @@ class Machine:
     placement: Placement
     image: MachineImage
     cidrs: tuple[str, ...]
+    before: tuple[Resource, ...] = ()
+    after: tuple[Resource, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pool(self) -> str:
@@ -53,8 +59,17 @@ def pool_name(candidate: Candidate, zone: str) -> str:
 
 
 def resources(machine: Machine) -> tuple[Resource, ...]:
-    """Security group, launch template, instance."""
-    return (_security_group(machine), _launch_template(machine), _instance(machine))
+    """Security group, launch template, what the machine needs, the instance, what refers to it.
+
+    The names of the first two are the claim to the deployment's name: nothing is made before them.
+    """
+    return (
+        _security_group(machine),
+        _launch_template(machine),
+        *machine.before,
+        _instance(machine),
+        *machine.after,
+    )
 
 
 def endpoint(address: str, port: int) -> str:
@@ -67,7 +82,7 @@ def _security_group(machine: Machine) -> Resource:
         kind=GROUP,
         place=machine.candidate.offer.region,
         properties={
-            "name": f"tgi-deploy-{machine.name}-{machine.deployment_id}",
+            "name": f"tgi-deploy-{machine.name}",  # unique in its network: whoever has it has the name
             "description": f"endpoint of the tgi-deploy deployment {machine.name}",
             "network": machine.placement.network,
             "port": machine.candidate.engine.port,
@@ -85,7 +100,7 @@ def _launch_template(machine: Machine) -> Resource:
         kind=TEMPLATE,
         place=machine.candidate.offer.region,
         properties={
-            "name": f"tgi-deploy-{machine.name}-{machine.deployment_id}-{digest(data)[:8]}",
+            "name": f"tgi-deploy-{machine.name}",  # unique in its region, whatever the network
             "data": data,
         },
     )
@@ -122,5 +137,5 @@ def _instance(machine: Machine) -> Resource:
         kind=INSTANCE,
         place=offer.region,
         properties={"request": request, "spot": offer.market == "spot"},
-        notes={"pool": machine.pool},
+        notes={"pool": machine.pool, **machine.notes},
     )

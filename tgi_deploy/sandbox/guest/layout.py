@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.api import Endpoint
+from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ _ENDS_A_PART: Final = r"(?![\w-])"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineSpec:
-    """Durations are simulated seconds, divided by `speed`; timers run `timer_speed` times as fast as real time."""
+    """What the cloud tells a machine about itself.
+
+    Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
+    does the machine's clock from `epoch` on.
+    """
 
     instance_id: str
     region: str
@@ -77,12 +82,17 @@ class MachineSpec:
     speed: float
     timer_speed: float
     boot_s: float
+    epoch: float = 0.0
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
 
     @property
+    def clock(self) -> FastClock:
+        return FastClock(epoch=self.epoch, speed=self.timer_speed)
+
+    @property
     def endpoint(self) -> Endpoint:
-        return Endpoint(url=self.endpoint_url, access_key=self.access_key)
+        return Endpoint(url=self.endpoint_url, access_key=self.access_key, instance_id=self.instance_id)
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
