@@ -13,10 +13,11 @@ import click
 
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
+from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, wish_words, yes_option
 from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,24 +152,13 @@ def _write_reports(results: Sequence[Smoked], given: dict[str, Any]) -> None:
     from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- see _smoke
 
     if given["junit"]:
-        _write(given["junit"], smoke_reports.junit(results), "w")
+        write_file(given["junit"], smoke_reports.junit(results), what="the report", option="--junit")
     if given["github"]:
         sys.stderr.write(smoke_reports.github_annotations(results))
         path = os.environ.get("GITHUB_STEP_SUMMARY")
         if path:
-            _write(Path(path), smoke_reports.github_summary(results), "a")
-
-
-def _write(path: Path, text: str, mode: str) -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise DeployError(
-            "report_failed",
-            f"writing {path}: {error.strerror}; everything was smoked and removed",
-            hint="choose a file that can be written",
-        ) from None
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(smoke_reports.github_summary(results))
 
 
 def _errors(results: Sequence[Smoked]) -> Iterator[ErrorItem]:

@@ -1,0 +1,198 @@
+"""The use case `runbook`: one page that says of a deployment what runs, what it costs, and what to type when."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.app.access import access
+from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.model import TAG_NAME
+from tgi_deploy.render.environment import render_text
+from tgi_deploy.targets.ec2_commands import removal_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.app.access import Access
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.catalog.alerts import Alert
+    from tgi_deploy.reconcile.model import Deployment
+
+_SLOW_FACTOR: Final = 2
+_OWNED: Final = "owned"
+_WISHES: Final = {
+    "--budget": "budget_usd_per_hour",
+    "--context": "context_tokens",
+    "--input-tokens": "input_tokens",
+    "--output-tokens": "output_tokens",
+    "--concurrency": "concurrency",
+    "--prefer": "prefer",
+    "--quantize": "quantize",
+    "--num-shard": "num_shard",
+    "--instance": "instance_type",
+    "--hardware": "hardware",
+    "--ttft-ms": "ttft_ms",
+    "--tpot-ms": "tpot_ms",
+    "--min-tokens-per-s": "min_tokens_per_s",
+    "--engine-version": "engine_version",
+    "--region": "regions",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`."""
+
+    name: str
+    plan: Mapping[str, Any]
+    ends: tuple[str, ...] = ()
+    deployment: Deployment | None = None
+    access: Access | None = None
+
+    @property
+    def region(self) -> str:
+        return self.deployment.region if self.deployment else str(self.plan["chosen"]["region"])
+
+    @property
+    def url(self) -> str:
+        return self.access.url if self.access else f"http://ADDRESS:{self.plan['engine']['port']}"
+
+    @property
+    def machine_id(self) -> str:
+        record = self.deployment.machine if self.deployment else None
+        return record.attributes.get("id", "INSTANCE_ID") if record else "INSTANCE_ID"
+
+
+def recorded_subject(context: Context, name: str) -> Subject:
+    """Raises InputError `unknown_deployment`, DeployError `no_plan_recorded`."""
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unknown_deployment(context, name)
+    if not recorded.plan:
+        raise DeployError(
+            "no_plan_recorded",
+            f"nothing is on record of what '{name}' was planned as",
+            hint="run its 'up' again: that completes the record; or write the runbook of its MODEL",
+        )
+    return Subject(
+        name=name,
+        plan=recorded.plan,
+        ends=(f"at {recorded.expires.isoformat(timespec='minutes')} by itself",) if recorded.expires else (),
+        deployment=recorded,
+        access=access(context, name) if recorded.endpoint else None,
+    )
+
+
+def runbook(subject: Subject, alerts: Sequence[Alert], *, templates_dir: Path | None = None) -> str:
+    """The page, in Markdown. Raises InputError `bad_template` for a broken template of the user's own."""
+    return render_text("runbook.md.j2", _values(subject, alerts), templates_dir=templates_dir)
+
+
+def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
+    plan = subject.plan
+    return {
+        "name": subject.name,
+        "plan": plan,
+        "chosen": plan["chosen"],
+        "engine": plan["engine"],
+        "rented": plan["chosen"]["market"] != _OWNED,
+        "region": subject.region,
+        "url": subject.url,
+        "curl": subject.access.curl if subject.access else None,
+        "tunnel": subject.access.tunnel if subject.access else None,
+        "ends": subject.ends,
+        "up_command": " ".join(_up_words(plan["requirements"], subject.name)),
+        "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
+        "resources": subject.deployment.resources if subject.deployment else (),
+        "alerts": list(_filled(subject, alerts)),
+        "docker_run": _docker_run(plan["engine"], plan["chosen"]),
+        "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
+        "machine_id": subject.machine_id,
+        "removals": list(_removals(subject)),
+    }
+
+
+def _up_words(wish: Mapping[str, Any], name: str) -> Iterator[str]:
+    """The command line that wishes exactly this: run again it goes on with the same deployment."""
+    yield f"tgi-deploy up {shlex.quote(wish['model'])}"
+    for flag, field in _WISHES.items():
+        values = wish[field] if isinstance(wish[field], list) else [wish[field]]
+        yield from (f"{flag} {shlex.quote(_word(value))}" for value in values if value is not None)
+    if wish["markets"] != ["on-demand"]:
+        yield f"--market {'any' if len(wish['markets']) > 1 else wish['markets'][0]}"
+    for key, value in sorted(wish["flags"].items()):
+        yield f"--set {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
+    yield f"--name {name}"
+
+
+def _word(value: object) -> str:
+    """A number as one would type it: prices are decimals in a fresh plan, and floats in one read from disk."""
+    return f"{value:g}" if isinstance(value, Decimal | float) else str(value)
+
+
+def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
+    wish = subject.plan["requirements"]
+    tpot_ms = float(subject.plan["performance"]["tpot_ms"])
+    values = {
+        "name": subject.name,
+        "model": shlex.quote(wish["model"]),
+        "url": subject.url,
+        "concurrency": str(wish["concurrency"]),
+        "double_concurrency": str(2 * wish["concurrency"]),
+        "slow_token_s": f"{_SLOW_FACTOR * tpot_ms / 1000:.3f}",
+    }
+    for alert in alerts:
+        yield {
+            "name": alert.name,
+            "expression": _fill(alert.expression, values),
+            "lasting": alert.lasting,
+            "severity": alert.severity,
+            "means": alert.means,
+            "commands": [_fill(command, values) for command in alert.commands],
+        }
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """PromQL and curl have braces of their own: only the known names are places to fill."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+    """The plain command that runs the same engine on a machine with as many free GPUs."""
+    whole = chosen["accelerator_count"] == engine["gpus"]
+    devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine["gpus"]))}"'
+    lines = [["docker run --rm --name tgi", "--gpus", shlex.quote(devices)]]
+    if engine.get("shm_bytes"):
+        lines.append(["--shm-size", str(engine["shm_bytes"])])
+    lines += [["-p", f"127.0.0.1:{engine['port']}:80"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
+    lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
+    lines.append([shlex.quote(engine["image"])])
+    lines += [[shlex.quote(word) for word in pair] for pair in _pairs(engine["args"])]
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def _pairs(args: Sequence[str]) -> Iterator[list[str]]:
+    """A flag with its value, as a reader groups them."""
+    pair: list[str] = []
+    for word in args:
+        if word.startswith("--") and pair:
+            yield pair
+            pair = []
+        pair.append(word)
+    if pair:
+        yield pair
+
+
+def _removals(subject: Subject) -> Iterator[str]:
+    """What removes each recorded thing without this tool, dependents first."""
+    for record in reversed(subject.deployment.resources if subject.deployment else ()):
+        command = removal_command(record.kind, record.attributes.get("id", "ID"), record.place)
+        if command is not None:
+            yield command

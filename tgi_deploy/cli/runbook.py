@@ -1,0 +1,85 @@
+"""`runbook`: the page an on-call engineer reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tgi_deploy.cli.files import write_file
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import (
+    name_option,
+    profiles_dir_option,
+    sandbox_option,
+    templates_dir_option,
+    wish_options,
+)
+from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.runbook import Subject
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.planner.types import Plan
+
+
+@command(
+    "runbook",
+    examples=(
+        "tgi-deploy runbook my-deployment > RUNBOOK.md",
+        "tgi-deploy runbook llama3-13b --budget 5 --out RUNBOOK.md",
+    ),
+)
+@wish_options
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
+@name_option
+@sandbox_option
+@profiles_dir_option
+@templates_dir_option
+def runbook_command(
+    *,
+    wish: Wish,
+    out: Path | None,
+    name: str | None,
+    sandbox: bool,
+    profiles_dir: Path | None,
+    templates_dir: Path | None,
+) -> Result:
+    """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
+    from tgi_deploy.app.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
+    from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
+
+    subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
+    if isinstance(subject, NoPlan):
+        return no_plan_result("runbook", wish, subject)
+    text = runbook(subject, read_alerts(user_dir=profiles_dir), templates_dir=templates_dir)
+    if out is not None:
+        write_file(out, text, what="the runbook")
+    return Result(data={"name": subject.name, "markdown": text, "out": out}, text="" if out else text)
+
+
+def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoPlan:
+    """The recorded deployment of that name, else the plan for that model."""
+    from tgi_deploy.app.runbook import recorded_subject  # noqa: PLC0415 -- see above
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+
+    if wish.model in wiring.recorded_names(sandbox=sandbox):
+        with Progress() as progress:
+            return recorded_subject(wiring.context(wiring.Setup(progress=progress, sandbox=sandbox)), wish.model)
+    plan = decide(wish, profiles_dir)
+    return plan if isinstance(plan, NoPlan) else _planned(plan, wish, name)
+
+
+def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:
+    from tgi_deploy.app.artifacts import deployable  # noqa: PLC0415 -- see above
+    from tgi_deploy.app.documents import plan_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.runbook import Subject  # noqa: PLC0415 -- likewise
+
+    subject = deployable(plan, wish, os.environ, name=name)
+    ends = (f"by itself {subject.ttl_s} s after its launch",) if subject.ttl_s else ()
+    return Subject(name=subject.name, plan=plan_document(plan), ends=ends)
