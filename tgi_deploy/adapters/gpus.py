@@ -11,7 +11,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.local_gpus import LocalGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _MIB: Final = 2**20
 _SMI_TIMEOUT_S: Final = 30
@@ -51,14 +51,14 @@ def _by_nvml(nvml: Any) -> Iterator[LocalGpu]:  # noqa: ANN401 -- the library as
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             compute_capability=f"{major}.{minor}",
-            mig=_mig(nvml, lambda handle=handle: nvml.nvmlDeviceGetMigMode(handle)),
+            mig=_mig(nvml, handle),
         )
 
 
-def _mig(nvml: Any, ask: Callable[[], Any]) -> bool:  # noqa: ANN401 -- see _by_nvml
+def _mig(nvml: Any, handle: object) -> bool:  # noqa: ANN401 -- see _by_nvml
     """Most cards can't be cut and say so by an error."""
     try:
-        current, _pending = ask()
+        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
     except nvml.NVMLError:
         return False
     return bool(current)

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.attempt import Attempt, described
+from tgi_deploy.app.extras import API_KEY_NOTE
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.diff import diff
@@ -30,7 +31,8 @@ class DockerSettings:
 
     `place`: the Docker host; `bind`: its address that the port is published on; `devices`: its GPUs by UUID, None to
     count them from 0; `secrets`: (variable of the container, variable here) beside what the model needs; `known`:
-    names of the variables that are set here; `local`: whether the host is this computer.
+    names of the variables that are set here; `local`: whether the host is this computer;
+    `api_key_variable`: where the caller's own requests find the key.
     """
 
     place: str
@@ -39,6 +41,12 @@ class DockerSettings:
     secrets: tuple[tuple[str, str], ...] = ()
     known: frozenset[str] = frozenset()
     local: bool = True
+    api_key_variable: str | None = None
+
+
+def _notes(settings: DockerSettings) -> dict[str, str]:
+    variable = settings.api_key_variable
+    return {} if variable is None else {API_KEY_NOTE: variable}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +80,7 @@ class DockerLauncher:
                 bind=self.settings.bind,
                 devices=self.settings.devices,
                 secrets=secrets,
+                notes=_notes(self.settings),
                 ready_deadline_s=deployable.ready_deadline_s,
             )
         )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets import docker, docker_commands, ec2, ec2_commands
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Deployment
+
+
+DOCKER: Final = docker.NAME
 
 
 def target_of(place: str) -> str:
@@ -21,8 +26,21 @@ def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     return command(kind, thing_id, place)
 
 
+def tunnel(place: str, machine_id: str, port: int) -> str:
+    """The command that reaches the machine's port without opening it to anybody; empty where none is needed."""
+    if not docker.is_place(place):
+        return ec2_commands.tunnel(place, machine_id, port)
+    return docker_commands.tunnel(place, port)
+
+
 def where(context: Context, recorded: Deployment | None) -> tuple[str, ...]:
     """Where to look beside the record. A deployment on Docker is on its host: no region is asked for it."""
     if recorded is not None and recorded.target == docker.NAME:
         return recorded.places
     return context.regions
+
+
+def all_places(context: Context, records: Iterable[Deployment]) -> tuple[str, ...]:
+    """The regions at hand, and the Docker hosts that records name: no other computer's records would name them."""
+    hosts = [place for record in records for place in record.places if docker.is_place(place)]
+    return tuple(dict.fromkeys((*context.regions, *hosts)))

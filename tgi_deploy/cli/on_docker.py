@@ -142,9 +142,9 @@ def _refuse_ends(wish: Wish) -> None:
 
 
 def docker_settings(given: Given, host: DockerHost, release: EngineRelease) -> DockerSettings:
-    from tgi_deploy.app.launch_docker import LOOPBACK, DockerSettings  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.app.launch_docker import DockerSettings  # noqa: PLC0415 -- help is printed without it
 
-    everywhere = "0.0.0.0" if given.expose_to_world else LOOPBACK  # noqa: S104 -- asked for by --expose-to-world
+    everywhere = "0.0.0.0" if given.expose_to_world else "127.0.0.1"  # noqa: S104 -- asked for by --expose-to-world
     return DockerSettings(
         place=host.place,
         local=host.local,
@@ -152,6 +152,7 @@ def docker_settings(given: Given, host: DockerHost, release: EngineRelease) -> D
         devices=host.devices,
         secrets=_secrets(given, release),
         known=frozenset(os.environ),
+        api_key_variable=given.api_key_from_env,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options_or
+from tgi_deploy.cli.options import offline_option, profiles_dir_option, target_option, wish_options_or
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError
@@ -24,27 +24,33 @@ if TYPE_CHECKING:
     from tgi_deploy.cli.pictures import Pictures
 
 
+_DOCKER: Final = "docker"
+
+
 @command(
     "plan",
     examples=(
         "tgi-deploy plan llama3-13b --budget 5",
         "tgi-deploy plan llama3-70b --region all --market any --prefer cost",
         "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
+        "tgi-deploy plan llama3-8b --target docker",
         "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
         "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
         "tgi-deploy plan --locked llama3-13b.lock.json",
     ),
 )
 @wish_options_or("locked")
+@target_option
 @profiles_dir_option
 @offline_option
 @picture_options
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
-def plan_command(
+def plan_command(  # noqa: PLR0913 -- one argument an option
     *,
     wish: Wish,
+    target: str,
     profiles_dir: Path | None,
     offline: bool,
     explain: bool,
@@ -62,11 +68,14 @@ def plan_command(
             locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
         )
     pictures.check()
+    notices: tuple[Notice, ...] = ()
+    if target == _DOCKER:
+        wish, notices = _on_docker(wish, profiles_dir, offline=offline)
     outcome = decide(wish, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoPlan):
         return pictures.added_to(no_plan_result("plan", wish, outcome, explain=explain), outcome, wish, catalog)
-    result = _plan_result(outcome, explain=explain)
+    result = _plan_result(outcome, notices, explain=explain)
     if lock is not None:
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
@@ -85,6 +94,13 @@ def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str 
             hint=f"leave {other} out",
         )  # fmt: skip
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
+
+
+def _on_docker(wish: Wish, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Notice, ...]]:
+    from tgi_deploy.cli.on_docker import find_hardware  # noqa: PLC0415 -- only this target looks for GPUs
+
+    wish, host = find_hardware(wish, _catalog(profiles_dir, offline=offline))
+    return wish, host.notices
 
 
 def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
@@ -131,12 +147,12 @@ def _why_not(outcome: NoPlan) -> str:
     return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
 
 
-def _plan_result(plan: Plan, *, explain: bool) -> Result:
+def _plan_result(plan: Plan, notices: tuple[Notice, ...], *, explain: bool) -> Result:
     from tgi_deploy.app.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli.views.plan import plan_text  # noqa: PLC0415 -- likewise
 
     return Result(
         data={"plan": plan_document(plan)},
         text=plan_text(plan, explain=explain),
-        warnings=tuple(Notice(code="notice", message=text, in_text=True) for text in plan.notices),
+        warnings=(*notices, *(Notice(code="notice", message=text, in_text=True) for text in plan.notices)),
     )

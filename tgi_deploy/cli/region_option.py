@@ -1,14 +1,23 @@
-"""The option that says where to look for what no record names."""
+"""The options that say where to look for what no record names."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tgi_deploy.cli import complete
+from tgi_deploy.errors import InputError
 
-region_option: Final = click.option(
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.cli.output import Result
+
+    CommandFunction = Callable[..., Result]
+
+_DOCKER: Final = "docker"
+_REGION: Final = click.option(
     "--region",
     "regions",
     multiple=True,
@@ -16,3 +25,32 @@ region_option: Final = click.option(
     shell_complete=complete.regions,
     help="Where to look beside the recorded regions; repeatable, or 'all'.  [default: the configured one]",
 )
+_TARGET: Final = click.option(
+    "--target",
+    type=click.Choice(["ec2", _DOCKER]),
+    default="ec2",
+    envvar="TGI_DEPLOY_TARGET",
+    show_default=True,
+    help="Look in regions of EC2, or on the current Docker host.",
+)
+
+
+def region_option(function: CommandFunction) -> CommandFunction:
+    """Add both; the function gets one argument, `regions`: names of regions, or the Docker host's place."""
+
+    def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        return function(regions=_docker_place(regions) if target == _DOCKER else regions, **given)
+
+    with_places.__doc__ = function.__doc__
+    with_places.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    return _REGION(_TARGET(with_places))
+
+
+def _docker_place(regions: tuple[str, ...]) -> tuple[str, ...]:
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without what acts
+
+    if regions:
+        raise InputError(
+            "conflicting_options", "--region and --target docker exclude each other", hint="leave one of them out"
+        )
+    return (wiring.docker_endpoint().place,)

@@ -7,7 +7,7 @@ layout: releases that keep models elsewhere under `/data` get another volume, so
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.model import KEPT, Ref, Resource
@@ -50,6 +50,7 @@ class Host:
     bind: str = LOOPBACK
     devices: tuple[str, ...] | None = None
     secrets: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
     ready_deadline_s: int
 
 
@@ -106,6 +107,7 @@ def _container(host: Host) -> Resource:
             "running": True,
         },
         loose=("running",),
+        notes=host.notes,
     )
 
 

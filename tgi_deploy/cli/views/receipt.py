@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.places import DOCKER, removal_command, target_of
 from tgi_deploy.app.receipt import document
 from tgi_deploy.cli.views.text import heading, plural
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _CENT: Final = Decimal("0.01")
+_GB: Final = 10**9
 
 
 def receipts_document(receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -39,6 +41,8 @@ def receipt_text(receipt: Receipt) -> str:
 
 
 def _cost(receipt: Receipt, how: str) -> str:
+    if receipt.usd is None and target_of(receipt.machines[0].region) == DOCKER:
+        return "on a machine of yours"
     if receipt.usd is None:
         return "at a price that nothing here tells"
     cents = receipt.usd.quantize(_CENT, ROUND_HALF_UP)
@@ -56,7 +60,16 @@ def duration(seconds: int) -> str:
 
 
 def receipts_text(receipts: Sequence[Receipt]) -> str:
-    return "\n".join(f"{receipt_text(item)}\n  receipt {item.path}" for item in receipts)
+    return "\n".join(
+        "\n".join((receipt_text(item), f"  receipt {item.path}", *map(_kept_text, item.kept))) for item in receipts
+    )
+
+
+def _kept_text(item: Mapping[str, str]) -> str:
+    """What stays, how much it holds, and how it goes."""
+    size = f"{int(item['bytes']) / _GB:.1f} GB of " if item["bytes"] else ""
+    command = removal_command(item["kind"], item["id"], item["region"])
+    return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
 
 
 def left_text(data: Mapping[str, Any]) -> str:
