@@ -125,6 +125,8 @@ def engine(**changes: Any) -> EngineCommand:
         "shm_bytes": GIB if num_shard > 1 else 0,
         "port": 8080,
         "stop_timeout_s": 120,
+        "metrics_path": "/metrics",
+        "request_counters": ("tgi_request_count", "tgi_batch_inference_count"),
     }
     args = (*_arguments(settings), *changes.pop("args", ()))
     return EngineCommand(**(values | {"args": args} | changes))

@@ -49,6 +49,8 @@ _RELEASE: Final = {
     "flash_head_dims": Field(check=list_of(positive)),
     "cpu_archs": Field(check=list_of(text)),
     "cache_env": Field(check=table_of(text)),
+    "metrics_path": OPTIONAL_TEXT,
+    "request_counters": Field(check=list_of(text), required=False),
     "architectures": Field(check=anything),
     "reported_version": OPTIONAL_TEXT,
     "notice": OPTIONAL_TEXT,

@@ -223,6 +223,8 @@ def build_command(
         port=port,
         stop_timeout_s=STOP_TIMEOUT_S,
         secret_env=("HF_TOKEN",) if gated else (),
+        metrics_path=release.metrics_path,
+        request_counters=release.request_counters,
     )
 
 

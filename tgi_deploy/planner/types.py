@@ -246,7 +246,10 @@ class ModelClass:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineRelease:
-    """One pinned version of the engine: image, flags and rules, all data of `profiles/engines/`."""
+    """One pinned version of the engine: image, flags and rules, all data of `profiles/engines/`.
+
+    `request_counters` are those of `metrics_path` that rise with requests and their tokens, and with nothing else.
+    """
 
     name: str
     version: str
@@ -267,6 +270,8 @@ class EngineRelease:
     cpu_archs: tuple[str, ...]
     notice: str | None = None
     reported_version: str | None = None
+    metrics_path: str | None = None
+    request_counters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -430,6 +435,8 @@ class EngineCommand:
     port: int
     stop_timeout_s: int
     secret_env: tuple[str, ...] = ()
+    metrics_path: str | None = None
+    request_counters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -82,7 +82,7 @@ def test_shards_get_their_devices_and_shared_memory(boot):
 def test_a_container_left_over_is_removed_first(boot):
     machine = boot()
     machine.run("run-engine")
-    assert [words[1] for words in machine.calls("docker")] == ["pull", "rm", "run"]
+    assert [words[1] for words in machine.calls("docker")] == ["image", "pull", "rm", "run"]
     assert machine.docker("rm") == [["docker", "rm", "-f", "tgi"]]
 
 
@@ -257,6 +257,13 @@ def test_a_pull_is_tried_again_but_not_for_ever(boot):
     assert done.stdout.endswith(f"[tgi-deploy] error=the image {plans.IMAGE} could not be pulled\n")
 
 
+def test_an_image_that_is_there_is_not_pulled(boot):
+    machine = boot(environment={"IMAGE_CODE": "0", "PULL_CODE": "1"})
+    assert machine.run("run-engine").returncode == 0
+    assert machine.docker("image") == [["docker", "image", "inspect", plans.IMAGE]]
+    assert not machine.docker("pull")
+
+
 def test_a_driver_that_comes_late_is_waited_for(boot):
     machine = boot(commands={"nvidia-smi": '[[ $(cat "$RECORD") == *sleep*sleep* ]]'})
     assert machine.run("run-engine").returncode == 0
@@ -304,5 +311,5 @@ def test_an_end_in_the_past_or_unreadable_shuts_down(boot, end: str):
     end_of(machine).parent.mkdir(parents=True)
     end_of(machine).write_text(end)
     done = machine.run("expire")
-    assert done.stdout == "[tgi-deploy] phase=expired\n"
+    assert done.stdout.startswith(f"[tgi-deploy] phase=expired reason=ttl end={end} now=")
     assert machine.calls("shutdown") == [["shutdown", "-h", "now"]]
