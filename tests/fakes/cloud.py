@@ -13,7 +13,7 @@ from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
 from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, MachineState, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 KINDS = (
     "security-group",
@@ -38,6 +38,7 @@ class FakeWorld:
     """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered."""
 
     zones: tuple[str, ...] = ("a", "b")
+    kinds: tuple[str, ...] = KINDS
     things: dict[str, Found] = field(default_factory=dict)
     properties: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class FakeWorld:
         return [found for found in self.there("instance") if found.alive]
 
     def left(self) -> list[Found]:
-        return [found for kind in KINDS for found in self.there(kind)]
+        return [found for kind in self.kinds for found in self.there(kind)]
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class FakeHandler:
 
     def _attributes(self, properties: Mapping[str, Any]) -> dict[str, str]:
         if self.kind != "instance":
-            return {"name": properties["name"], "version": "1"}
+            return {"name": properties["name"], "version": "1", "arn": f"arn:aws:iam::1:role/{properties['name']}"}
         request = properties["request"]
         return {
             "zone": request["Placement"]["AvailabilityZone"],
@@ -138,6 +139,10 @@ class FakeHandler:
             self.world.leave(f"complete {self.kind}")
             return
         known = self.world.properties.get(attributes["id"], {})
+        if "cidrs" not in properties:
+            self.world.properties[attributes["id"]] = {**known, **properties}
+            self.world.leave(f"complete {self.kind}")
+            return
         cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]})
         self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
         self.world.leave(f"complete {self.kind}")
@@ -159,6 +164,15 @@ class FakeHandler:
         if found is not None:
             self._end(found)
         self.world.leave(f"delete {self.kind}")
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        """Machines alone; one that is unknown spoils the request."""
+        if self.kind != "instance" or any(item["id"] not in self.world.things for item in many):
+            return False
+        self.world.enter("delete_many instance", {"id": " ".join(item["id"] for item in many)})
+        for item in many:
+            self._end(self.world.things[item["id"]])
+        return True
 
     def _end(self, found: Found) -> None:
         if self.kind != "instance":
@@ -202,13 +216,13 @@ class FakeCloud:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return KINDS
+        return self.world.kinds
 
     def handler(self, kind: str) -> FakeHandler:
         return FakeHandler(self.world, self.region, kind)
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        return tuple(found for kind in KINDS for found in self.handler(kind).find(tags))
+        return tuple(found for kind in self.kinds for found in self.handler(kind).find(tags))
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
         return MachineImage(id=wanted or "ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="fake")

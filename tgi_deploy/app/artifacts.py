@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.up import default_name
-from tgi_deploy.app.wish import lifetime_s
+from tgi_deploy.app.wish import idle_timeout_s, lease_s, lifetime_s
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.render.deployable import Deployable
 
@@ -24,6 +24,8 @@ def deployable(plan: Plan, wish: Wish, environ: Mapping[str, str], *, name: str 
         candidate=chosen,
         model=plan.requirements.model,
         ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
+        idle_s=idle_timeout_s(wish, environ),
+        lease_s=lease_s(wish, environ),
         region=chosen.offer.region,
         public_ipv4=plan.requirements.public_ipv4,
         ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(chosen))),

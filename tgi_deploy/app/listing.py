@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tgi_deploy.app.known import by_name, find_all
+from tgi_deploy.app.known import by_name
+from tgi_deploy.app.places import all_places
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import TAG_EXPIRES
+from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.model import Deployment, Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none."""
+    """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none.
+
+    `expires` is the first moment of its `ends`.
+    """
 
     name: str
     recorded: bool
@@ -29,6 +34,7 @@ class Row:
     endpoint: str | None
     usd_per_hour: Decimal | None
     expires: str | None
+    ends: tuple[End, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,11 +52,13 @@ def list_deployments(context: Context) -> Listing:
             records[name] = context.store.load(name)
         except DeployError as error:
             warnings.append((error.code, error.message))
-    seen: dict[str, tuple[Found, ...]] = {}
-    try:
-        seen = by_name(find_all(context))
-    except DeployError as error:
-        warnings.append((error.code, f"showing records alone: {error.message}"))
+    found: list[Found] = []
+    for place in all_places(context, [record for record in records.values() if record]):
+        try:
+            found.extend(context.cloud(place).find({}))
+        except DeployError as error:
+            warnings.append((error.code, f"showing records alone: {error.message}"))
+    seen = by_name(tuple(found))
     names = sorted({*records, *seen})
     return Listing(
         rows=tuple(_row(name, records.get(name), seen.get(name, ())) for name in names),
@@ -58,19 +66,27 @@ def list_deployments(context: Context) -> Listing:
     )
 
 
+def _planned_type(recorded: Deployment | None) -> str | None:
+    """Of a machine that has no type of its own: the hardware that was planned for."""
+    chosen = (recorded.plan.get("chosen") or {}) if recorded else {}
+    return chosen.get("instance_type")
+
+
 def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Row:
     machine = next((found for found in seen if found.is_machine), None)
     record = recorded.machine if recorded else None
     attributes = machine.attributes if machine else (record.attributes if record else {})
-    expires = recorded.expires.isoformat(timespec="seconds") if recorded and recorded.expires else None
+    ends = ends_of(recorded, [found.tags for found in seen])
+    expires = certain_end(ends)
     return Row(
         name=name,
         recorded=recorded is not None,
         phase=recorded.phase if recorded else "unrecorded",
         region=recorded.region if recorded else seen[0].place,
-        instance_type=attributes.get("instance_type"),
+        instance_type=attributes.get("instance_type") or _planned_type(recorded),
         machine=machine.state if machine else None,
         endpoint=recorded.endpoint if recorded else None,
         usd_per_hour=recorded.usd_per_hour if recorded else None,
-        expires=expires or next((item.tags[TAG_EXPIRES] for item in seen if TAG_EXPIRES in item.tags), None),
+        expires=None if expires is None else stamp(expires),
+        ends=ends,
     )

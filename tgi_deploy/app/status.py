@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tgi_deploy.app.fleet import each, look_at_all
 from tgi_deploy.app.places import where
 from tgi_deploy.app.spot import spot_notice
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.health import Probe
-    from tgi_deploy.reconcile.model import Deployment, Found, MachineState
+    from tgi_deploy.reconcile.model import Deployment, Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,9 +59,40 @@ def status(context: Context, name: str) -> Status:
     seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    machine = next((found for found in seen if found.is_machine), None)
-    url = recorded.endpoint if recorded else None
+    machine = _machine(seen)
     state = context.cloud(machine.place).machine(machine.id) if machine else None
+    return _status(context, name, recorded, seen, state)
+
+
+def statuses(context: Context) -> list[Status]:
+    """Of every deployment, by one search of each kind in each place; endpoints are asked some at a time."""
+    return each(
+        context,
+        look_at_all(context),
+        lambda item: _status(context, item.name, item.recorded, item.everything, _state(_machine(item.everything))),
+    )
+
+
+def _machine(seen: Sequence[Found]) -> Found | None:
+    return next((found for found in seen if found.is_machine), None)
+
+
+def _state(machine: Found | None) -> MachineState | None:
+    if machine is None:
+        return None
+    told = machine.attributes
+    return MachineState(
+        state=machine.state,  # type: ignore[arg-type]  # the cloud's own words are the port's
+        reason_code=told.get("reason_code"),
+        reason=told.get("reason"),
+        address=told.get("address") or None,
+    )
+
+
+def _status(
+    context: Context, name: str, recorded: Deployment | None, seen: tuple[Found, ...], state: MachineState | None
+) -> Status:
+    machine, url = _machine(seen), recorded.endpoint if recorded else None
     probe = context.probe(url) if url and machine and machine.alive else None
     healthy = probe is not None and probe.ok
     return Status(

@@ -43,6 +43,8 @@ class Wish:
     budget: str | None = None
     max_spend: str | None = None
     ttl: str | None = None
+    idle_timeout: str | None = None
+    lease: str | None = None
     context: str | None = None
     input_tokens: str | None = None
     output_tokens: str | None = None
@@ -195,9 +197,26 @@ def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) ->
     return min(ends) if ends else None
 
 
+def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+    """Seconds without a request after which the machine ends itself."""
+    return _duration_s(wish, environ, "idle_timeout")
+
+
+def lease_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+    """Seconds after which the machine ends itself unless its lease is renewed."""
+    return _duration_s(wish, environ, "lease")
+
+
+def _duration_s(wish: Wish, environ: Mapping[str, str], name: str) -> int | None:
+    setting = Settings(wish, environ, {}).get(name)
+    return None if setting.value is None else duration_s(setting, option_of(name))
+
+
 def check_lifetime(wish: Wish, environ: Mapping[str, str]) -> None:
-    """Reads --ttl and --max-spend for their form alone, before anything else is done."""
+    """Reads --ttl, --max-spend, --idle-timeout and --lease for their form alone, before anything else is done."""
     lifetime_s(wish, environ, Decimal(1))
+    idle_timeout_s(wish, environ)
+    lease_s(wish, environ)
 
 
 def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Requirements:

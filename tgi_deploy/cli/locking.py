@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
 
 LOCK_FILE: Final = click.Path(path_type=Path)
-_OF_THE_DAY: Final = frozenset({"ttl", "max_spend"})  # about one deployment, not about the choice
+# About one deployment, not about the choice.
+_OF_THE_DAY: Final = frozenset({"ttl", "max_spend", "idle_timeout", "lease"})
 
 
 def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Catalog) -> None:

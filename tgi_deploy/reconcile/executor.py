@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import LeftBehindError
-from tgi_deploy.reconcile.errors import InUseError, LostReplyError, StaleTokenError
+from tgi_deploy.reconcile.claim import refuse_stranger, taken
+from tgi_deploy.reconcile.ends import end_tags
+from tgi_deploy.reconcile.errors import ExistsError, InUseError, LostReplyError, StaleTokenError
 from tgi_deploy.reconcile.model import (
     TAG_CREATED,
-    TAG_EXPIRES,
     TAG_ID,
     TAG_KEY,
     TAG_NAME,
+    TAG_OWNER,
     TAG_PRICE,
     TAG_SPEC,
     TAG_VERSION,
@@ -121,13 +123,17 @@ class Executor:
                 error, deployment = stale, self._intend(deployment, resource, fresh=True)
             else:
                 return self._created(deployment, resource, found.attributes, outcome=outcome), found
+        if isinstance(error, ExistsError):
+            raise taken(deployment.name, resource, error.message)
         raise error or AssertionError("no attempt was made")
 
     def _find_or_create(self, deployment: Deployment, resource: Resource) -> tuple[Found, str]:
         handler = self.handler(resource.place, resource.kind)
         tags = self._tags(deployment, resource)
-        mine = {name: tags[name] for name in (TAG_ID, TAG_KEY, TAG_SPEC)}
-        present = next((found for found in handler.find(mine) if found.alive), None)
+        named = handler.find({TAG_NAME: deployment.name, TAG_KEY: resource.key})
+        alive = [found for found in named if found.alive]
+        refuse_stranger(deployment, alive)
+        present = next((found for found in alive if found.spec == tags[TAG_SPEC]), None)
         if present is not None:
             return present, "adopted"
         properties = resolve(resource.properties, deployment)
@@ -220,14 +226,14 @@ class Executor:
             TAG_VERSION: self.version,
             TAG_SPEC: resource.spec,
         }
+        if deployment.owner:
+            tags[TAG_OWNER] = deployment.owner
         record = deployment.record(resource.key)
         if record is not None and INTENDED in record.notes:
             tags[TAG_CREATED] = record.notes[INTENDED]
         if deployment.usd_per_hour is not None:
             tags[TAG_PRICE] = str(deployment.usd_per_hour)
-        if deployment.expires is not None:
-            tags[TAG_EXPIRES] = deployment.expires.isoformat(timespec="seconds")
-        return tags
+        return tags | end_tags(deployment, record.notes.get(INTENDED) if record else None)
 
 
 def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any JSON-like value, references replaced

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.phase_table import PHASES
 from tgi_deploy.reconcile.phases import PhaseView, read_phase
-from tgi_deploy.reconcile.unready import engine_failed, is_reclaimed, machine_died, timed_out
+from tgi_deploy.reconcile.spot import SpotNotice, is_reclaimed, notice_of
+from tgi_deploy.reconcile.unready import engine_failed, machine_died, reclaimed, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,12 +96,16 @@ class ReadyReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sighting:
-    """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask."""
+    """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
+
+    `notice`: a spot machine that is being taken back.
+    """
 
     at_s: float
     machine: MachineState
     view: PhaseView
     probe: Probe | None = None
+    notice: SpotNotice | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +177,8 @@ def failure(track: Track, sighting: Sighting) -> DeployError | None:
     gone = machine.state in _GONE and (machine.state != "missing" or track.seen)
     if gone and is_reclaimed(machine):
         return machine_died(track, sighting)
+    if sighting.notice is not None:
+        return reclaimed(track, sighting, sighting.notice)
     if view.died_of is not None:
         return engine_failed(track, sighting, view.died_of)
     if gone:
@@ -251,7 +258,9 @@ class _Wait:
         probe = None
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
-        sighting = Sighting(at_s=self._elapsed(), machine=machine, view=self.view, probe=probe)
+        sighting = Sighting(
+            at_s=self._elapsed(), machine=machine, view=self.view, probe=probe, notice=notice_of(self.console)
+        )
         self.track = advance(self.track, sighting)
         ready = probe is not None and probe.ok
         error = None if ready else failure(self.track, sighting)

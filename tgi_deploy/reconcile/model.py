@@ -35,6 +35,7 @@ TAG_EXPIRES: Final = f"{TAG_PREFIX}expires"
 TAG_CREATED: Final = f"{TAG_PREFIX}created"
 TAG_PRICE: Final = f"{TAG_PREFIX}usd-per-hour"
 TAG_SPEC: Final = f"{TAG_PREFIX}spec"
+TAG_OWNER: Final = f"{TAG_PREFIX}owner"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +145,8 @@ class Deployment:
     """A named thing in the world, as the record on disk keeps it.
 
     `plan` is the plan's document; `wish` a hash of what was asked for; `serial` rises with every save;
-    `attempt` rises with every new creating request, so that no request token is used for two.
+    `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
+    as user@host.
     """
 
     name: str
@@ -161,9 +163,13 @@ class Deployment:
     usd_per_hour: Decimal | None = None
     ttl_s: int | None = None
     expires: datetime | None = None
+    idle_s: int | None = None
+    lease_s: int | None = None
+    lease_until: datetime | None = None
     attempt: int = 0
     serial: int = 0
     schema: int = SCHEMA
+    owner: str = ""
 
     def record(self, key: str) -> ResourceRecord | None:
         return next((item for item in self.resources if item.key == key), None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.reconcile.spot import is_reclaimed
 
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.health import Patience, Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.phases import Finding
+    from tgi_deploy.reconcile.spot import SpotNotice
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
@@ -17,14 +19,9 @@ _DEATH_HINTS: Final = {
     "Server.InsufficientInstanceCapacity": "no room in that zone: run 'up' again, or allow more regions",
     "Client.VolumeLimitExceeded": "the account's volume quota is used up: remove volumes or ask for more",
     "Client.InternalError": "a volume's encryption key is usually the reason: check that EBS may use it",
-    "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl is over",
+    "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl or --lease is over",
     "Client.UserInitiatedShutdown": "somebody terminated it: run 'up' again if that was not meant",
 }
-
-
-def is_reclaimed(machine: MachineState) -> bool:
-    """Whether the cloud took a spot machine back."""
-    return (machine.reason_code or "").startswith("Server.Spot")
 
 
 def machine_died(track: Track, sighting: Sighting) -> DeployError:
@@ -37,6 +34,15 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
         f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
         hint=_RECLAIMED_HINT if reclaimed else _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT),
         data=_data(track, sighting),
+    )
+
+
+def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployError:
+    return DeployError(
+        "spot_reclaimed",
+        f"waiting for the engine, phase {track.phase}: {notice}",
+        hint=_RECLAIMED_HINT,
+        data=_data(track, sighting) | {"action": notice.action, "time": notice.time},
     )
 
 

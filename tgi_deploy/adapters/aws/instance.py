@@ -1,16 +1,17 @@
-"""The machine. Properties: request (RunInstances' parameters but for counts, token and tags), spot."""
+"""The machine. Properties: request (RunInstances' parameters but for counts, token and tags), spot; loose: tags."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
+from tgi_deploy.adapters.aws.api import Api, paged, tag_list, tag_specifications, tags_of
+from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import StaleTokenError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KIND = "instance"
 _THERE: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
@@ -23,8 +24,9 @@ class Instances:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        there = [*by_tags(tags), {"Name": "instance-state-name", "Values": list(_THERE)}]
-        items = self._described("looking for instances", Filters=there)
+        asked = paged(tags)
+        there = [*asked["Filters"], {"Name": "instance-state-name", "Values": list(_THERE)}]
+        items = self._described("looking for instances", **{**asked, "Filters": there})
         found = [self._found(item) for item in items]
         return tuple(sorted(found, key=lambda item: (item.attributes["launched"], item.id)))
 
@@ -46,7 +48,10 @@ class Instances:
         return found
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing of an instance changes in place."""
+        """Set what `tags` names; the other tags stay, and nothing else of an instance changes in place."""
+        tags = properties.get("tags")
+        if tags:
+            self.api.ask("create_tags", "tagging an instance", Resources=[attributes["id"]], Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         item = self.describe(attributes["id"])
@@ -56,6 +61,16 @@ class Instances:
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.api.remove("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        """One that is unknown or protected has EC2 refuse the whole request."""
+        try:
+            self.api.ask(
+                "terminate_instances", "ending instances", InstanceIds=[attributes["id"] for attributes in many]
+            )
+        except DeployError:
+            return False
+        return True
 
     def describe(self, instance_id: str) -> dict[str, Any] | None:
         """The instance as EC2 describes it, ended ones included; None when it is unknown."""
@@ -69,15 +84,22 @@ class Instances:
     def _found(self, item: Mapping[str, Any], tags: Mapping[str, str] | None = None) -> Found:
         known = dict(tags) if tags is not None else tags_of(item)
         state = item["State"]["Name"]
+        why = _reason(item) if state not in _ALIVE else {}
         return Found(
             key=known.get(TAG_KEY, KIND),
             kind=KIND,
             place=self.api.region,
-            attributes=_attributes(item),
+            attributes={**_attributes(item), **why},
             tags=known,
             state=state,
             alive=state in _ALIVE,
         )
+
+
+def _reason(item: Mapping[str, Any]) -> dict[str, str]:
+    reason: Mapping[str, Any] = item.get("StateReason") or {}
+    named = {"reason_code": reason.get("Code"), "reason": reason.get("Message")}
+    return {name: text for name, text in named.items() if text}
 
 
 def address_of(item: Mapping[str, Any]) -> str | None:

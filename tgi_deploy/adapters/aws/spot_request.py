@@ -46,11 +46,12 @@ class SpotRequests:
 
     def _found(self, item: Mapping[str, Any]) -> Found:
         created = {"created": item["CreateTime"].isoformat()} if "CreateTime" in item else {}
+        status = {"status": item["Status"]["Code"]} if item.get("Status", {}).get("Code") else {}
         return Found(
             key=f"{KIND}:{item['SpotInstanceRequestId']}",
             kind=KIND,
             place=self.api.region,
-            attributes={"id": item["SpotInstanceRequestId"], **created},
+            attributes={"id": item["SpotInstanceRequestId"], **created, **status},
             tags=tags_of(item),
             state=item["State"],
             attached=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.text import heading, plural, table, usd
 from tgi_deploy.reconcile.proof_load import measured_document
 
@@ -33,6 +34,9 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "usd_per_hour": deployment.usd_per_hour,
         "ttl_s": deployment.ttl_s,
         "expires": deployment.expires.isoformat() if deployment.expires else None,
+        "idle_s": deployment.idle_s,
+        "lease_s": deployment.lease_s,
+        "lease_until": deployment.lease_until.isoformat() if deployment.lease_until else None,
         "created": deployment.created.isoformat(),
         "updated": deployment.updated.isoformat(),
         "resources": [_record(record) for record in deployment.resources],
@@ -76,12 +80,17 @@ def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
     month = cost.usd_per_hour * _MONTH_HOURS
-    end = f"ends by itself after {proposal.ttl_s} s" if proposal.ttl_s else f"about {usd(month)} a month if left alone"
+    end = terms(proposal.ttl_s, proposal.idle_s, proposal.lease_s) or f"about {usd(month)} a month if left alone"
+    owned = offer.market == "owned"
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
         changes_text(proposal.changes),
-        f"  reachable from {', '.join(proposal.cidrs) or 'nowhere: open a tunnel'}",
-        f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
+        f"  published on {proposal.cidrs[0]}"
+        if owned
+        else f"  reachable from {', '.join(proposal.cidrs) or 'nowhere: open a tunnel'}",
+        "  no price: the machine is yours; nothing ends the container but 'down'"
+        if owned
+        else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
     ]
     return "\n".join(lines)
 
@@ -122,7 +131,8 @@ def up_text(outcome: UpOutcome) -> str:
     lines = [f"{deployment.name} is {deployment.phase} at {deployment.endpoint}"]
     if outcome.proof is not None:
         lines.extend(_proof_lines(outcome.proof))
-    lines.append(f"  {usd(deployment.usd_per_hour)} an hour until 'tgi-deploy down {deployment.name}'")
+    price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
+    lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'")
     return "\n".join(lines)
 
 
@@ -143,7 +153,8 @@ def removals_text(removals: Sequence[Removal]) -> str:
         attached = [found for found in removal.seen if found.attached]
         more = f"\n  - {plural(len(attached), 'thing')} attached to it" if attached else ""
         steps = changes_text(removal.changes) or "  - its record; nothing of it is left in the cloud"
-        blocks.append(f"{heading(removal.name)}\n{steps}{more}")
+        stays = "".join(f"\n    {thing} stays: --volumes removes it, unless others use it" for thing in removal.kept)
+        blocks.append(f"{heading(removal.name)}\n{steps}{more}{stays}")
     return "\n".join(blocks)
 
 
@@ -158,6 +169,7 @@ def row_document(row: Row) -> dict[str, Any]:
         "endpoint": row.endpoint,
         "usd_per_hour": row.usd_per_hour,
         "expires": row.expires,
+        "ends": ends_document(row.ends),
     }
 
 
@@ -174,7 +186,7 @@ def rows_text(rows: Sequence[Row]) -> str:
             row.region,
             usd(row.usd_per_hour),
             row.endpoint or "-",
-            row.expires or "-",
+            ends_cell(row.ends),
         )
         for row in rows
     ]
@@ -189,6 +201,8 @@ def status_document(status: Status) -> dict[str, Any]:
         "recorded": deployment_document(status.recorded) if status.recorded else None,
         "seen": [_found(found) for found in status.seen],
         "drift": [{"key": item.key, "code": item.code, "message": item.message} for item in status.drift],
+        "ends": ends_document(status.ends),
+        "spot_notice": status.spot_notice,
         "machine": None
         if machine is None
         else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
@@ -216,8 +230,9 @@ def status_text(status: Status) -> str:
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
     if recorded is not None:
         lines.append(f"  cost      {usd(recorded.usd_per_hour)} an hour")
-    if recorded is not None and recorded.expires is not None:
-        lines.append(f"  ends      {recorded.expires.isoformat()}")
+    lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
+    if status.spot_notice is not None:
+        lines.append(f"  spot      {status.spot_notice}")
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {item.message}" for item in status.drift)
     return "\n".join(lines)
@@ -240,6 +255,6 @@ def access_text(access: Access) -> str:
             "",
             f"curl    {access.curl}",
             f'python  python -c "{access.python}"',
-            f"tunnel  {access.tunnel}",
+            *([f"tunnel  {access.tunnel}"] if access.tunnel else []),
         )
     )

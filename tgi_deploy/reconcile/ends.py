@@ -1,0 +1,97 @@
+"""When a machine ends by itself, as its tags and its record tell it.
+
+A lifetime is fixed at launch. A lease ends unless its owner moves a tag, which the machine reads. An idle time-out
+depends on requests, so that no moment is certain before it has come.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal
+
+from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tgi_deploy.reconcile.model import Deployment
+
+TAG_LEASE: Final = f"{TAG_PREFIX}lease-until"
+TAG_LEASE_S: Final = f"{TAG_PREFIX}lease-s"
+TAG_IDLE_S: Final = f"{TAG_PREFIX}idle-s"
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """One way a machine ends. `at` is None for `idle`; `seconds` is the lease's or the time-out's length."""
+
+    reason: Literal["ttl", "lease", "idle"]
+    at: datetime | None = None
+    seconds: int | None = None
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as tags carry it, and as the machine's own script reads it: ISO 8601, whole seconds, UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
+    """Tags of the ends of what is about to be made. Made of the recorded intent: a repeated request is the same."""
+    tags = {}
+    if deployment.expires is not None:
+        tags[TAG_EXPIRES] = deployment.expires.isoformat(timespec="seconds")
+    if deployment.idle_s is not None:
+        tags[TAG_IDLE_S] = str(deployment.idle_s)
+    if deployment.lease_s is not None:
+        tags[TAG_LEASE_S] = str(deployment.lease_s)
+        if intended is not None:
+            tags[TAG_LEASE] = stamp(datetime.fromisoformat(intended) + timedelta(seconds=deployment.lease_s))
+    return tags
+
+
+def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) -> tuple[End, ...]:
+    """Every end there is, the earliest first, idleness last. Of a moment told twice the later one counts."""
+    found = tuple(tags)
+    timed: list[tuple[datetime, End]] = []
+    expires = _latest(TAG_EXPIRES, found, deployment.expires if deployment else None)
+    if expires is not None:
+        timed.append((expires, End(reason="ttl", at=expires)))
+    until = _latest(TAG_LEASE, found, deployment.lease_until if deployment else None)
+    if until is not None:
+        lease_s = _seconds(TAG_LEASE_S, found, deployment.lease_s if deployment else None)
+        timed.append((until, End(reason="lease", at=until, seconds=lease_s)))
+    ends = tuple(end for _, end in sorted(timed, key=lambda item: item[0]))
+    idle_s = _seconds(TAG_IDLE_S, found, deployment.idle_s if deployment else None)
+    return ends if idle_s is None else (*ends, End(reason="idle", seconds=idle_s))
+
+
+def has_end(deployment: Deployment) -> bool:
+    """Whether its machine ends by itself some day."""
+    return any(term is not None for term in (deployment.ttl_s, deployment.idle_s, deployment.lease_s))
+
+
+def certain_end(ends: Iterable[End]) -> datetime | None:
+    """The moment at which the machine has ended for certain, unless it is put off before; None when there is none."""
+    return min((end.at for end in ends if end.at is not None), default=None)
+
+
+def moment_of(text: str | None) -> datetime | None:
+    """A tag's moment; None where there is none, or none that this tool writes."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | None) -> datetime | None:
+    told = [moment_of(tags.get(tag)) for tags in found]
+    return max((at for at in (*told, recorded) if at is not None), default=None)
+
+
+def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:
+    told = (tags.get(tag, "") for tags in found)
+    return recorded or next((int(text) for text in told if _COUNT.fullmatch(text)), None)

@@ -1,0 +1,34 @@
+"""Notices that a spot machine will be taken back, as the machine's own watch tells them on its console."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tgi_deploy.reconcile.model import MachineState
+
+_MARKER: Final = re.compile(r"\[tgi-deploy\] spot-notice action=(?P<action>[a-z]+) time=(?P<time>[0-9TZ:.+-]+|unknown)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpotNotice:
+    """`action` and `time` as the cloud gave them; `unknown` where it was not understood."""
+
+    action: str
+    time: str
+
+    def __str__(self) -> str:
+        return f"the cloud takes the spot machine back: {self.action} at {self.time}"
+
+
+def notice_of(console: str) -> SpotNotice | None:
+    """The notice on a console, None where there is none."""
+    found = _MARKER.search(console)
+    return None if found is None else SpotNotice(action=found["action"], time=found["time"])
+
+
+def is_reclaimed(machine: MachineState) -> bool:
+    """Whether the cloud took a spot machine back."""
+    return (machine.reason_code or "").startswith("Server.Spot")
