@@ -23,7 +23,7 @@ from tgi_deploy.sandbox.guest.hardware import Hardware, hardware_of
 from tgi_deploy.sandbox.guest.init import Init
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
 from tgi_deploy.sandbox.guest.power import Power
-from tgi_deploy.sandbox.guest.server import Client, CommandServer
+from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date
 from tgi_deploy.sandbox.guest.services import Host
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
@@ -84,6 +84,7 @@ class Machine:
             }
         )
         server.write_shims(self._layout, speed=self._spec.speed)
+        write_date(self._layout.bin, self._spec.clock)
         server.start()
 
     def _systemctl(self, client: Client) -> int:

@@ -11,7 +11,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.amis import Ami
+from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
 from moto.iam.models import iam_backends
 
 if TYPE_CHECKING:
@@ -137,6 +139,16 @@ def install(addresses: AddressPool) -> None:
     """From now on moto's EC2 launches `SandboxInstance`s."""
     SandboxInstance.addresses = addresses
     setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is no variable to mypy
+    setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- likewise
+
+
+def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's things with tags
+    """Looked up. moto's own way goes through all tags of the account: for each thing that it describes."""
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
+    return [
+        {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
+        for key, value in resource.ec2_backend.tags.get(resource.id, {}).items()
+    ]
 
 
 def is_region(region: str) -> bool:
@@ -229,6 +241,12 @@ def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
 def has_instance_profile(name_or_arn: str) -> bool:
     profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].instance_profiles.values()
     return any(name_or_arn in {one.name, one.arn} for one in profiles)
+
+
+def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
+    """The tags of a thing as they are now."""
+    tags: Mapping[str, str] = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
+    return tags
 
 
 def group_users(region: str, group: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox import api
@@ -24,6 +25,10 @@ _NO_CREDENTIALS_STATUS: Final = 253
 _API_ERROR_STATUS: Final = 254
 _CURL_HTTP_ERROR: Final = 22
 _CURL_UNREACHABLE: Final = 7
+_CURL_S: Final = 5.0
+_HTTP_ERROR: Final = 400
+_TAGS: Final = "meta-data/tags/instance/"
+_LOOPBACK: Final = re.compile(r"^(?:http://)?(?:127\.0\.0\.1|localhost):(\d{1,5})(/.*)?$")
 _METADATA: Final = re.compile(r"^(?:http://)?169\.254\.169\.254/latest/(.*)$")
 
 
@@ -96,10 +101,13 @@ class Commands:
         return 0
 
     def curl(self, client: Client) -> int:
-        """IMDSv2 alone: a token by PUT, then paths with it. Everything else is out of reach."""
+        """IMDSv2, a token by PUT, then paths with it; and the machine's own ports. All else is out of reach."""
+        own = next((match for match in map(_LOOPBACK.match, client.argv) if match), None)
+        if own is not None:
+            return self._own_port(int(own[1]), own[2] or "/", client)
         found = [match for match in map(_METADATA.match, client.argv) if match]
         if not found:
-            client.err("curl: (7) Failed to connect: the sandbox's machines reach the metadata service only\n")
+            client.err("curl: (7) Failed to connect: the sandbox's machines reach no other\n")
             return _CURL_UNREACHABLE
         value = self._metadata(found[0][1], client)
         if value is None:
@@ -108,11 +116,44 @@ class Commands:
         client.out(value)
         return 0
 
+    def _own_port(self, port: int, path: str, client: Client) -> int:
+        """What listens on the machine: on its loopback address of the host."""
+        connection = HTTPConnection(self.spec.address, port, timeout=_CURL_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read().decode("utf-8", "replace")
+        except (OSError, HTTPException) as problem:
+            client.err(f"curl: (7) Failed to connect to 127.0.0.1 port {port}: {problem}\n")
+            return _CURL_UNREACHABLE
+        finally:
+            connection.close()
+        if response.status >= _HTTP_ERROR:
+            client.err(f"curl: (22) The requested URL returned error: {response.status}\n")
+            return _CURL_HTTP_ERROR
+        client.out(body)
+        return 0
+
+    def _changing(self, path: str) -> str | None:
+        """Metadata that the cloud may change while the machine runs: tags, where they are switched on, and notices."""
+        try:
+            known = api.control(self.spec.endpoint_url, "GET", f"/_sandbox/machines/{self.spec.instance_id}/metadata")
+        except (api.ApiError, api.CloudGoneError):
+            return None
+        if path == "meta-data/spot/instance-action":
+            return None if known["spot_action"] is None else json.dumps(known["spot_action"])
+        tags: dict[str, str] = known["tags"] or {}
+        if path.rstrip("/") == _TAGS.rstrip("/"):
+            return "\n".join(sorted(tags)) or None
+        return tags.get(path.removeprefix(_TAGS))
+
     def _metadata(self, path: str, client: Client) -> str | None:
         if path == "api/token":
             return "sandbox-token" if "PUT" in client.argv or "-XPUT" in client.argv else None
         if not any(word.lower().startswith("x-aws-ec2-metadata-token:") for word in client.argv):
             return None
+        if path == "meta-data/spot/instance-action" or path.startswith(_TAGS.rstrip("/")):
+            return self._changing(path)
         spec = self.spec
         return {
             "meta-data/instance-id": spec.instance_id,

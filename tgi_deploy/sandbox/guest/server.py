@@ -17,6 +17,7 @@ from tgi_deploy.sandbox.guest.layout import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tgi_deploy.sandbox.fast_clock import FastClock
     from tgi_deploy.sandbox.guest.layout import Layout
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
@@ -25,6 +26,10 @@ _SLEEP: Final = """exec /bin/sleep "$(awk -v text="${{1:-0}}" 'BEGIN {{
   unit["m"] = 60; unit["h"] = 3600; unit["d"] = 86400
   last = substr(text, length(text)); printf "%.3f", text * (last in unit ? unit[last] : 1) / {speed:g}
 }}')" """
+
+
+_DATE: Final = """case " $*" in *" -d"* | *" --date"*) exec /bin/date "$@" ;; esac
+exec /bin/date -d "@$(/bin/date +%s.%N | awk '{{ printf "%.3f", {epoch!r} + ($1 - {epoch!r}) * {speed:g} }}')" "$@" """
 
 
 class Client:
@@ -96,6 +101,12 @@ def _signals(connection: socketserver.StreamRequestHandler, client: Client) -> N
             client.on_signal(int(json.loads(line)["signal"]))
     except (OSError, ValueError):
         return
+
+
+def write_date(folder: Path, clock: FastClock) -> None:
+    """`date` by the machine's own clock, where that is not the host's. A moment that is named is passed on."""
+    if clock.speed != 1:
+        _write_script(folder / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
 
 
 def _write_script(path: Path, text: str) -> None:

@@ -145,7 +145,7 @@ class Service:
         if self._kind != "oneshot":
             self.state = "active"
             self._settled.set()
-        self._say(f"Started {self.unit.one('Unit', 'Description', self.unit.name)}.")
+        self._inform(f"Started {self.unit.one('Unit', 'Description', self.unit.name)}.")
         status = job.wait()
         job.sweep()
         return status
@@ -166,7 +166,7 @@ class Service:
         if clean:
             remains = self._kind == "oneshot" and self.unit.flag("Service", "RemainAfterExit")
             self.state = "active" if remains else "inactive"
-            self._say(f"{self.unit.name}: Deactivated successfully.")
+            self._inform(f"{self.unit.name}: Deactivated successfully.")
         else:
             self._fail("exit-code")
         return False
@@ -259,6 +259,11 @@ class Service:
                 self._host.console.program(identity, self.main_pid or os.getpid(), line)
 
         return write if where != "null" else lambda _line: None
+
+    def _inform(self, text: str) -> None:
+        """What systemd says at its level "info", which a unit may leave out."""
+        if self.unit.one("Service", "LogLevelMax", "debug") in {"debug", "info"}:
+            self._say(text)
 
     def _say(self, text: str) -> None:
         self._host.console.journal(self.unit.name, text)

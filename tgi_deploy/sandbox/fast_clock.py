@@ -1,0 +1,33 @@
+"""The clock of machines whose timers run faster than real time: one for the whole sandbox, so that a reboot shows it
+unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FastClock:
+    """Real and guest time are the same at `epoch` (seconds since 1970), and `speed` times as fast from there."""
+
+    epoch: float
+    speed: float
+
+    def at(self, real: float) -> float:
+        """What the guest's clock shows at a real moment."""
+        return self.epoch + (real - self.epoch) * self.speed
+
+    def text(self, real: float) -> str:
+        return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
+
+    def moved(self, text: str, *, told: float) -> str:
+        """A moment of the caller's, written down at the real moment `told`, for guests: as far ahead as it was then."""
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return text
+        if moment.tzinfo is None:
+            return text
+        ahead_s = moment.timestamp() - told
+        return datetime.fromtimestamp(self.at(told) + ahead_s, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,55 @@
+"""What a machine's metadata service says beyond its spec: its tags as they are now, and a spot notice."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.sandbox import world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tgi_deploy.sandbox.fast_clock import FastClock
+    from tgi_deploy.sandbox.world import SandboxInstance
+
+RECLAIMED: Final = "Server.SpotInstanceTermination"
+# EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
+_NOTICE_S: Final = 120.0
+# Holds a moment by the caller's clock, which runs as fast as real time; the guest's may run faster.
+_MOMENT_TAG: Final = "tgi-deploy:lease-until"
+
+
+class Metadata:
+    """Remembers when a moment was written into a tag, so that fast guests see it as far ahead as its writer did."""
+
+    def __init__(self, clock: FastClock) -> None:
+        self._clock = clock
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def note(self, region: str, instance: SandboxInstance) -> None:
+        """Called after every request and at every tick: sees a moved tag right when it is moved."""
+        value = world.tags_of(region, instance.id).get(_MOMENT_TAG)
+        if value is not None and self._told.get(instance.id, ("", 0.0))[0] != value:
+            self._told[instance.id] = (value, time.time())
+
+    def describe(self, region: str, instance: SandboxInstance, ends: Iterable[tuple[float, str]]) -> dict[str, object]:
+        """`tags` is None unless they are switched on; `spot_action` None while there is no notice."""
+        return {"tags": self._tags(region, instance), "spot_action": self._spot_action(ends)}
+
+    def _tags(self, region: str, instance: SandboxInstance) -> dict[str, str] | None:
+        if instance.metadata_options.instance_metadata_tags != "enabled":
+            return None
+        tags = dict(world.tags_of(region, instance.id))
+        if _MOMENT_TAG in tags and instance.id in self._told:
+            value, told = self._told[instance.id]
+            tags[_MOMENT_TAG] = self._clock.moved(value, told=told)
+        return tags
+
+    def _spot_action(self, ends: Iterable[tuple[float, str]]) -> dict[str, str] | None:
+        now = time.monotonic()
+        due = min((moment for moment, reason in ends if reason == RECLAIMED), default=None)
+        if due is None or due - now > _NOTICE_S / self._clock.speed:
+            return None
+        at = self._clock.text(time.time() + due - now).replace("+00:00", "Z")
+        return {"action": "terminate", "time": at}
