@@ -15,6 +15,7 @@ _DOCKER = (
     _RECORD
     + """
 case $1 in
+  image) exit "${IMAGE_CODE:-1}" ;;
   pull) exit "${PULL_CODE:-0}" ;;
   run)
     printf '%s' "${HF_TOKEN-unset}" >"$RECORD.token"
