@@ -6,14 +6,19 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.places import where
+from tgi_deploy.app.renew import LeaseKeeper
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.loglines import log_lines
+from tgi_deploy.reconcile.logwindow import LOST, LogWindow
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tgi_deploy.app.context import Context
 
+_WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 _HIDDEN: Final = r"\1***"
 # On top of what every reader of the log takes out: what options and variables can carry into a line.
 _SECRETS: Final = (
@@ -23,11 +28,45 @@ _SECRETS: Final = (
 )
 
 
-def logs(context: Context, name: str, *, tail: int | None = None) -> str:
-    """The last `tail` lines, or all. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
+    """The last `tail` lines, or all; `raw`: with colours and prefixes, as they were written.
+
+    Raises InputError `unknown_deployment`, DeployError `no_machine`.
+    """
     place, instance_id = locate(context, name)
-    lines = [hide_secrets(line) for line in log_lines(context.cloud(place).console(instance_id))]
+    text = context.cloud(place).console(instance_id)
+    lines = [hide_secrets(line) for line in (text.splitlines() if raw else log_lines(text))]
     return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+
+
+def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
+    """Its lines as they come, the last `tail` of those that are there first; `raw` as they were written.
+
+    Ends when the machine has. A lease is renewed meanwhile. Raises what `logs` raises.
+    """
+    place, instance_id = locate(context, name)
+    cloud, window, first = context.cloud(place), LogWindow(), True
+    recorded = context.store.load(name)
+    keeper = LeaseKeeper.of(context, recorded) if recorded else None
+    while True:
+        alive = cloud.machine(instance_id).state in _WRITING
+        text = cloud.console(instance_id)
+        new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
+        if first and tail is not None:
+            new = new[max(0, len(new) - tail) :]
+        for line in new:
+            yield from _shown(line, raw=raw)
+        if not alive:
+            return
+        if keeper is not None:
+            keeper.beat()
+        first = False
+        context.clock.sleep(context.pace.ready_poll_s)
+
+
+def _shown(line: str, *, raw: bool) -> Iterator[str]:
+    lines = (line,) if raw or line == LOST else log_lines(line)
+    return (hide_secrets(item) for item in lines)
 
 
 def locate(context: Context, name: str) -> tuple[str, str]:

@@ -2,26 +2,79 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
 import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_argument, sandbox_option
-from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.output import Result, use_colour
 from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COLOURS: Final = (
+    (re.compile(r"^\[tgi-deploy\] "), "cyan"),
+    (re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\bpanicked at\b|^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b"), "red"),
+    (re.compile(r"\bWARN(?:ING)?\b"), "yellow"),
+)
 
 
-@command("logs", examples=("tgi-deploy logs llama3-13b", "tgi-deploy logs llama3-13b --tail 20"))
+@command(
+    "logs",
+    examples=(
+        "tgi-deploy logs llama3-13b",
+        "tgi-deploy logs llama3-13b -f --tail 20",
+        "tgi-deploy logs llama3-13b --raw > console.txt",
+    ),
+)
 @name_argument
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the machine ends.")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
+@click.option("--raw", is_flag=True, help="Lines as they were written: with prefixes and escapes, in JSON. No secrets.")
 @region_option
 @sandbox_option
-def logs_command(*, name: str, tail: int | None, regions: tuple[str, ...], sandbox: bool) -> Result:
+def logs_command(
+    *, name: str, following: bool, tail: int | None, raw: bool, regions: tuple[str, ...], sandbox: bool
+) -> Result:
     """Print what the machine and the engine have said, without secrets."""
-    from tgi_deploy.app.logs import logs  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.logs import follow, logs  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
 
+    _check_followable(following=following)
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
-        text = logs(context, name, tail=tail)
-    return Result(data={"name": name, "lines": text.splitlines()}, text=text)
+        if following:
+            _print(follow(context, name, tail=tail, raw=raw), coloured=not raw)
+            return Result(data={"name": name})
+        text = logs(context, name, tail=tail, raw=raw)
+    lines = text.splitlines()
+    return Result(data={"name": name, "lines": lines}, text=text if raw else "\n".join(map(_coloured, lines)))
+
+
+def _check_followable(*, following: bool) -> None:
+    invocation = click.get_current_context().find_root().obj
+    if following and invocation.as_json:
+        raise InputError(
+            "conflicting_options",
+            "--follow never ends and --json prints one object at the end: they exclude each other",
+            hint="leave one of them out; 'logs NAME --tail 100 --json' prints what there is",
+        )
+
+
+def _print(lines: Iterable[str], *, coloured: bool) -> None:
+    bright = coloured and use_colour(sys.stdout)
+    for line in lines:
+        sys.stdout.write(f"{_coloured(line) if bright else line}\n")
+        sys.stdout.flush()
+
+
+def _coloured(line: str) -> str:
+    """The line in the colour of what it tells; the writer takes colours out where there is no terminal."""
+    colour = next((colour for pattern, colour in _COLOURS if pattern.search(line)), None)
+    return line if colour is None else click.style(line, fg=colour)
