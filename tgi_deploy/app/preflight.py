@@ -24,6 +24,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.inspection import Identity, RehearsedLaunch
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME
 from tgi_deploy.targets.ec2 import GROUP, INSTANCE, TEMPLATE
+from tgi_deploy.targets.secrets import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ def flight_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
     request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
     interface = request["NetworkInterfaces"][0]
     profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})
-    name = profile.get("Arn") or profile.get("Name")
+    name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # what is to be made is not there
     return Flight(
         candidate=attempt.candidate,
         launch=RehearsedLaunch(
