@@ -26,9 +26,12 @@ class NewerSchemaError(ValueError):
 
 
 def encode(deployment: Deployment) -> str:
-    # The plan is plain data, and by far the largest part: it is written as it is, not copied first.
-    document = {**asdict(replace(deployment, plan={})), "plan": deployment.plan}
-    return json.dumps(document, indent=2, sort_keys=True, default=_plain) + "\n"
+    """The plan is by far the largest part and is written often: one line, neither copied nor indented."""
+    document = asdict(replace(deployment, plan={}))
+    del document["plan"]
+    rest = json.dumps(document, indent=2, sort_keys=True, default=_plain).removesuffix("\n}")
+    plan = json.dumps(deployment.plan, sort_keys=True, default=_plain)
+    return f'{rest},\n  "plan": {plan}\n}}\n'
 
 
 def encode_event(event: Event) -> str:
@@ -69,7 +72,6 @@ def _check_schema(schema: object) -> None:
 
 def _deployment(document: Mapping[str, Any]) -> Deployment:
     money, expires = document["usd_per_hour"], document["expires"]
-    until = document.get("lease_until")
     return Deployment(
         name=_text(document, "name"),
         id=_text(document, "id"),
@@ -85,12 +87,8 @@ def _deployment(document: Mapping[str, Any]) -> Deployment:
         usd_per_hour=None if money is None else Decimal(money),
         ttl_s=document["ttl_s"],
         expires=None if expires is None else datetime.fromisoformat(expires),
-        idle_s=document.get("idle_s"),  # as lease_s and lease_until, not in records before 2026-11-21
-        lease_s=document.get("lease_s"),
-        lease_until=None if until is None else datetime.fromisoformat(until),
         attempt=int(document["attempt"]),
         serial=int(document["serial"]),
-        owner=str(document.get("owner", "")),  # records before 2026-11-21 have none
     )
 
 
