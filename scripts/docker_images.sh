@@ -67,20 +67,22 @@ make_engine_image() {
 
 # /var/lib/docker of a machine that holds the engine's images: each machine of a test gets a copy.
 make_machine_store() {
-  local store=$home/machine-store tags=("${engine_releases[@]/#/$repository:}") wanted
+  local store=$home/machine-store new=$home/machine-store.new tags=("${engine_releases[@]/#/$repository:}") wanted
   tags=("${tags[@]%% *}")
   wanted=$(docker image inspect --format '{{.Id}}' "${tags[@]}")
   if [ "$(cat "$store.holds" 2>/dev/null)" = "$wanted" ]; then return 0; fi
   printf 'building the store of a machine\n'
-  rm -rf "$store" "$store.holds"
-  dockerd --host "unix://$store.sock" --data-root "$store" --exec-root "$store.exec" --pidfile "$store.pid" \
-    --bridge none --iptables=false --ip6tables=false >"$store.log" 2>&1 </dev/null &
+  rm -rf "$new" "$store.holds"
+  dockerd --host "unix://$new.sock" --data-root "$new" --exec-root "$new.exec" --pidfile "$new.pid" \
+    --bridge none --iptables=false --ip6tables=false >"$store.log" 2>&1 </dev/null 9>&- &
   local pid=$! loaded=''
-  if DOCKER_HOST=unix://$store.sock await; then
-    docker save "${tags[@]}" | docker --host "unix://$store.sock" load --quiet && loaded=yes
+  if DOCKER_HOST=unix://$new.sock await; then
+    docker save "${tags[@]}" | docker --host "unix://$new.sock" load --quiet && loaded=yes
   fi
   kill "$pid" 2>/dev/null || true
   wait "$pid" || true
   if [ -z "$loaded" ]; then return 1; fi
+  rm -rf "$store" "$new.exec"
+  mv "$new" "$store"
   printf '%s\n' "$wanted" >"$store.holds"
 }

@@ -1,0 +1,46 @@
+"""What can go wrong on a machine, made to go wrong on one that boots for real."""
+
+from __future__ import annotations
+
+import pytest
+from builders.boot import boot
+from builders.boot_kinds import KINDS, Kind
+
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+
+ENGINE = "tgi-deploy-engine.service"
+REFUSAL = "requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version"
+
+
+def test_a_driver_that_is_too_old_is_not_tried_again(docker_engine):
+    with boot(docker_engine, KINDS["bare"].user_data(), stand_in={"refusal": REFUSAL}) as machine:
+        machine.until("the verdict", lambda: "verdict=configuration exit=64" in machine.markers())
+        assert REFUSAL in machine.console()
+        machine.until("the unit to fail", lambda: machine.show(ENGINE, "ActiveState") == "failed")
+        assert machine.show(ENGINE, "NRestarts") == "0"
+        # The user data did its part: the failure is the engine's alone.
+        machine.check_boot()
+        assert machine.units("failed") == [ENGINE]
+
+
+def test_an_engine_that_dies_is_started_again(docker_engine):
+    with boot(docker_engine, KINDS["bare"].user_data()) as machine:
+        machine.until("the engine to answer", machine.healthy)
+        machine.run("docker", "kill", "tgi")
+        machine.until("its second start", lambda: machine.markers().count("phase=starting-engine") == 2)
+        machine.until("the engine to answer again", machine.healthy)
+        assert machine.show(ENGINE, "NRestarts") == "1"
+        assert "phase=engine-exited code=137" in machine.markers()
+
+
+def test_a_spot_notice_lets_the_engine_finish(docker_engine):
+    notice = '{"action": "terminate", "time": "2030-01-01T00:00:00Z"}'
+    with boot(docker_engine, Kind(wish={"market": "spot"}).user_data()) as machine:
+        machine.check_boot()
+        machine.until("the engine to answer", machine.healthy)
+        machine.place("metadata/meta-data/spot/instance-action", notice)
+        told = "spot-notice action=terminate time=2030-01-01T00:00:00Z"
+        machine.until("the notice to be told", lambda: told in machine.markers())
+        machine.until("the engine to end", lambda: machine.show(ENGINE, "ActiveState") == "inactive")
+        assert "signal received, starting graceful shutdown" in machine.console()
+        assert machine.units("failed") == []

@@ -1,0 +1,49 @@
+"""Every kind of plan, booted by the real cloud-init and systemd: nothing fails, the engine answers, no secret shows."""
+
+from __future__ import annotations
+
+import pytest
+from builders.boot import boot
+from builders.boot_kinds import API_KEY, HUB_TOKEN, KINDS, PARAMETERS
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.phases import read_phase
+
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_boots_and_answers(docker_engine, name):
+    kind = KINDS[name]
+    deployable = kind.deployable()
+    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
+        machine.check_boot()
+        machine.until("the engine to answer", machine.healthy)
+        check_phases(machine)
+        check_engine(machine, deployable)
+        check_secrets(machine)
+        assert machine.units("failed") == []
+
+
+def check_phases(machine):
+    """As markers, and as whoever waits reads them from the console."""
+    phases = [marker.split()[0] for marker in machine.markers() if marker.startswith("phase=")]
+    assert phases == ["phase=booting", "phase=pulling", "phase=starting-engine"]
+    assert read_phase(machine.console(), table_from(read_phases())).phase == "ready"
+
+
+def check_engine(machine, deployable):
+    info = machine.answer("/info")
+    assert info["model_id"] == deployable.model.model.hub_id
+    seen = machine.run("docker", "exec", "tgi", "nvidia-smi", "-L").splitlines()
+    assert len(seen) == deployable.candidate.num_shard
+
+
+def check_secrets(machine):
+    written = machine.console() + machine.journal()
+    for path in ("/var/log/cloud-init.log", "/var/log/cloud-init-output.log", "/proc/cmdline"):
+        written += machine.run("cat", path)
+    written += machine.run("ps", "axww", "-o", "args", check=False)
+    assert HUB_TOKEN not in written
+    assert API_KEY not in written

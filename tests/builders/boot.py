@@ -1,0 +1,172 @@
+"""Machines that boot for real: systemd, cloud-init and a Docker Engine each, in a container of the tests' engine.
+
+`boot(engine, user_data)` gives a Machine; it is gone when the block ends. Where the block fails, the end of the console
+and of the journal is printed. With TGI_DEPLOY_TEST_KEEP=1 a machine stays, to be looked at with `docker exec`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from builders.docker_engine import DockerEngine
+
+# Generous: a boot takes 10 s, on a busy machine several times that.
+PATIENCE_S = 240.0
+L40S = {"name": "L40S", "count": 1, "memory_mib": 46068, "compute_capability": "8.9"}
+METADATA = {"meta-data/instance-id": "i-0123456789abcdef0", "meta-data/placement/region": "us-east-1"}
+_KEEP = bool(os.environ.get("TGI_DEPLOY_TEST_KEEP"))
+# The engine gives a machine what systemd and a nested engine ask for; `--privileged` would be more than that.
+_RIGHTS = (
+    *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "seccomp=unconfined"),
+    *("--cgroupns", "host", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:rw"),
+    *("--tmpfs", "/run", "--tmpfs", "/run/lock"),
+)
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    engine: DockerEngine
+    name: str
+    folder: Path
+    port: int
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a command inside; its output. AssertionError where it fails, unless `check` is off."""
+        done = self.engine.attempt("exec", self.name, *command)
+        assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def console(self) -> str:
+        """What was written to the console since the first boot, without colours."""
+        done = self.engine.attempt("logs", self.name)
+        return _ANSI.sub("", done.stdout + done.stderr)
+
+    def journal(self) -> str:
+        return self.run("journalctl", "--no-pager", "--output=cat", check=False)
+
+    def markers(self) -> list[str]:
+        return re.findall(r"\[tgi-deploy\] (\S.*)", self.console())
+
+    def running(self) -> bool:
+        return self.engine.docker("inspect", "--format", "{{.State.Running}}", self.name).strip() == "true"
+
+    def check_boot(self) -> None:
+        """This boot went through, by cloud-init's own word and by its log: no error, no warning."""
+        self.until("cloud-init to finish", lambda: bool(self.run("cat", "/run/cloud-init/result.json", check=False)))
+        status = json.loads(self.run("cloud-init", "status", "--format", "json", check=False))
+        assert (status["status"], status["errors"], status.get("recoverable_errors", {})) == ("done", [], {})
+        log = self.run("cat", "/var/log/cloud-init.log")
+        assert re.findall(r"^.*(?:WARNING|ERROR|CRITICAL|DEPRECATED).*$", log, re.MULTILINE) == []
+
+    def healthy(self) -> bool:
+        address = f"http://127.0.0.1:{self.port}/health"
+        return self.engine.attempt("exec", self.name, "curl", "-sf", "-m", "5", address).returncode == 0
+
+    def answer(self, path: str) -> Any:
+        return json.loads(self.run("curl", "-sf", "-m", "10", f"http://127.0.0.1:{self.port}{path}"))
+
+    def units(self, state: str) -> list[str]:
+        """Units of systemd in a state, e.g. "failed"."""
+        listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--all", f"--state={state}")
+        return [line.split()[0] for line in listed.splitlines()]
+
+    def show(self, unit: str, key: str) -> str:
+        return self.run("systemctl", "show", "--value", f"--property={key}", unit).strip()
+
+    def place(self, path: str, text: str) -> None:
+        """A file of the stand-ins (`metadata/…`, `parameters/…`), at once and whole."""
+        _write(self.folder / "stand-in" / path, text)
+
+    def reboot(self) -> None:
+        self.engine.docker("restart", "--time", "60", self.name)
+
+    def until(self, what: str, condition: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for {what}"
+            time.sleep(0.5)
+
+    def report(self) -> str:
+        tail = "\n".join(self.console().splitlines()[-60:])
+        return f"--- console of {self.name}\n{tail}\n--- journal\n" + "\n".join(self.journal().splitlines()[-80:])
+
+
+@contextmanager
+def boot(
+    engine: DockerEngine,
+    user_data: str,
+    *,
+    port: int = 8080,
+    gpus: int = 1,
+    nvme: bool = False,
+    stand_in: dict[str, str] | None = None,
+) -> Iterator[Machine]:
+    """A machine that boots with the user data. `stand_in` is text by path, over the defaults of /etc/stand-in."""
+    name = f"machine-{secrets.token_hex(4)}"
+    folder = engine.home / "machines" / name
+    _furnish(engine, folder, user_data, gpus, stand_in or {})
+    machine = Machine(engine=engine, name=name, folder=folder, port=port)
+    went_well = False
+    try:
+        engine.docker("run", *_options(machine, nvme=nvme), engine.machine_image)
+        yield machine
+        went_well = True
+    finally:
+        if not went_well:
+            sys.stdout.write(machine.report())
+        if not _KEEP:
+            engine.attempt("rm", "--force", "--volumes", name)
+            shutil.rmtree(folder)
+
+
+def _options(machine: Machine, *, nvme: bool) -> list[str]:
+    folder = machine.folder
+    mounts = (
+        (folder / "docker", "/var/lib/docker"),
+        (folder / "stand-in", "/etc/stand-in"),
+        (folder / "seed", "/var/lib/cloud/seed/nocloud"),
+    )
+    volumes = [word for source, target in mounts for word in ("--volume", f"{source}:{target}")]
+    disk = ["--tmpfs", "/opt/dlami/nvme"] if nvme else []
+    return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes, *disk]
+
+
+def _furnish(engine: DockerEngine, folder: Path, user_data: str, gpus: int, stand_in: dict[str, str]) -> None:
+    folder.mkdir(parents=True)
+    _copy_store(engine.machine_store, folder / "docker")
+    _write(folder / "seed" / "user-data", user_data)
+    _write(folder / "seed" / "meta-data", "instance-id: i-0123456789abcdef0\nlocal-hostname: box\n")
+    files = {"accelerators.json": json.dumps({**L40S, "count": gpus})}
+    files |= {f"metadata/{path}": text for path, text in METADATA.items()}
+    for path, text in (files | stand_in).items():
+        _write(folder / "stand-in" / path, text)
+
+
+def _copy_store(store: Path, copy: Path) -> None:
+    """The engine changes its data bases in place, but no file of a layer: those are linked, which takes no time."""
+    copy.mkdir()
+    for part in store.iterdir():
+        how = ["-al"] if part.name in {"overlay2", "vfs"} else ["-a"]
+        subprocess.run(["cp", *how, part, copy], check=True)  # noqa: S607 -- keeps whiteouts and extended attributes
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.rename(path)

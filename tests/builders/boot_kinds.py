@@ -1,0 +1,66 @@
+"""The kinds of plan that are booted for real: adding one is one line of KINDS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.app.artifacts import deployable
+from tgi_deploy.app.plan import plan
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner.types import Plan
+from tgi_deploy.render.artifacts import render
+
+if TYPE_CHECKING:
+    from tgi_deploy.render.deployable import Deployable
+
+HUB_TOKEN = "hf_canaryCanaryCanaryCanaryCanary01"
+API_KEY = "key-canaryCanaryCanaryCanaryCanary02"
+PARAMETERS = {"parameters/team/hub-token": HUB_TOKEN, "parameters/team/api-key": API_KEY}
+_SECRETS = {"hub_token_parameter": "/team/hub-token", "api_key_parameter": "/team/api-key"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A wish; what the deployment adds to its plan; whether the machine has an instance store and mounts it."""
+
+    wish: dict[str, Any] = field(default_factory=dict)
+    deployment: dict[str, Any] = field(default_factory=dict)
+    has_nvme: bool = False
+    mounts_nvme: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return self.deployable().candidate.offer.instance_type.accelerator_count
+
+    def deployable(self) -> Deployable:
+        wished = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.wish}
+        wish = Wish(**wished)
+        found = plan(wish, Catalog.open(), {})
+        assert isinstance(found, Plan), found
+        made = deployable(found, wish, {}, name="boot")
+        storage = replace(made.candidate.storage, weights_on_nvme=self.has_nvme)
+        return replace(made, candidate=replace(made.candidate, storage=storage), **self.deployment)
+
+    def user_data(self) -> str:
+        return render("user-data", self.deployable()).text
+
+
+KINDS = {
+    "bare": Kind(),
+    "old-engine": Kind(wish={"engine_version": "2.2.0"}),
+    "instance-store": Kind(has_nvme=True, mounts_nvme=True),
+    "instance-store-missing": Kind(has_nvme=True),
+    "secrets": Kind(wish={"model": "llama3-8b"}, deployment=_SECRETS),
+    "half-of-the-gpus": Kind(wish={"instance": "g6e.12xlarge", "num_shard": "2"}),
+    "everything": Kind(
+        wish={
+            "model": "llama3-8b", "instance": "g6e.12xlarge", "num_shard": "4", "market": "spot",
+            "ttl": "2h", "idle_timeout": "1h", "lease": "3h",
+        },
+        deployment=_SECRETS,
+        has_nvme=True,
+        mounts_nvme=True,
+    ),
+}  # fmt: skip
