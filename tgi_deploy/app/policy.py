@@ -23,12 +23,23 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
             f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
             hint=f"features are {', '.join(actions.features)}",
         )
-    groups: dict[tuple[str, str], list[Grant]] = {}
-    for name in actions.features:
-        for grant in actions.grants:
-            if name in features and grant.feature == name:
-                groups.setdefault((name, grant.scope.name), []).append(grant)
+    groups = _grouped(actions, features)
     return {"Version": _VERSION, "Statement": [_statement(*key, grants) for key, grants in groups.items()]}
+
+
+def _grouped(actions: Actions, features: Sequence[str]) -> dict[tuple[str, str], list[Grant]]:
+    """Grants by (feature, scope). What several features need stands with the first: policies may not be long."""
+    groups: dict[tuple[str, str], list[Grant]] = {}
+    seen: set[tuple[str, str]] = set()
+    wanted = [
+        grant for name in actions.features if name in features for grant in actions.grants if grant.feature == name
+    ]
+    for grant in wanted:
+        what = (grant.action, grant.scope.name)
+        if what not in seen:
+            seen.add(what)
+            groups.setdefault((grant.feature, grant.scope.name), []).append(grant)
+    return groups
 
 
 def allowed_actions(document: dict[str, Any]) -> tuple[str, ...]:

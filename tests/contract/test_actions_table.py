@@ -1,0 +1,112 @@
+"""profiles/aws/actions.json names exactly the actions that the adapters call: the printed policy stays exact."""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import cache
+from pathlib import Path
+
+import botocore.session
+import pytest
+from botocore import xform_name
+
+import tgi_deploy
+from tgi_deploy.adapters.aws.errors import iam_action
+from tgi_deploy.adapters.aws.rehearsal import REQUESTS
+from tgi_deploy.app.account_checks import ON_OURS
+from tgi_deploy.app.policy import allowed_actions, policy
+from tgi_deploy.app.preflight import CREATING
+from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.errors import InputError
+
+ADAPTERS = Path(tgi_deploy.__file__).parent / "adapters" / "aws"
+SERVICES = ("ec2", "iam", "scheduler", "service-quotas", "ssm", "sts")
+# Of AWS's limits: characters of a managed policy, spaces not counted.
+LONGEST_POLICY = 6144
+
+
+@cache
+def operations(service):
+    """SDK method → action of the service."""
+    model = botocore.session.get_session().get_service_model(service)
+    return {xform_name(name): iam_action(service, name) for name in model.operation_names}
+
+
+def texts(tree):
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def called(path):
+    """Every SDK method that a module names, with the services that the module speaks to."""
+    found = texts(ast.parse(path.read_text()))
+    services = [service for service in SERVICES if service in found] or ["ec2"]
+    services += ["ec2"] if "ec2" not in services else []
+    return {
+        text: {operations(service)[text] for service in services if text in operations(service)}
+        for text in found
+        if any(text in operations(service) for service in services)
+    }
+
+
+MODULES = sorted(ADAPTERS.glob("*.py"))
+GRANTS = read_actions().grants
+LISTED = {grant.action for grant in GRANTS}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_every_call_is_in_the_table(path):
+    missing = {method: sorted(actions) for method, actions in called(path).items() if not actions & LISTED}
+    assert missing == {}, "add these to profiles/aws/actions.json"
+
+
+def test_a_call_that_is_not_in_the_table_is_seen(tmp_path):
+    module = tmp_path / "strange.py"
+    module.write_text("api.ask('create_vpc', 'making a network')")
+    assert called(module) == {"create_vpc": {"ec2:CreateVpc"}}
+    assert "ec2:CreateVpc" not in LISTED
+
+
+def test_every_action_of_the_table_is_called_or_says_why():
+    used = {action for path in MODULES for actions in called(path).values() for action in actions}
+    idle = {grant.action for grant in GRANTS if not grant.implied} - used
+    assert idle == set()
+
+
+def test_actions_exist():
+    known = {action for service in SERVICES for action in operations(service).values()}
+    permission_only = {"iam:PassRole"}
+    assert LISTED - known == permission_only
+
+
+def test_rehearsed_actions_are_listed():
+    assert set(REQUESTS) <= LISTED
+    assert set(CREATING) <= set(REQUESTS)
+    assert set(ON_OURS) <= set(REQUESTS)
+
+
+def test_what_acts_on_existing_things_is_allowed_on_ours_alone():
+    for grant in GRANTS:
+        if grant.action in ON_OURS:
+            assert grant.scope.condition == {"Null": {"aws:ResourceTag/tgi-deploy:id": "false"}}, grant.action
+
+
+def test_nothing_is_allowed_everywhere_but_looking():
+    wide = {grant.action for grant in GRANTS if grant.scope.resources == ("*",)}
+    assert all(action.partition(":")[2].startswith(("Describe", "Get", "List")) for action in wide)
+
+
+def test_a_policy_for_everything_fits_into_one():
+    actions = read_actions()
+    document = policy(actions, tuple(actions.features))
+    assert set(allowed_actions(document)) == LISTED
+    sids = [statement["Sid"] for statement in document["Statement"]]
+    assert len(set(sids)) == len(sids)
+    assert all(sid.isalnum() for sid in sids)
+    assert len("".join(json.dumps(document).split())) < LONGEST_POLICY
+
+
+def test_an_unknown_feature_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="no feature 'lunch'") as caught:
+        policy(read_actions(), ("lunch",))
+    assert "launch, watch, remove" in caught.value.hint
