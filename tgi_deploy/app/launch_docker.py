@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,8 @@ class DockerLauncher:
         for file_name, text in attempt.artifacts:
             self.context.store.save_artifact(deployment.name, file_name, text)
         self.context.pull(self.place, attempt.candidate.engine.image)
-        return executor.execute(deployment, attempt.changes), attempt.candidate
+        deployment = executor.execute(deployment, attempt.changes)
+        return executor.save(replace(deployment, phase="running")), attempt.candidate
 
     def address(self, deployment: Deployment) -> str:
         """A container that has ended has its address, too: waiting for its engine then says why it ended."""

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import KEPT, Ref, Resource
+from tgi_deploy.reconcile.model import KEPT, Resource
 from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _container(host: Host) -> Resource:
             "port": container.port,
             "container_port": CONTAINER_PORT,
             "bind": host.bind,
-            "volumes": {CACHE_DIR: Ref(key=CACHE, attribute="id")},
+            "volumes": {CACHE_DIR: cache_name(dict(container.env))},
             "model": {MODEL_DIR: container.model_dir} if container.model_dir else {},
             "restarts": RESTARTS,
             "stop_timeout_s": container.stop_timeout_s,

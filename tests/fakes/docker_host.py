@@ -1,0 +1,152 @@
+"""A Docker host in memory: the part of docker's own client that the adapter uses, with its error classes.
+
+Every call passes `enter` and `leave`: a test counts them, kills the caller there, or has them fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from docker import errors
+
+
+class _Response:
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+        self.reason = "refused"
+        self.url = "http+docker://host"
+
+
+def api_error(status: int, said: str) -> errors.APIError:
+    kind = errors.NotFound if status == 404 else errors.APIError
+    return kind(said, response=_Response(status), explanation=said)
+
+
+@dataclass
+class FakeDocker:
+    """`refusals`: call → (status, words), for the next such calls; `images` are present, others come by `layers`."""
+
+    containers_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
+    volumes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    deaths: list[dict[str, Any]] = field(default_factory=list)
+    log: bytes = b""
+    refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    on_call: Any = None
+    after_call: Any = None
+
+    def enter(self, name: str) -> None:
+        self.calls.append(name)
+        if self.on_call is not None:
+            self.on_call(name)
+        if name in self.refusals:
+            raise api_error(*self.refusals[name])
+
+    def leave(self, name: str) -> None:
+        if self.after_call is not None:
+            self.after_call(name)
+
+    def create_host_config(self, **settings: Any) -> dict[str, Any]:
+        return settings
+
+    def create_container(self, **request: Any) -> dict[str, Any]:
+        self.enter("create_container")
+        if any(item["Name"] == f"/{request['name']}" for item in self.containers_by_id.values()):
+            raise api_error(409, f'Conflict. The container name "/{request["name"]}" is already in use')
+        made = hashlib.sha256(f"{request['name']} {len(self.calls)}".encode()).hexdigest()
+        ((port, (bind, host_port)),) = request["host_config"]["port_bindings"].items()
+        self.containers_by_id[made] = {
+            "Id": made,
+            "Name": f"/{request['name']}",
+            "Created": "2026-01-09T00:00:00.123456789Z",
+            "RestartCount": 0,
+            "Config": {"Image": request["image"], "Labels": dict(request["labels"])},
+            "HostConfig": {"PortBindings": {f"{port}/tcp": [{"HostIp": bind, "HostPort": str(host_port)}]}},
+            "State": {"Status": "created", "FinishedAt": "0001-01-01T00:00:00Z"},
+            "request": request,
+        }
+        self.leave("create_container")
+        return {"Id": made}
+
+    def start(self, container_id: str) -> None:
+        self.enter("start")
+        self._one(container_id)["State"]["Status"] = "running"
+        self.leave("start")
+
+    def inspect_container(self, container_id: str) -> dict[str, Any]:
+        self.enter("inspect_container")
+        return self._one(container_id)
+
+    def _one(self, container_id: str) -> dict[str, Any]:
+        for known, item in self.containers_by_id.items():
+            if known.startswith(container_id) or item["Name"] == f"/{container_id}":
+                return item
+        raise api_error(404, f"No such container: {container_id}")
+
+    def containers(self, *, all: bool, filters: dict[str, Any]) -> list[dict[str, Any]]:  # noqa: A002 -- the client's own word
+        self.enter("containers")
+        assert all
+        return [item for item in self.containers_by_id.values() if _fits(item, filters)]
+
+    def remove_container(self, container_id: str, *, force: bool, v: bool) -> None:
+        self.enter("remove_container")
+        assert force
+        assert v
+        del self.containers_by_id[self._one(container_id)["Id"]]
+        self.leave("remove_container")
+
+    def create_volume(self, *, name: str, driver: str, labels: dict[str, str]) -> dict[str, Any]:
+        self.enter("create_volume")
+        made = self.volumes.setdefault(name, {"Name": name, "CreatedAt": "2026-01-09T00:00:00Z", "Labels": labels})
+        self.leave("create_volume")
+        return made
+
+    def inspect_volume(self, name: str) -> dict[str, Any]:
+        self.enter("inspect_volume")
+        if name not in self.volumes:
+            raise api_error(404, f"no such volume: {name}")
+        return self.volumes[name]
+
+    def remove_volume(self, name: str) -> None:
+        self.enter("remove_volume")
+        if any(name in _volumes_of(item) for item in self.containers_by_id.values()):
+            raise api_error(409, f"remove {name}: volume is in use")
+        self.volumes.pop(name, None)
+        self.leave("remove_volume")
+
+    def df(self) -> dict[str, Any]:
+        return {"Volumes": [{"Name": name, "UsageData": {"Size": 16_000_000_000}} for name in self.volumes]}
+
+    def logs(self, container_id: str, *, timestamps: bool, tail: int) -> bytes:
+        self._one(container_id)
+        return self.log
+
+    def events(self, **_filters: Any) -> list[dict[str, Any]]:
+        return self.deaths
+
+    def inspect_image(self, image: str) -> dict[str, Any]:
+        self.enter("inspect_image")
+        if image not in self.images:
+            raise api_error(404, f"No such image: {image}")
+        return {"Id": "sha256:1"}
+
+    def pull(self, image: str, *, stream: bool, decode: bool) -> list[dict[str, Any]]:
+        self.enter("pull")
+        self.images.add(image)
+        return self.messages
+
+
+def _fits(item: dict[str, Any], filters: dict[str, Any]) -> bool:
+    if "volume" in filters:
+        return filters["volume"] in _volumes_of(item)
+    labels = item["Config"]["Labels"]
+    pairs = [word.partition("=") for word in filters["label"]]
+    return all(name in labels and (not equals or labels[name] == value) for name, equals, value in pairs)
+
+
+def _volumes_of(item: dict[str, Any]) -> list[str]:
+    return [mount["Source"] for mount in item["request"]["host_config"]["mounts"] if mount["Type"] == "volume"]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from docker import errors as docker_errors
+from fakes.docker_host import FakeDocker, api_error
+from requests import exceptions as http
+
+from tgi_deploy.adapters.docker.api import Api
+from tgi_deploy.adapters.docker.endpoint import Endpoint
+from tgi_deploy.adapters.docker.errors import ErrorTable, translate
+from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
+from tgi_deploy.resources import profiles_dir
+
+TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
+
+# What engines and registries really say.
+SAID = (
+    ("toolkit_missing", 'could not select device driver "" with capabilities: [[gpu]]'),
+    ("toolkit_missing", "Unknown runtime specified nvidia: unknown or invalid runtime name: nvidia"),
+    ("driver_too_old", "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update"),
+    ("gpu_not_visible", "nvidia-container-cli: device error: 7: unknown device: unknown"),
+    (
+        "port_in_use",
+        "Bind for 127.0.0.1:80: port is already allocated",
+    ),
+    ("port_in_use", "Error starting userland proxy: listen tcp4 127.0.0.1:80: bind: address already in use"),
+    ("bad_bind", "listen tcp4 192.0.2.1:80: bind: cannot assign requested address"),
+    ("disk_full", "failed to register layer: write /usr/lib/x: no space left on device"),
+    ("image_not_found", "manifest for ghcr.io/x/y:9 not found: manifest unknown: manifest unknown"),
+    ("image_not_found", "manifest unknown"),
+    ("image_denied", "pull access denied for x/y, repository does not exist or may require 'docker login'"),
+    ("image_denied", "Head https://ghcr.io/v2/x/y/manifests/9: unauthorized"),
+    ("image_denied", "Get http://127.0.0.1:5000/v2/x/manifests/9: no basic auth credentials"),
+    ("registry_limit", "toomanyrequests: You have reached your pull rate limit."),
+    ("registry_unreachable", "Get https://ghcr.io/v2/: dial tcp: lookup ghcr.io on 127.0.0.11:53: no such host"),
+    ("registry_unreachable", "Get https://ghcr.io/v2/: net/http: TLS handshake timeout"),
+    ("no_image_for_host", "no matching manifest for linux/arm64/v8 in the manifest list entries"),
+    ("model_folder_missing", 'invalid mount config for type "bind": bind source path does not exist: /models/x'),
+)
+
+
+def translated(error, **changes):
+    return translate(error, TABLE, **{"doing": "starting the container", "url": "unix:///x", **changes})
+
+
+@pytest.mark.parametrize(("code", "words"), SAID)
+def test_what_hosts_and_registries_say_has_a_code_and_a_remedy(code, words):
+    error = translated(api_error(500, words))
+    assert (error.code, isinstance(error, BadRequestError)) == (code, True)
+    assert error.hint
+    assert words.split(":")[0] in error.message
+
+
+def test_codes_of_the_table_are_all_tested():
+    assert {row.code for row in TABLE.refusals} - {code for code, _ in SAID} == {"image_platform"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [(409, "volume is in use", InUseError), (404, "No such volume", GoneError), (500, "strange", BadRequestError)],
+)
+def test_what_the_table_does_not_know_goes_by_its_status(status, words, kind):
+    assert type(translated(api_error(status, words))) is kind
+
+
+def test_a_socket_that_is_not_there():
+    error = docker_errors.DockerException("Error while fetching server API version")
+    error.__cause__ = http.ConnectionError("Connection aborted.", FileNotFoundError(2, "No such file or directory"))
+    told = translated(error)
+    assert told.code == "docker_unreachable"
+    assert "No such file" in told.message
+    assert "unix:///x" in told.message
+
+
+def test_a_socket_that_may_not_be_used():
+    told = translated(http.ConnectionError(PermissionError(13, "Permission denied")))
+    assert isinstance(told, InputError)
+    assert "usermod" in told.hint
+
+
+@pytest.mark.parametrize("creating", [True, False])
+def test_a_reply_that_does_not_come_is_lost_only_for_creations(creating):
+    told = translated(http.ReadTimeout("slow"), creating=creating)
+    assert isinstance(told, LostReplyError) is creating
+
+
+def test_a_host_is_asked_for_nothing_before_it_is_needed():
+    def refuse(_endpoint):
+        raise docker_errors.DockerException("no")
+
+    api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=refuse)
+    with pytest.raises(Exception, match="no Docker Engine answers") as caught:
+        api.ask("looking", lambda client: client.containers())
+    assert caught.value.code == "docker_unreachable"
+
+
+def test_what_is_missing_is_none_where_that_may_be():
+    api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=lambda _at: FakeDocker())
+    assert api.look("looking", lambda client: client.inspect_volume("v")) is None

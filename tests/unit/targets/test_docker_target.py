@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from builders.plans import candidate, profile
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.reconcile.model import KEPT
+from tgi_deploy.render.artifacts import Deployable, render
+from tgi_deploy.render.container import container_for
+from tgi_deploy.targets.docker import Host, cache_name, is_place, resources
+from tgi_deploy.targets.docker_commands import removal_command, tunnel
+
+
+def deployable(**changes):
+    there = candidate()
+    return Deployable(name="demo", candidate=replace(there, engine=replace(there.engine, **changes)), model=profile())
+
+
+def made(place="docker", devices=None, **changes):
+    container = container_for(deployable(**changes))
+    host = Host(
+        name="demo", place=place, container=container, devices=devices, secrets={"A": "B"}, ready_deadline_s=900
+    )
+    return resources(host)
+
+
+def test_the_cache_outlives_and_the_container_starts_after_it():
+    cache, container = made()
+    assert cache.notes[KEPT]
+    assert container.properties["volumes"] == {"/data": cache.properties["name"]}
+    assert container.loose == ("running",)
+    assert "running" in container.properties
+
+
+def test_starting_it_again_makes_it_no_other_container():
+    _, container = made()
+    stopped = replace(container, properties={**container.properties, "running": False})
+    assert stopped.spec == container.spec
+
+
+@pytest.mark.parametrize(
+    "changes", [{"args": ("--model-id", "other")}, {"port": 9}, {"image": "other"}, {"env": {"HF_HOME": "/other"}}]
+)
+def test_another_command_port_or_image_is_another_container(changes):
+    assert made(**changes)[1].spec != made()[1].spec
+
+
+def test_only_names_of_secrets_are_in_it():
+    assert made()[1].properties["secret_env"] == {"A": "B"}
+
+
+def test_it_takes_as_many_of_the_cards_as_the_plan_uses():
+    assert made(gpus=1, devices=("GPU-a", "GPU-b"))[1].properties["devices"] == ["GPU-a"]
+
+
+def test_the_health_check_is_the_one_of_the_compose_file():
+    compose = yaml.safe_load(render("compose", deployable()).text)["services"]["tgi"]["healthcheck"]
+    health = made()[1].properties["health"]
+    assert health["command"] == [word.replace("$$", "$") for word in compose["test"][1:]]
+    assert (f"{health['every_s']}s", health["tries"]) == (compose["interval"], compose["retries"])
+
+
+def test_releases_that_keep_models_elsewhere_share_no_volume():
+    names = {version: cache_name(Catalog.open().release(version).cache_env) for version in ("2.2.0", "2.3.0", "3.3.7")}
+    assert names["2.2.0"] != names["2.3.0"] == names["3.3.7"]
+
+
+@pytest.mark.parametrize("version", Catalog.open().release_versions())
+def test_every_release_sends_its_models_to_the_volume(version):
+    assert cache_name(Catalog.open().release(version).cache_env) != cache_name({})
+
+
+@pytest.mark.parametrize(("place", "expected"), [("docker", True), ("docker:tcp://h:1", True), ("us-east-1", False)])
+def test_docker_hosts_are_told_from_regions(place, expected):
+    assert is_place(place) is expected
+
+
+def test_commands_name_the_host_where_it_is_not_the_local_one():
+    assert removal_command("container", "abc", "docker") == "docker rm --force abc"
+    assert removal_command("volume", "v", "docker:tcp://h:1") == "docker --host tcp://h:1 volume rm v"
+    assert removal_command("image", "x", "docker") is None
+    assert tunnel("docker:tcp://gpu-box:2376", 8080) == "ssh -N -L 8080:127.0.0.1:8080 gpu-box"
+    assert tunnel("docker", 8080) == ""
