@@ -10,7 +10,7 @@ from typing import Any
 from builders.plans import VERSION, candidate, instance_type, offer, profile
 from fakes.cloud import FakeWorld
 
-from tgi_deploy.app.context import Context
+from tgi_deploy.app.context import Context, Pace
 from tgi_deploy.app.launch import LaunchSettings
 from tgi_deploy.app.up import UpRequest
 from tgi_deploy.catalog.phases import read_phases
@@ -95,6 +95,7 @@ class Surroundings:
     engine: FakeEngine = field(default_factory=FakeEngine)
     probe: Probe = field(default_factory=lambda: Probe(outcome="status", status=200))
     ids: int = 0
+    owner: str = "ann@laptop"
 
     @property
     def store(self) -> LocalStore:
@@ -115,6 +116,8 @@ class Surroundings:
             "version": "0.1.0",
             "command": "test",
             "new_id": self._new_id,
+            "owner": self.owner,
+            "pace": Pace(at_once=1),
         }
         return Context(**(values | changes))
 

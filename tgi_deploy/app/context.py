@@ -24,6 +24,7 @@ class Pace:
     """How often things are looked at, and how long they may take. A local cloud is looked at more often.
 
     `unsettled_s`: how long after a creating request without a reply its result may still come to light.
+    `at_once`: how many calls of a kind run beside each other where many deployments are concerned.
     """
 
     running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
@@ -32,6 +33,7 @@ class Pace:
     unsettled_s: float = 60.0
     ready_poll_s: float = 5.0
     settle_s: float = 3.0
+    at_once: int = 8
 
 
 def _needs_no_image(place: str, image: str) -> None:

@@ -78,7 +78,7 @@ def down(
     receipts: list[Receipt] = []
     for removal in present:
         try:
-            receipts.append(_remove(context, removal.name, volumes=volumes))
+            receipts.append(remove_named(context, removal.name, volumes=volumes))
         except LeftBehindError as error:
             failures.append(error)
     if failures:
@@ -87,7 +87,8 @@ def down(
     return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
 
 
-def _remove(context: Context, name: str, *, volumes: bool) -> Receipt:
+def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
+    """Remove one deployment. Raises ConflictError `locked`, LeftBehindError."""
     with context.store.lock(name, command=context.command):
         deployment = _recorded(context, name)
         await_settled(context, deployment)

@@ -10,14 +10,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tgi_deploy.app.down import await_settled, issue, remove_everything, sweep
+from tgi_deploy.app.down import await_settled, issue, remove_own, sweep
 from tgi_deploy.app.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import TAG_NAME, ChangeSet, Step
+from tgi_deploy.reconcile.model import KEPT, TAG_ID, TAG_NAME, ChangeSet, Step
+from tgi_deploy.reconcile.ports import BatchHandler
 from tgi_deploy.reconcile.retry import Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
@@ -120,6 +121,12 @@ class _GuardedHandler:
     def delete(self, attributes: Mapping[str, str]) -> None:
         with self.stops.held():
             self.inner.delete(attributes)
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        if not isinstance(self.inner, BatchHandler):
+            return False
+        with self.stops.held():
+            return self.inner.delete_many(many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +287,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
         return _remove_hastily(context, deployment, stops)
     if stops.abandoned:
         await_settled(context, deployment)
-    return Settled(fate="removed", receipt=remove_everything(context, deployment))
+    return Settled(fate="removed", receipt=remove_own(context, deployment))
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
@@ -295,7 +302,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
             attributes=item.attributes,
         )
         for item in reversed(deployment.resources)
-        if item.attributes.get("id") in stops.made
+        if item.attributes.get("id") in stops.made and KEPT not in item.notes
     )
     if stops.hasty:
         for step in steps:
@@ -316,11 +323,12 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
         ledger.hear(event)
         context.store.append_event(event)
 
-    known = tuple(found for place in places for found in context.cloud(place).find({TAG_NAME: name}))
+    tags = {TAG_NAME: name, TAG_ID: deployment.id}
+    known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:
         note(sighting(found, deployment, context.clock.now(), name=name))
     try:
-        sweep(context, {TAG_NAME: name}, places, note=note, seen=known, patience=HURRY)
+        sweep(context, tags, places, note=note, seen=known, patience=HURRY)
     except DeployError as error:
         return Settled(fate="ending", exists=existing(context, name), why=error.message)
     if stops.abandoned:

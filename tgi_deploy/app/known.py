@@ -22,5 +22,8 @@ def find_all(context: Context) -> tuple[Found, ...]:
 
 
 def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:
-    names = dict.fromkeys(item.tags[TAG_NAME] for item in found if TAG_NAME in item.tags)
-    return {name: tuple(item for item in found if item.tags.get(TAG_NAME) == name) for name in names}
+    names: dict[str, list[Found]] = {}
+    for item in found:
+        if TAG_NAME in item.tags:
+            names.setdefault(item.tags[TAG_NAME], []).append(item)
+    return {name: tuple(items) for name, items in names.items()}

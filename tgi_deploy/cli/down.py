@@ -16,7 +16,7 @@ from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.down import DownOutcome, Removal
@@ -59,17 +59,22 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
 
 def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.down import down  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.down_all import down_all  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
 
     setup = wiring.Setup(progress=progress, sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
     again = " ".join(["tgi-deploy down", *(names or ("--all",))])
+
+    def remove(guarded: Context, ask: Callable[[Sequence[Removal]], bool]) -> DownOutcome:
+        if not names:
+            return down_all(guarded, ask, volumes=options.volumes)
+        return down(guarded, names, ask, volumes=options.volumes)
+
     try:
         outcome = stopped(
             context,
-            lambda guarded: down(
-                guarded, names, lambda removals: _confirm(removals, options, progress), volumes=options.volumes
-            ),
+            lambda guarded: remove(guarded, lambda removals: _confirm(removals, options, progress)),
             doing=again,
             advice=f"what is left keeps its record: '{again}' goes on from there, 'tgi-deploy list' shows it",
         )

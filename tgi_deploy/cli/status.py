@@ -16,16 +16,14 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment."""
-    from tgi_deploy.app.known import known_names  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.status import status  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.status import status, statuses  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
-        names = (name,) if name else known_names(context)
-        found = [status(context, item) for item in names]
+        found = [status(context, name)] if name else statuses(context)
     warnings = [Notice(code=drift.code, message=drift.message, in_text=True) for item in found for drift in item.drift]
     return Result(
         data={"deployments": [status_document(item) for item in found]},

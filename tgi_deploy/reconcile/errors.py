@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tgi_deploy.errors import DeployError
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import ConflictError, DeployError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class NoCapacityError(DeployError):
@@ -34,6 +39,17 @@ class LostReplyError(DeployError):
 
     def __init__(self, message: str) -> None:
         super().__init__("lost_reply", message, hint="run the same command again: it finds out what exists")
+
+
+class ExistsError(LostReplyError):
+    """The unique name is taken: by an earlier request of ours whose reply got lost, or by somebody else."""
+
+
+class ClaimedError(ConflictError):
+    """The deployment's name belongs to somebody else's deployment, of which nothing may be touched."""
+
+    def __init__(self, message: str, *, hint: str, data: Mapping[str, str]) -> None:
+        super().__init__("name_taken", message, hint=hint, data={"claim": dict(data)})
 
 
 class NotYetError(DeployError):
@@ -69,7 +85,9 @@ class PermissionDeniedError(DeployError):
 
     def __init__(self, message: str, *, action: str) -> None:
         super().__init__(
-            "permission_denied", message, hint=f"allow the action '{action}' for these credentials, then try again"
+            "permission_denied",
+            message,
+            hint=f"allow the action '{action}', then try again; 'tgi-deploy doctor --policy' prints what is needed",
         )
         self.action = action
 

@@ -37,7 +37,7 @@ def observe(
     ids = {(found.place, found.id) for found in seen}
     for record in deployment.resources if deployment else ():
         if "id" in record.attributes and (record.place, record.attributes["id"]) not in ids:
-            seen.extend(_read(record, cloud(record.place)))
+            seen.extend(read_recorded(record, cloud(record.place)))
     return tuple(sorted(seen, key=lambda found: cloud(found.place).kinds.index(found.kind)))
 
 
@@ -48,7 +48,12 @@ def _find(cloud: Cloud, tags: Mapping[str, str], *, whole: bool) -> tuple[Found,
     return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_ID: "", **tags}))
 
 
-def _read(record: ResourceRecord, cloud: Cloud) -> tuple[Found, ...]:
+def find_common(cloud: Cloud, tags: Mapping[str, str]) -> tuple[Found, ...]:
+    """What every deployment may have."""
+    return _find(cloud, tags, whole=False)
+
+
+def read_recorded(record: ResourceRecord, cloud: Cloud) -> tuple[Found, ...]:
     found = cloud.handler(record.kind).read(record.attributes)
     if found is None:
         return ()

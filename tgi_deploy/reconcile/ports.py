@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
@@ -40,6 +40,14 @@ class Handler(Protocol):
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Begin to delete; `read` says when it is gone. Raises InUseError while something holds it."""
+
+
+@runtime_checkable
+class BatchHandler(Protocol):
+    """A handler that can also delete many at once."""
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        """Begin to delete all of them in one request. False: nothing was done, each has to be asked for by itself."""
 
 
 class Cloud(Protocol):

@@ -72,6 +72,7 @@ def _check_schema(schema: object) -> None:
 
 def _deployment(document: Mapping[str, Any]) -> Deployment:
     money, expires = document["usd_per_hour"], document["expires"]
+    until = document.get("lease_until")
     return Deployment(
         name=_text(document, "name"),
         id=_text(document, "id"),
@@ -87,8 +88,12 @@ def _deployment(document: Mapping[str, Any]) -> Deployment:
         usd_per_hour=None if money is None else Decimal(money),
         ttl_s=document["ttl_s"],
         expires=None if expires is None else datetime.fromisoformat(expires),
+        idle_s=document.get("idle_s"),  # as lease_s and lease_until, not in records before 2026-11-21
+        lease_s=document.get("lease_s"),
+        lease_until=None if until is None else datetime.fromisoformat(until),
         attempt=int(document["attempt"]),
         serial=int(document["serial"]),
+        owner=str(document.get("owner", "")),  # records before 2026-11-21 have none
     )
 
 

@@ -90,7 +90,12 @@ def test_another_zone_is_another_machine_of_the_same_template():
 def test_another_content_is_another_template():
     one, other = made(), made(on("g6.12xlarge"))
     assert one["launch-template"].spec != other["launch-template"].spec
-    assert one["launch-template"].properties["name"] != other["launch-template"].properties["name"]
+
+
+def test_a_name_is_a_claim_whoever_makes_it_and_whatever_it_holds():
+    one, other = made(), made(on("g6.12xlarge"), deployment_id="another")
+    for key in ("security-group", "launch-template"):
+        assert one[key].properties["name"] == other[key].properties["name"] == "tgi-deploy-demo"
 
 
 def test_the_same_input_gives_the_same_resources():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.adapters.retry import Retrier
 
 Answer = dict[str, Any]
+PAGE_SIZE: Final = 200  # the most that DescribeLaunchTemplates gives; the others give up to 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +92,11 @@ def by_tags(tags: Mapping[str, str]) -> list[Answer]:
 def carries(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     """The same question as `by_tags` asks, for services that can't be asked it."""
     return all(name in known and known[name] == (value or known[name]) for name, value in wanted.items())
+
+
+def paged(tags: Mapping[str, str]) -> Answer:
+    """The parameters of a describing call for everything with these tags, in pages of a size that every kind takes."""
+    return {"Filters": by_tags(tags), "PaginationConfig": {"PageSize": PAGE_SIZE}}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[Answer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tags_of
+from tgi_deploy.adapters.aws.api import Api, paged, tags_of
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
 from tgi_deploy.reconcile.model import Found
 
@@ -27,7 +27,7 @@ class Attached:
     ids_parameter: str
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        items = self._described(Filters=by_tags(tags))
+        items = self._described(**paged(tags))
         return tuple(sorted((self._found(item) for item in items), key=lambda found: found.id))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature

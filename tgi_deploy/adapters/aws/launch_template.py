@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
+from tgi_deploy.adapters.aws.api import Api, paged, tag_specifications, tags_of
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class LaunchTemplates:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        return self._described("looking for launch templates", Filters=by_tags(tags))
+        return self._described("looking for launch templates", **paged(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         answer = self.api.change(

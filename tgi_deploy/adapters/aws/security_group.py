@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tag_specifications, tags_of
+from tgi_deploy.adapters.aws.api import Api, paged, tag_specifications, tags_of
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
@@ -24,7 +24,7 @@ class SecurityGroups:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         groups = self.api.list(
-            "describe_security_groups", "SecurityGroups", "looking for security groups", Filters=by_tags(tags)
+            "describe_security_groups", "SecurityGroups", "looking for security groups", **paged(tags)
         )
         return tuple(sorted((self._found(group) for group in groups), key=lambda found: found.id))
 

@@ -1,0 +1,253 @@
+"""`down --all`: many deployments removed together.
+
+Looked at once; machines are ended by the hundred; one search tells of all of them while they go; what they held is
+deleted some at a time. Each has its own lock, history, proof and receipt. What is out of the ordinary (an unsettled
+request, a thing without tags, a kind that few deployments have) goes the way of a single `down`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.app.down import DownOutcome, Removal, all_left, issue, left_error, remove_named
+from tgi_deploy.app.fleet import Seen, each, look_at_all, search
+from tgi_deploy.app.kept import kept_ids
+from tgi_deploy.app.known import by_name
+from tgi_deploy.app.places import target_of, where
+from tgi_deploy.app.receipt import Ledger, Receipt, recorded_things, sighting
+from tgi_deploy.errors import DeployError, LeftBehindError
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.reconcile.executor import left_behind
+from tgi_deploy.reconcile.model import TAG_ID, Deployment
+from tgi_deploy.reconcile.ports import BatchHandler
+from tgi_deploy.reconcile.retry import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import Found
+
+_ORDINARY: Final = frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"})
+_BATCH: Final = 100  # ids in one TerminateInstances: one that is refused costs the others their batch
+_LOCKED_AT_ONCE: Final = 400  # each lock is an open file; a process may have 1024 as a rule
+
+
+@dataclass(slots=True)
+class _Ending:
+    """One deployment on its way out. `known` is what the last look showed of it, by id."""
+
+    deployment: Deployment
+    places: tuple[str, ...]
+    known: dict[str, Found]
+    error: DeployError | None = None
+
+    @property
+    def name(self) -> str:
+        return self.deployment.name
+
+    @property
+    def machines(self) -> list[Found]:
+        return [found for found in self.known.values() if found.is_machine]
+
+
+@dataclass(slots=True)
+class _Result:
+    receipts: list[Receipt] = field(default_factory=list)
+    failures: list[DeployError] = field(default_factory=list)
+
+
+def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, volumes: bool = False) -> DownOutcome:
+    """Remove everything that is known.
+
+    Raises LeftBehindError (exit 6) with every id that is still there, or else the first other failure; all
+    deployments are tried before.
+    """
+    seen = look_at_all(context, whole=True)
+    removals = tuple(_removal(item, volumes=volumes) for item in seen)
+    if removals and not confirm(removals):
+        return DownOutcome(removed=(), absent=(), removals=removals, declined=True)
+    result = _Result()
+    ordinary = [item for item in seen if _is_ordinary(item)]
+    for start in range(0, len(ordinary), _LOCKED_AT_ONCE):
+        _remove_together(context, ordinary[start : start + _LOCKED_AT_ONCE], result)
+    for item in seen:
+        if not _is_ordinary(item):
+            _try(result, lambda name=item.name: remove_named(context, name, volumes=volumes))  # type: ignore[misc]
+    _raise_failures(result)
+    removed = tuple(item.name for item in seen)
+    return DownOutcome(removed=removed, absent=(), removals=removals, receipts=tuple(result.receipts))
+
+
+def _removal(item: Seen, *, volumes: bool) -> Removal:
+    records = item.recorded.resources if item.recorded else ()
+    kept = kept_ids(item.recorded, item.everything, volumes=volumes)
+    changes = diff((), records, [found for found in item.everything if found.id not in kept])
+    return Removal(
+        name=item.name, deployment=item.recorded, seen=item.everything, changes=changes, kept=tuple(sorted(kept))
+    )
+
+
+def _is_ordinary(item: Seen) -> bool:
+    records = item.recorded.resources if item.recorded else ()
+    kinds = {thing.kind for thing in (*records, *item.found)}
+    ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
+    settled = all(record.phase != "intent" for record in records)
+    return kinds <= _ORDINARY and len(ids) == 1 and settled and not item.untagged
+
+
+def _try(result: _Result, remove: Callable[[], Receipt]) -> None:
+    try:
+        result.receipts.append(remove())
+    except DeployError as error:
+        result.failures.append(error)
+
+
+def _raise_failures(result: _Result) -> None:
+    left = [error for error in result.failures if isinstance(error, LeftBehindError)]
+    if left:
+        raise all_left(left)
+    if result.failures:
+        raise result.failures[0]
+
+
+def _remove_together(context: Context, many: Sequence[Seen], result: _Result) -> None:
+    with ExitStack() as locks:
+        endings = []
+        for item in many:
+            try:
+                locks.enter_context(context.store.lock(item.name, command=context.command))
+                endings.append(_begin(context, item))
+            except DeployError as error:
+                result.failures.append(error)
+        _remove_locked(context, endings, result)
+
+
+def _begin(context: Context, item: Seen) -> _Ending:
+    """Put on record that it goes, and what it was. Somebody may have changed it since it was looked at."""
+    recorded = context.store.load(item.name)
+    deployment = recorded or _stand_in(context, item)
+    touched = Ledger.of(context.store.events(item.name)).regions
+    places = tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
+    deployment = context.executor().save(replace(deployment, phase="deleting"))
+    ending = _Ending(deployment=deployment, places=places, known={})
+    _note(context, ending, item.found)
+    return ending
+
+
+def _stand_in(context: Context, item: Seen) -> Deployment:
+    now, place = context.clock.now(), item.found[0].place
+    return Deployment(
+        name=item.name,
+        id=item.found[0].tags[TAG_ID],
+        target=target_of(place),
+        region=place,
+        phase="deleting",
+        created=now,
+        updated=now,
+    )
+
+
+def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
+    """Write down what has come and what has gone since the last look."""
+    now, there = context.clock.now(), {item.id: item for item in found}
+    for thing_id in there.keys() - ending.known.keys():
+        event = sighting(there[thing_id], ending.deployment, now, name=ending.name)
+        context.store.append_event(event)
+    for thing_id in ending.known.keys() - there.keys():
+        event = sighting(ending.known[thing_id], ending.deployment, now, name=ending.name, code="deleted")
+        context.store.append_event(event)
+    ending.known = there
+
+
+def _remove_locked(context: Context, endings: list[_Ending], result: _Result) -> None:
+    places = tuple(dict.fromkeys(place for ending in endings for place in ending.places))
+    first, total = True, len(endings)
+    for _ in looks(context.clock, context.pace.deletion):
+        if not first:
+            _look_again(context, endings, places)
+            endings = _finish_gone(context, endings, result)
+            context.reporter.note(f"{total - len(endings)} of {total} are gone")
+        first = False
+        if not endings:
+            return
+        _delete_what_can_go(context, endings)
+    for ending in endings:
+        result.failures.append(ending.error or _left(context, ending))
+
+
+def _look_again(context: Context, endings: Sequence[_Ending], places: Sequence[str]) -> None:
+    seen = by_name(search(context, places, whole=False))
+    for ending in endings:
+        _note(context, ending, seen.get(ending.name, ()))
+
+
+def _finish_gone(context: Context, endings: Sequence[_Ending], result: _Result) -> list[_Ending]:
+    """Receipts for what is gone; the rest. What the cloud refuses for good is not waited for."""
+    rest = []
+    for ending in endings:
+        if ending.known and ending.error is None:
+            rest.append(ending)
+        elif ending.known:
+            result.failures.append(ending.error or _left(context, ending))
+        else:
+            result.receipts.append(_issue(context, ending))
+            context.store.remove(ending.name)
+    return rest
+
+
+def _issue(context: Context, ending: _Ending, *, left: Sequence[dict[str, str]] = ()) -> Receipt:
+    history = (*context.store.events(ending.name), *recorded_things(ending.deployment))
+    return issue(context, ending.deployment, Ledger.of(history), ending.places, left=left)
+
+
+def _left(context: Context, ending: _Ending) -> LeftBehindError:
+    error = left_behind(list(ending.known.values()), "it is still there")
+    items = error.data["left_behind"]
+    return left_error(error.message, items, hint=error.hint, receipts=(_issue(context, ending, left=items),))
+
+
+def _delete_what_can_go(context: Context, endings: Sequence[_Ending]) -> None:
+    """Machines first; what they hold once they are gone."""
+    machines = [(ending, found) for ending in endings for found in ending.machines if _can_end(found)]
+    held = [
+        (ending, found)
+        for ending in endings
+        if not ending.machines
+        for found in reversed(ending.known.values())
+        if found.alive
+    ]
+    each(context, [*_not_batched(context, machines), *held], lambda item: _delete(context, *item))
+
+
+def _can_end(found: Found) -> bool:
+    return found.alive or found.state == "stopped"
+
+
+def _not_batched(context: Context, machines: Sequence[tuple[_Ending, Found]]) -> list[tuple[_Ending, Found]]:
+    """End machines by the hundred; those that can't be: a batch that holds a refused one is refused."""
+    groups: dict[tuple[str, str], list[tuple[_Ending, Found]]] = {}
+    for ending, found in machines:
+        groups.setdefault((found.place, found.kind), []).append((ending, found))
+    singly: list[tuple[_Ending, Found]] = []
+    for (place, kind), items in groups.items():
+        handler = context.cloud(place).handler(kind)
+        for start in range(0, len(items), _BATCH):
+            some = items[start : start + _BATCH]
+            if not isinstance(handler, BatchHandler) or not handler.delete_many(
+                [found.attributes for _, found in some]
+            ):
+                singly.extend(some)
+    return singly
+
+
+def _delete(context: Context, ending: _Ending, found: Found) -> None:
+    try:
+        context.cloud(found.place).handler(found.kind).delete(found.attributes)
+    except InUseError:
+        return
+    except DeployError as error:
+        ending.error = error
