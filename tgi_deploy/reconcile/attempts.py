@@ -26,6 +26,10 @@ READY: Final = len(PHASES) - 1
 _LOADING: Final = PHASES.index("loading")
 _WARMING_UP: Final = PHASES.index("warming_up")
 _UNKNOWN_CODE: Final = -1
+# A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
+_BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
+# Long messages are wrapped at the width of a terminal.
+_MAX_WRAPS: Final = 3
 _QUIET: Final = frozenset({"TRACE", "DEBUG", "INFO"})
 # Each rank says every ten seconds that it waits (launcher).
 _WAIT_LINE_S: Final = 10.0
@@ -108,6 +112,8 @@ class Attempt:
         self.restarts: set[int] = set()
         self.evidence: list[Evidence] = []
         self.stranger: LogLine | None = None
+        self.wrapped: LogLine | None = None
+        self.wraps = 0
         self.failed = False
         self.stopping = False
         self.error: tuple[int, str, int] | None = None
@@ -251,7 +257,7 @@ class LogReader:
         if index <= now.phase:
             return
         now.phase = index
-        now.evidence = [item for item in now.evidence if PHASES.index(item.signature.phase) >= index]
+        now.evidence = [item for item in now.evidence if PHASES.index(item.phase) >= index]
         now.stranger = None
         now.failed = now.failed and index < READY
         now.error = None
@@ -263,14 +269,36 @@ class LogReader:
             self.now.failed = True
 
     def _hear_evidence(self, line: LogLine, said: _Said) -> None:
-        if self.now.stopping:
+        now = self.now
+        if self._hear_matches(line, said) or now.stopping:
             return
-        heard = [self._judged(item, match, line) for item, match in said.matches if self._fits_phase(item)]
+        if said.error_rank == _EXCEPTION and not said.matches and line.level not in _QUIET:
+            now.wrapped, now.wraps = line, 0
+            now.stranger = now.stranger or line
+        elif now.wrapped is not None:
+            self._hear_wrapped(now.wrapped, line)
+
+    def _hear_matches(self, line: LogLine, said: _Said) -> bool:
+        """Whether the line fits something."""
+        boxed = line.text.startswith(_BOXED)
+        fits = [pair for pair in said.matches if self._fits_phase(pair[0]) and (pair[0].frame or not boxed)]
+        if self.now.stopping:
+            fits = [pair for pair in fits if pair[0].machine]
+        heard = [self._judged(item, match, line) for item, match in fits]
         best = min((item for item in heard if item is not None), key=lambda item: item.rank, default=None)
         if best is not None:
             self.now.evidence.append(best)
-        elif not said.matches and said.error_rank == _EXCEPTION and line.level not in _QUIET:
-            self.now.stranger = self.now.stranger or line
+        return best is not None
+
+    def _hear_wrapped(self, first: LogLine, line: LogLine) -> None:
+        """An exception's message may go on in the next lines: read it as one."""
+        now = self.now
+        goes_on = line.inherited == (first.level is not None) and now.wraps < _MAX_WRAPS
+        whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
+        now.wrapped, now.wraps = (whole, now.wraps + 1) if goes_on else (None, 0)
+        if goes_on and self._hear_matches(whole, _meaning(self._table, whole.text, whole.said)):
+            now.stranger = None if now.stranger is not None and now.stranger.number == first.number else now.stranger
+            now.wrapped = None
 
     def _fits_phase(self, signature: Signature) -> bool:
         now = self.now
@@ -289,7 +317,7 @@ class LogReader:
             pending=False,
         )
         if line.system:
-            return known
+            return replace(known, pending=serving and signature.vague)
         quiet = line.level in _QUIET and (serving or not line.inherited)
         if quiet or line.level == "WARN":
             told = line.level == "WARN" or signature.info
@@ -298,7 +326,7 @@ class LogReader:
 
     def _struck_in(self, signature: Signature) -> str:
         """The phase at hand where the failure can strike in it, else the one it belongs to."""
-        first, last = PHASES.index(signature.home), PHASES.index(signature.phase)
+        first, last = PHASES.index(signature.since), PHASES.index(signature.phase)
         return PHASES[self.now.phase] if self.now.evident and first <= self.now.phase <= last else signature.home
 
     @staticmethod

@@ -135,4 +135,4 @@ def _facts(attempt: Attempt) -> dict[str, str]:
         "prefill": attempt.prefill,
         "context": attempt.max_total,
     }
-    return {"name": "NAME"} | {name: str(value) for name, value in told.items() if value is not None}
+    return {"name": "NAME", "model": "MODEL"} | {name: str(value) for name, value in told.items() if value is not None}

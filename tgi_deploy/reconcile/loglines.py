@@ -19,8 +19,8 @@ _NO_UNIT: Final = r"(?![Ee]rror:|docker:|warning:)"
 _UNIT: Final = rf"{_NO_UNIT}(?P<unit>[\w@.:-]+?)(?:\[\d+\])?:(?: |$)"
 _DAY: Final = r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-]\d\d:?\d\d|Z))"
 _PREFIXES: Final = (
-    # "[   12.345678] run-engine[812]: ", as the journal writes to a console.
-    re.compile(rf"\[\s*\d+\.\d+\] (?:{_UNIT})?"),
+    # "[   12.345678] run-engine[812]: ", as the journal writes to a console; the kernel names nobody.
+    re.compile(r"(?P<console>\[)\s*\d+\.\d+\] (?:(?P<unit>[\w@.:-]+)\[\d+\]:(?: |$))?"),
     # "Nov 21 10:00:00 host unit[812]: " and "2026-11-21T10:00:00+0000 host unit[812]: ", as journalctl prints.
     re.compile(rf"{_DAY} (?!\s*{_LEVEL_WORD})[\w.-]+ {_UNIT}"),
     # The unit alone, as in "tgi-deploy-engine[812]: ".
@@ -150,8 +150,8 @@ def _without_prefixes(line: str) -> tuple[str, str]:
         match = next((found for found in (prefix.match(bare) for prefix in _PREFIXES) if found), None)
         if match is None:
             break
-        named = match.groupdict().get("unit")
-        unit = named.partition("[")[0] if named else unit
+        groups = match.groupdict()
+        unit = groups.get("unit") or ("kernel" if groups.get("console") and not unit else unit)
         bare = bare[match.end() :].lstrip()
     return bare, unit
 

@@ -47,6 +47,7 @@ class Page:
     costs: str
     prevent: str
     versions: str
+    since: str
     sources: tuple[str, ...]
     plan_edit: str = ""
 
@@ -63,20 +64,24 @@ class Twin:
 class Signature:
     """A known failure text.
 
-    The failure can strike from the phase `home` to `phase`: once the log has gone past that the line was no failure.
+    The failure belongs to the phase `home` and can strike from `since` to `phase`.
     `phases`: the text means this cause in these phases alone (empty: in any). `info`: also a quiet line shows it.
-    `serving`: it can strike an engine that serves, without ending it. `small` holds what counts when a number in the
+    `serving`: it can strike an engine that serves, without ending it. `frame`: the place in the source shows it. `machine`: it is the
+    machine that ended, whatever the engine was doing. `small` holds what counts when a number in the
     text is small.
     """
 
     code: str
     home: str
+    since: str
     phase: str
     pattern: re.Pattern[str]
     strength: int
     phases: frozenset[str]
     info: bool
     serving: bool
+    frame: bool
+    machine: bool
     cause: str
     remedy: Remedy
     twins: tuple[Twin, ...] = ()
@@ -138,6 +143,7 @@ def _page(item: Mapping[str, Any]) -> Page:
         costs=item["costs"],
         prevent=item["prevent"],
         versions=item.get("versions", "2.0 - 3.3"),
+        since=_phase(item["code"], item.get("since", item["phase"])),
         sources=tuple(dict.fromkeys(text["source"] for text in item["signatures"])),
         plan_edit=item.get("plan_edit", ""),
     )
@@ -151,12 +157,15 @@ def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
     return Signature(
         code=page.code,
         home=page.phase,
+        since=page.since,
         phase=_phase(page.code, item.get("phase", page.phase)),
         pattern=any_of(item["match"], re.IGNORECASE),
         strength=STRENGTHS[strength],
         phases=frozenset(_phase(page.code, name) for name in item.get("phases", ())),
         info=bool(item.get("info", False)),
         serving=bool(item.get("serving", False)),
+        frame=bool(item.get("frame", False)),
+        machine=bool(item.get("machine", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
         twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.diagnosis import diagnose
+from tgi_deploy.reconcile.loglines import read_lines
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.phases import read_phase
+
+REPOSITORY = Path(__file__).parents[3]
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+import diagnosis_accuracy as accuracy  # noqa: E402 -- a script, found by its folder
+
+CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
+TABLE = table_from(read_phases())
+EVERY = accuracy.cases()
+WANTED = """gated_no_token token_forbidden repo_not_found revision_not_found no_weights disk_full network gpu_not_visible
+toolkit_missing driver_too_old arch_unsupported nccl_shm nccl_hang rendezvous_port shards_gt_gpus not_divisible
+model_type_unsupported quant_mismatch quant_unsupported_arch oom_load oom_warmup_prefill oom_serving host_oom_killed
+argument_validation unknown_flag port_in_use tokenizer_failed cpu_instruction conversion_failed cuda_illegal_access
+template_missing""".split()
+READY = "2025-09-14T08:21:30.1Z  INFO text_generation_router::server: router/src/server.rs:2361: Connected\n"
+LOADING = "2025-09-14T08:21:30.1Z  INFO shard-manager: text_generation_launcher: Starting shard rank=0\n"
+
+
+def codes(text, **facts):
+    return [item.code for item in diagnose(text, TABLE, facts=facts).findings]
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_case(case):
+    expected = json.loads((CASES / case.name / "expected.json").read_text(encoding="utf-8"))
+    found = diagnose(case.log, TABLE)
+    assert [item.code for item in found.findings] == expected["codes"]
+    if "phase" in expected:
+        assert found.findings[0].phase == expected["phase"]
+    for item in found.findings:
+        assert expected.get("evidence", "") in item.evidence
+        assert item.evidence.split()[0] in case.log
+        assert 1 <= item.line <= len(case.log.splitlines())
+        assert 0 < item.confidence < 1
+
+
+def test_there_are_enough_cases():
+    assert len(EVERY) >= 120
+    assert sum(not case.codes for case in EVERY) >= 20
+    assert set(WANTED) <= {code for case in EVERY for code in case.codes}
+    assert set(WANTED) <= set(TABLE.pages)
+
+
+def test_waiting_and_diagnosis_name_the_same_cause():
+    for case in EVERY[::3]:
+        view = read_phase(case.log, TABLE)
+        if view.died_of is not None:
+            assert view.died_of.code == case.codes[0], case.name
+
+
+def test_a_changed_log_has_the_same_cause():
+    random_ = random.Random(20261121)  # noqa: S311 -- variety, not secrecy
+    for _ in range(120):
+        outcome = accuracy.examine(accuracy.mutated(random_.choice(EVERY), random_), TABLE)
+        assert outcome.right, outcome
+
+
+def test_scores_count_wrong_claims_and_misses():
+    outcomes = [
+        accuracy.Outcome(name="a", expected=("x",), found=("x",)),
+        accuracy.Outcome(name="b", expected=("x",), found=("y",)),
+        accuracy.Outcome(name="c", expected=(), found=("x",)),
+    ]
+    table = accuracy.scores(outcomes)
+    assert (table["x"].precision, table["x"].recall) == (0.5, 0.5)
+    assert (table["total"].hits, table["total"].wrong, table["total"].missed) == (1, 2, 1)
+    assert [item.right for item in outcomes] == [True, False, False]
+
+
+def test_the_script_ends_with_0_while_all_are_right(capsys):
+    assert accuracy.main([]) == 0
+    assert "0 clean ones accused" in capsys.readouterr().out
+
+
+def test_one_line_with_two_causes_gives_both_and_what_tells_them_apart():
+    text = LOADING + "RuntimeError: An error occurred while downloading using `hf_transfer`.\n"
+    found = diagnose(text.replace("Starting shard", "Starting check and download process for m/m"), TABLE).findings
+    assert [item.code for item in found] == ["disk_full", "network"]
+    assert found[0].confidence > found[1].confidence
+    assert all("df -h" in item.apart for item in found)
+
+
+def test_another_line_settles_what_one_leaves_open():
+    open_ = "OSError: You are trying to access a gated repo.\n"
+    assert codes(open_) == ["gated_no_token", "token_forbidden"]
+    assert codes(open_ + "requests.HTTPError: 403 Client Error: Forbidden\n") == ["token_forbidden"]
+    assert codes(open_ + "requests.HTTPError: 401 Client Error: Unauthorized\n") == ["gated_no_token"]
+
+
+def test_the_remedy_is_the_exact_command_with_what_is_known():
+    wrapped = LOADING.replace("Starting shard", "Starting Webserver") + (
+        "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease it\n"
+    )
+    remedy = diagnose(wrapped, TABLE, facts={"name": "chat", "model": "llama3-8b"}).findings[0].remedy
+    assert "tgi-deploy up llama3-8b --name chat --set max-batch-prefill-tokens=4096" in remedy
+    few = diagnose(wrapped.replace("8192", "256"), TABLE, facts={"num_shard": "2", "model": "m"}).findings[0]
+    assert "--num-shard 4" in few.remedy
+    assert "weights alone" in few.cause
+    assert "tgi-deploy up MODEL" in diagnose(wrapped, TABLE).findings[0].remedy
+
+
+def test_quiet_lines_accuse_nobody_and_warnings_only_where_the_attempt_failed():
+    warned = LOADING + "2025-09-14T08:21:31.1Z  WARN text_generation_launcher: No space left on device\n"
+    assert codes(warned) == []
+    assert codes(warned + "Error: ShardCannotStart\n") == ["disk_full"]
+    assert codes(warned.replace("WARN", "INFO") + "Error: ShardCannotStart\n") == []
+
+
+def test_words_of_users_accuse_nobody():
+    spans = 'generate{parameters="CUDA out of memory"}: text_generation_router::server: router/src/server.rs:1: refused'
+    assert codes(READY + f"2025-09-14T08:22:30.1Z ERROR {spans}\n") == []
+    assert codes(READY + "2025-09-14T08:22:30.1Z DEBUG x: Input: a\ntorch.OutOfMemoryError: CUDA out of memory\n") == []
+
+
+def test_a_crash_while_serving_stays_told_after_the_restart():
+    crash = "2025-09-14T08:22:30.1Z ERROR text_generation_launcher: CUDA out of memory\nError: ShardFailed\n"
+    again = "2025-09-14T08:22:40.1Z  INFO text_generation_launcher: Args { }\n" + READY
+    first = diagnose(READY + crash, TABLE).findings[0]
+    later = diagnose(READY + crash + again, TABLE).findings[0]
+    assert (first.code, later.code) == ("oom_serving", "oom_serving")
+    assert later.confidence < first.confidence
+
+
+def test_a_hang_needs_ten_minutes_several_shards_and_no_progress():
+    def waiting(ranks, minutes):
+        start = "".join(LOADING.replace("rank=0", f"rank={rank}") for rank in range(ranks))
+        line = "2025-09-14T08:{:02d}:30.1Z  INFO x: Waiting for shard to be ready... rank={}\n"
+        return start + "".join(line.format(20 + at, rank) for at in range(minutes + 1) for rank in range(ranks))
+
+    assert codes(waiting(2, 12)) == ["nccl_hang"]
+    assert codes(waiting(2, 9)) == []
+    assert codes(waiting(1, 30)) == []
+    assert codes(waiting(2, 12) + "2025-09-14T08:40:30.1Z  INFO x: Shard ready in 9s rank=0\n") == []
+
+
+def test_what_failed_of_an_unknown_cause_is_said_to_have_failed():
+    found = diagnose(LOADING + "AttributeError: 'X' object has no attribute 'y'\nError: ShardCannotStart\n", TABLE)
+    assert (found.findings, found.failed, found.clean) == ((), True, False)
+    assert (found.unexplained, found.unexplained_line) == ("AttributeError: 'X' object has no attribute 'y'", 2)
+
+
+def test_state_reasons_count_after_a_stop():
+    stopped = READY + "2025-09-14T08:22:30.1Z  INFO x: signal received, starting graceful shutdown\n"
+    assert codes(stopped) == []
+    assert codes(stopped + "error: EC2 state reason of the machine: Server.SpotInstanceTermination: x\n") == [
+        "spot_reclaimed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Nov 21 10:00:00 ip-10-0-0-1 tgi-deploy-engine[123]: hello", "hello"),
+        ("2026-11-21T10:00:00+0000 host unit[1]: hello", "hello"),
+        ("tgi-deploy-engine[123]: hello", "hello"),
+        ("tgi-1  | hello", "hello"),
+        ("2026-11-21T10:00:00.118222333Z hello", "hello"),
+        ("2026-11-21T10:00:00.1Z stdout F hello", "hello"),
+        ("[pod/tgi-0/tgi] hello", "hello"),
+        ("[   12.345678] NVRM: Xid", "NVRM: Xid"),
+        ('{"log":"hello\\n","stream":"stdout"}', "hello"),
+        ('{"log":"{\\"level\\":\\"INFO\\",\\"message\\":\\"hello\\"}\\n"}', "hello"),
+        ("^[[31mhello^[[0m", "hello"),
+        ("2026-11-21T10:00:00.1Z ERROR x: hello", "2026-11-21T10:00:00.1Z ERROR x: hello"),
+    ],
+)
+def test_prefixes_of_those_who_pass_a_log_on_are_taken_off(line, said):
+    assert [item.text for item in read_lines(line)] == [said]
+
+
+def test_lines_keep_their_number_and_the_level_of_their_record():
+    text = "2026-11-21T10:00:00.1Z ERROR x: bad\n\n  more of it\ndocker: own words\n"
+    assert [(item.number, item.level, item.inherited) for item in read_lines(text)] == [
+        (1, "ERROR", False),
+        (3, "ERROR", True),
+        (4, None, False),
+    ]
+
+
+def test_any_bytes_can_be_examined():
+    random_ = random.Random(7)  # noqa: S311 -- variety, not secrecy
+    for case in EVERY[::9]:
+        cut = random_.randrange(len(case.log) + 1)
+        diagnose(case.log[cut:], TABLE)
+        diagnose(case.log[:cut][::-1], TABLE)
