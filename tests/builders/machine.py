@@ -45,7 +45,7 @@ class Machine:
         for name, text in (stand_ins | {name: _RECORD + text for name, text in self.commands.items()}).items():
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
-        for name in _TOOLS:
+        for name in [tool for tool in _TOOLS if tool not in self.commands]:
             (self.bin / name).symlink_to(
                 next(Path(d) / name for d in ("/bin", "/usr/bin") if (Path(d) / name).exists())
             )

@@ -1,5 +1,7 @@
-"""The clock of machines whose timers run faster than real time: one for the whole sandbox, so that a reboot shows it
-unchanged."""
+"""The clock of machines whose timers run faster than real time: one for the whole sandbox.
+
+So a reboot of a machine does not change it.
+"""
 
 from __future__ import annotations
 

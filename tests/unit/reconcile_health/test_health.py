@@ -278,6 +278,15 @@ def test_another_answer_is_not_ready():
     assert "answered 404" in fails(tale, NotHealthyError).message
 
 
+def test_a_spot_notice_ends_the_wait_before_the_machine_goes():
+    notice = LOAD + "[tgi-deploy] spot-notice action=terminate time=2026-11-21T12:00:00Z\n" + EXIT
+    tale = story(consoles=[(0, ""), (20, LOAD), (50, notice)])
+    error = fails(tale)
+    assert (error.code, tale.elapsed_s) == ("spot_reclaimed", 50)
+    assert "terminate at 2026-11-21T12:00:00Z" in error.message
+    assert (error.data["action"], error.data["time"]) == ("terminate", "2026-11-21T12:00:00Z")
+
+
 @pytest.mark.parametrize(
     ("machine", "code", "says"),
     [

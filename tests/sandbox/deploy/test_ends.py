@@ -1,0 +1,206 @@
+"""Timers run for real: machines of the sandbox end themselves, by a clock sixty times as fast, with nobody around.
+
+Moments are the machine's own: what its end was by its own clock, and when it acted. A sandbox of its own, so that its
+clock's speed is nobody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from conftest import Program
+
+from tgi_deploy.sandbox import api, control
+from tgi_deploy.sandbox.processes import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPEED = 60.0
+LATE_S = 2.0  # real seconds between the moment of an end and the machine's own order to shut down
+PATIENCE_S = 120.0
+UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait")
+EXPIRED = re.compile(r"phase=expired reason=(\w+) end=(\d+) now=(\d+)")
+
+
+class Fleet:
+    """The machines of one sandbox by their deployments' names."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.ids: dict[str, str] = {}
+
+    def up(self, name: str, *words: str) -> None:
+        said = self.program.here(*UP, "--name", name, *words)
+        assert said.code == 0, said.out
+        resources = said.json["data"]["deployment"]["resources"]
+        self.ids[name] = next(item["id"] for item in resources if item["kind"] == "instance")
+
+    def machine(self, name: str) -> dict[str, Any]:
+        found = api.control(self.program.url, "GET", "/_sandbox/machines")["machines"]
+        return next(one for one in found if one["instance_id"] == self.ids[name])
+
+    def console(self, name: str) -> str:
+        path = Path(self.machine(name)["console"])
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def state(self, name: str, file: str) -> str:
+        root = Path(self.machine(name)["console"]).parent / "root"
+        path = root / "var/lib/tgi-deploy" / file
+        return path.read_text().strip() if path.exists() else ""
+
+    def clock(self, name: str) -> float:
+        """What the machine's own clock shows."""
+        path = Path(self.machine(name)["console"]).parent / "spec.json"
+        spec = json.loads(path.read_text())
+        return spec["epoch"] + (time.time() - spec["epoch"]) * spec["timer_speed"]
+
+    def until(self, what: str, condition: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not come about")
+
+    def ended(self, name: str) -> tuple[str, int, float]:
+        """Wait for the machine's end: its reason, its moment, and how late it was in real seconds."""
+        found = self.until(f"the end of {name}", lambda: EXPIRED.search(self.console(name)))
+        self.until(f"the end of {name}", lambda: self.machine(name)["state"] in {"shutting-down", "terminated"})
+        return found[1], int(found[2]), (int(found[3]) - int(found[2])) / SPEED
+
+
+@pytest.fixture(scope="module")
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    home = tmp_path_factory.mktemp("ends")
+    control.start(home / "sandbox", speed=600.0, timer_speed=SPEED)
+    yield home
+    control.stop(home / "sandbox")
+
+
+@pytest.fixture
+def fleet(_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fleet:
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(_home))
+    info = control.start(_home / "sandbox")
+    return Fleet(Program(url=info.endpoint_url, access_key=info.access_key, home=_home, capsys=capsys))
+
+
+def ec2(fleet: Fleet) -> Any:
+    return boto3.client(
+        "ec2",
+        region_name="us-east-1",
+        endpoint_url=fleet.program.url,
+        aws_access_key_id=fleet.program.access_key,
+        aws_secret_access_key="any",
+    )
+
+
+def ours_besides_the_sandbox() -> list[str]:
+    return [one.command for one in processes() if "tgi-deploy" in one.command.split(" ")[0]]
+
+
+def test_machines_end_themselves_with_nobody_around(fleet):
+    """Each by its own end, all at once; the command line has long gone."""
+    fleet.up("by-ttl", "--ttl", "6m")
+    fleet.up("by-spend", "--max-spend", "0.19")
+    fleet.up("by-lease", "--lease", "6m")
+    fleet.up("by-idleness", "--idle-timeout", "5m")
+    assert ours_besides_the_sandbox() == []
+    for name, reason in (("by-ttl", "ttl"), ("by-spend", "ttl"), ("by-lease", "lease"), ("by-idleness", "idle")):
+        found, _, late_s = fleet.ended(name)
+        assert found == reason, fleet.console(name)
+        assert 0 <= late_s <= LATE_S, fleet.console(name)
+    reasons = {
+        instance["StateReason"]["Code"]
+        for reservation in ec2(fleet).describe_instances(InstanceIds=list(fleet.ids.values()))["Reservations"]
+        for instance in reservation["Instances"]
+    }
+    assert reasons == {"Client.InstanceInitiatedShutdown"}
+
+
+def test_a_renewal_puts_the_end_off(fleet):
+    fleet.up("renewed", "--lease", "1h")
+    first = int(fleet.until("its first look", lambda: fleet.state("renewed", "lease-until")))
+    assert fleet.program.here("renew", "renewed", "--for", "3h").code == 0
+    fleet.until("the renewal", lambda: int(fleet.state("renewed", "lease-until")) > first + 3600)
+    assert fleet.program.here("renew", "renewed", "--for", "5m").code == 0
+    reason, end, late_s = fleet.ended("renewed")
+    assert reason == "lease"
+    assert end < first + 3600, "an owner may shorten a lease, too"
+    assert 0 <= late_s <= LATE_S
+    again = fleet.program.here("renew", "renewed")
+    assert again.json["errors"][0]["code"] == "no_machine"
+
+
+def test_activity_puts_idleness_off_and_health_checks_do_not(fleet):
+    fleet.up("busy", "--idle-timeout", "10m")
+    endpoint = f"http://{fleet.machine('busy')['address']}:8080"
+    fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
+    ready = int(fleet.until("readiness", lambda: _since(fleet.state("busy", "idle-since"))))
+    while fleet.clock("busy") < ready + 200:
+        _answers(f"{endpoint}/health")
+        time.sleep(0.1)
+    assert int(_since(fleet.state("busy", "idle-since"))) == ready
+    _generate(endpoint)
+    busy = int(fleet.until("activity", lambda: (at := _since(fleet.state("busy", "idle-since"))) != str(ready) and at))
+    reason, end, late_s = fleet.ended("busy")
+    assert (reason, end) == ("idle", busy + 600)
+    assert busy > ready + 150
+    assert 0 <= late_s <= LATE_S
+
+
+def test_a_reboot_does_not_move_the_end(fleet):
+    fleet.up("rebooted", "--ttl", "20m")
+    end = int(fleet.until("its first look", lambda: fleet.state("rebooted", "ends-at")))
+    boots = fleet.console("rebooted").count("Linux version")
+    ec2(fleet).reboot_instances(InstanceIds=[fleet.ids["rebooted"]])
+    fleet.until("a second boot", lambda: fleet.console("rebooted").count("Linux version") > boots)
+    assert fleet.ended("rebooted")[:2] == ("ttl", end)
+
+
+def test_a_spot_notice_drains_and_is_shown(fleet):
+    fleet.up("taken", "--market", "spot", "--ttl", "1d")
+    endpoint = f"http://{fleet.machine('taken')['address']}:8080"
+    fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
+    document = {"name": "spot-reclaim", "instance_id": fleet.ids["taken"], "after_s": 15.0}
+    api.control(fleet.program.url, "POST", "/_sandbox/faults", document)
+    said = fleet.until("the notice", lambda: re.search(r"spot-notice action=(\w+) time=(\S+)", fleet.console("taken")))
+    assert said[1] == "terminate"
+    assert datetime.fromisoformat(said[2]).tzinfo == UTC
+    fleet.until("the drain", lambda: "starting graceful shutdown" in fleet.console("taken"))
+    (shown,) = fleet.program.here("status", "taken").json["data"]["deployments"]
+    assert shown["spot_notice"].startswith("the cloud t")
+    fleet.until("the end", lambda: fleet.machine("taken")["state"] in {"shutting-down", "terminated"})
+
+
+def _since(text: str) -> str:
+    """The moment that idleness counts from, once the engine has been ready."""
+    since, _, seen = text.partition(" ")
+    return since if seen not in {"", "-"} else ""
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 -- a loopback address
+            return response.status == 200
+    except OSError:
+        return False
+
+
+def _generate(endpoint: str) -> None:
+    request = urllib.request.Request(  # noqa: S310 -- likewise
+        f"{endpoint}/generate",
+        data=b'{"inputs": "hello", "parameters": {"max_new_tokens": 2}}',
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 -- likewise
+        assert response.status == 200
