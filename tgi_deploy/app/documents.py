@@ -113,6 +113,8 @@ def requirements_document(wish: Requirements) -> dict[str, Any]:
         "utilisation": wish.utilisation,
         "allow_turing": wish.allow_turing,
         "flags": dict(wish.flags),
+        "env": dict(wish.env),
+        "disk_gib": wish.disk_gib,
         "port": wish.port,
     }
 

@@ -26,7 +26,7 @@ SCHEMA: Final = 1
 # Where a shape was read does not change what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
 _SWITCHES: Final = frozenset({"allow_turing"})
-_LISTS: Final = frozenset({"regions", "set"})
+_LISTS: Final = frozenset({"env", "regions", "set"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,6 +33,9 @@ _MAX_BUDGET: Final = Decimal(1_000_000)
 _MAX_COUNT: Final = 100_000_000
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
 _SHORTEST_TTL_S: Final = 300
+_MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +65,8 @@ class Wish:
     market: str | None = None
     engine_version: str | None = None
     set: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    disk: str | None = None
     allow_turing: bool = False
     port: str | None = None
 
@@ -249,6 +254,8 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
         utilisation=settings.positive("utilisation", "parts of 1", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
         flags=tuple(_flag(text) for text in wish.set),
+        env=tuple(_variable(text, release) for text in wish.env),
+        disk_gib=_disk_gib(settings, hardware),
         port=settings.count("port", DEFAULT_PORT, most=65535),
     )
 
@@ -336,5 +343,40 @@ def _flag(text: str) -> tuple[str, str]:
     if not equals or not name.strip("-"):
         raise InputError(
             "bad_set", f"--set {shown(text)} is not FLAG=VALUE", hint="write --set max-best-of=4, for example"
+        )
+    return name, value
+
+
+def _disk_gib(settings: Settings, hardware: str | None) -> int | None:
+    setting = settings.get("disk")
+    if setting.value is None:
+        return None
+    if hardware:
+        raise InputError(
+            "conflicting_options", "--disk and --hardware exclude each other",
+            hint="--hardware plans for a machine you own, with the disk that it has",
+        )  # fmt: skip
+    return whole_number(setting, "--disk", most=_MAX_DISK_GIB)
+
+
+def _variable(text: str, release: EngineRelease) -> tuple[str, str]:
+    """A variable of the engine's environment: no secret, and nothing that is checked elsewhere."""
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or not value.isprintable():
+        raise InputError(
+            "bad_env", f"--env {shown(name)} is not NAME=VALUE", hint="write --env NCCL_P2P_DISABLE=1, for example"
+        )
+    if _SECRET.search(name):
+        raise InputError(
+            "secret_in_env",
+            f"--env {name} looks like a secret: it would be seen in the plan, on the disk and in the process list",
+            hint="hub token and API key are taken from this shell's environment, by their names",
+        )
+    flag = next((flag for flag, known in release.flags.items() if known.env == name), None)
+    if flag is not None or name in release.cache_env or name == "PORT":
+        raise InputError(
+            "env_is_planned",
+            f"--env {name} is the planner's to set",
+            hint=f"pin it with --set {flag.removeprefix('--')}=VALUE: it is checked then" if flag else "leave it out",
         )
     return name, value

@@ -79,6 +79,7 @@ _WISHES: Final = (
     _Wish(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
     _Wish(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
     _Wish(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
+    _Wish(_HARDWARE, "--disk", "GIB", "The root volume at least this big.  [default: as planned]"),
     _Wish(_HARDWARE, "--hardware", "NxCARD", "A machine you own: 2xRTX-4090.", complete.hardware),
     _Wish(
         _HARDWARE,
@@ -91,6 +92,7 @@ _WISHES: Final = (
     _Wish(_HARDWARE, "--market", "MARKET", "on-demand, spot or any.  [default: on-demand]", _MARKETS),
     _Wish(_ENGINE, "--engine-version", "VERSION", "Exact engine version.", complete.engine_versions),
     _Wish(_ENGINE, "--set", "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", repeats=True),
+    _Wish(_ENGINE, "--env", "NAME=VALUE", "A variable for the engine, no secret; repeatable.", repeats=True),
     _Wish(_ENGINE, "--port", "PORT", "Port the endpoint listens on.  [default: 8080]"),
 )
 

@@ -20,13 +20,16 @@ _SYSTEM_GIB: Final = 60
 _HEADROOM_GIB: Final = 20
 
 
-def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int) -> Storage:
-    """The weights on instance NVMe where it holds them with a tenth to spare, else on the root volume."""
+def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int, least_gib: int = 0) -> Storage:
+    """The weights on instance NVMe where it holds them with a tenth to spare, else on the root volume.
+
+    `least_gib`: how big the root volume has to be at least.
+    """
     on_nvme = offer.instance_type.nvme_bytes >= weights_bytes * 11 // 10
     beside = 0 if on_nvme else weights_bytes * 11 // 10
     root_gib = _SYSTEM_GIB + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
     return Storage(
-        root_volume_gib=root_gib,
+        root_volume_gib=max(root_gib, least_gib),
         data_volume_gib=0,
         weights_on_nvme=on_nvme,
         weights_bytes=weights_bytes,

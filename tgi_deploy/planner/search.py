@@ -245,7 +245,12 @@ class Search:
         known = self._billed.get(key)
         if known is None:
             weights = memory.total_weights_bytes(self.model, evaluation.scheme)
-            storage = cost.storage_for(offer, weights_bytes=weights, image_bytes=self.release.image_bytes)
+            storage = cost.storage_for(
+                offer,
+                weights_bytes=weights,
+                image_bytes=self.release.image_bytes,
+                least_gib=self.wish.disk_gib or 0,
+            )
             bill = cost.hourly_cost(
                 offer,
                 storage,
@@ -306,8 +311,8 @@ class Search:
             performance=performance.with_prices(evaluation.performance, option.cost.usd_per_hour, self.wish),
             engine=engine.build_command(
                 self.release, self._settings(evaluation, dtype), self.pins,
-                env=_engine_env(self.model, self.model_class, self.release, rule), port=self.wish.port,
-                gated=self.model.gated,
+                env={**_engine_env(self.model, self.model_class, self.release, rule), **dict(self.wish.env)},
+                port=self.wish.port, gated=self.model.gated,
             ),
             storage=option.storage,
         )  # fmt: skip

@@ -280,6 +280,7 @@ class Requirements:
 
     `min_tokens_per_s` is of output tokens, of all requests together. `utilisation` prices tokens: the share of the
     time, above 0 and at most 1, at which the machine carries this load; it idles, and bills, for the rest.
+    `disk_gib`: the root volume is at least this big. `env` goes to the engine beside what it is given anyway.
     """
 
     model: Profile
@@ -302,6 +303,8 @@ class Requirements:
     utilisation: float = 1.0
     allow_turing: bool = False
     flags: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    disk_gib: int | None = None
     port: int = 8080
     public_ipv4: bool = True
 

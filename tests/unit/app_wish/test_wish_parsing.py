@@ -216,3 +216,12 @@ def test_other_refusals(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError) as refused:
         wished(**settings)
     assert refused.value.hint
+
+
+def test_variables_reach_the_engine():
+    assert wished(env=("NCCL_P2P_DISABLE=1", "A=b=c")).env == (("NCCL_P2P_DISABLE", "1"), ("A", "b=c"))
+
+
+def test_a_disk_of_a_size():
+    assert (wished().disk_gib, wished(disk="500").disk_gib) == (None, 500)
+    assert wished({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200

@@ -58,6 +58,12 @@ def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme
     assert storage_for(machine, weights_bytes=30 * GIB, image_bytes=0).weights_on_nvme is on_nvme
 
 
+@pytest.mark.parametrize(("least_gib", "root_gib"), [(0, 100), (100, 100), (500, 500)])
+def test_the_root_volume_is_as_big_as_was_wished_at_least(least_gib: int, root_gib: int) -> None:
+    storage = storage_for(offer(), weights_bytes=30 * GIB, image_bytes=20 * GIB, least_gib=least_gib)
+    assert storage.root_volume_gib == root_gib
+
+
 def test_no_address_no_line() -> None:
     assert "public IPv4 address" not in bill(weights_bytes=GIB, nvme_bytes=0, public_ipv4=False)
 
