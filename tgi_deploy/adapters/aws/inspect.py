@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.inspection import RehearsedLaunch, Verdict
 
 _COUNTED: Final = ("pending", "running")
+_PAGE: Final = 1000
 _ALLOWED: Final = "DryRunOperation"
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 # The part of a target's id before its dash, as people call it.
@@ -59,16 +61,16 @@ class Ec2Inspector:
         return float(answer["Quota"]["Value"])
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
-        filters = [
-            {"Name": "instance-state-name", "Values": list(_COUNTED)},
-            {"Name": "instance-type", "Values": list(patterns)},
-        ]
+        """A page for each thousand machines. Types are compared here: not every endpoint knows `g*`."""
+        filters = [{"Name": "instance-state-name", "Values": list(_COUNTED)}]
         found: list[Usage] = []
         more: dict[str, str] = {}
         while True:
-            page = self._ask("ec2", "describe_instances", "counting running machines", Filters=filters, **more)
+            page = self._ask(
+                "ec2", "describe_instances", "counting running machines", Filters=filters, MaxResults=_PAGE, **more
+            )
             machines = [item for group in page["Reservations"] for item in group["Instances"]]
-            found += [_usage(item) for item in machines if _market(item) == market]
+            found += [_usage(item) for item in machines if _market(item) == market and _is_like(item, patterns)]
             if not page.get("NextToken"):
                 return tuple(found)
             more = {"NextToken": page["NextToken"]}
@@ -158,6 +160,10 @@ def _usage(item: Mapping[str, Any]) -> Usage:
     cores = item.get("CpuOptions") or {}
     vcpus = int(cores.get("CoreCount", 0)) * int(cores.get("ThreadsPerCore", 0))
     return Usage(instance_type=item["InstanceType"], vcpus=vcpus or None)
+
+
+def _is_like(item: Mapping[str, Any], patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(item["InstanceType"], pattern) for pattern in patterns)
 
 
 def _market(item: Mapping[str, Any]) -> str:

@@ -1,0 +1,97 @@
+"""A region and a computer in perfect order, unless told otherwise: an answer that is an error is raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.adapters.aws.rehearsal import REQUESTS
+from tgi_deploy.app.survey import Survey
+from tgi_deploy.catalog.quotas import read_quotas
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.inspection import Engine, Identity, RehearsedLaunch, Usage, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ARN = "arn:aws:iam::123456789012:user/somebody"
+
+
+def answered(value: Any) -> Any:
+    if isinstance(value, DeployError):
+        raise value
+    return value
+
+
+@dataclass
+class FakeInspector:
+    region: str = "us-east-1"
+    who: Any = field(default_factory=lambda: Identity(account="123456789012", arn=ARN, skew_s=0.4))
+    status: Any = "opt-in-not-required"
+    limit: Any = 768.0
+    machines: Any = ()
+    free: Any = 250
+    leads_to: Any = "internet gateway igw-1"
+    verdicts: Mapping[str, Any] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    launches: list[RehearsedLaunch] = field(default_factory=list)
+
+    def identity(self) -> Identity:
+        return self._answer("identity", self.who)
+
+    def region_status(self) -> str:
+        return self._answer("region", self.status)
+
+    def quota_vcpus(self, code: str) -> float:
+        return self._answer(f"quota {code}", self.limit)
+
+    def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
+        return self._answer(f"usage {' '.join(patterns)} {market}", self.machines)
+
+    def free_addresses(self, subnet: str) -> int:
+        return self._answer(f"addresses {subnet}", self.free)
+
+    def way_out(self, subnet: str, network: str) -> str | None:
+        return self._answer(f"route {subnet} {network}", self.leads_to)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return tuple(REQUESTS)
+
+    def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
+        self.launches.append(launch)
+        return self._answer(action, self.verdicts.get(action, "allowed"))
+
+    def _answer(self, what: str, value: Any) -> Any:
+        self.asked.append(what)
+        return answered(value)
+
+
+@dataclass
+class FakeWorkstation:
+    python: str = "3.12.1"
+    folder: Any = "/home/somebody/.tgi-deploy"
+    packages: tuple[str, ...] = ("huggingface_hub", "moto", "docker")
+    docker: Any = field(default_factory=lambda: Engine(version="29.1.0", runtimes=("nvidia", "runc")))
+    gpus: tuple[str, ...] = ("NVIDIA L40S, 46068 MiB",)
+
+    def state_folder(self) -> str:
+        return answered(self.folder)
+
+    def has(self, package: str) -> bool:
+        return package in self.packages
+
+    def engine(self) -> Engine:
+        return answered(self.docker)
+
+    def cards(self) -> tuple[str, ...]:
+        return self.gpus
+
+
+def survey_of(inspector: FakeInspector, **changes: Any) -> Survey:
+    values: dict[str, Any] = {
+        "inspector": lambda _region: inspector,
+        "quotas": read_quotas,
+        "vcpus": {"g6e.xlarge": 4, "g6e.2xlarge": 8}.get,
+    }
+    return Survey(**(values | changes))

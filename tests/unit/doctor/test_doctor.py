@@ -1,0 +1,111 @@
+"""The use case: this computer first, then the account, then the launch; nothing is raised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
+from fakes.surroundings import Surroundings, on, plan
+
+from tgi_deploy.app.doctor import CHECKS, DoctorRequest, doctor
+from tgi_deploy.app.launch import LaunchSettings
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import PermissionDeniedError
+
+G = on("g6e.xlarge", quota="L-DB2E81BA")
+
+
+@pytest.fixture
+def around(tmp_path):
+    return Surroundings(home=tmp_path)
+
+
+def examine(around, inspector, *, wanted=None, target="ec2", **changes):
+    survey = survey_of(inspector)
+    request = {
+        "context": around.context(survey=survey),
+        "survey": survey,
+        "workstation": FakeWorkstation(),
+        "target": target,
+        "settings": LaunchSettings(lifetime_s=lambda _price: None, cidrs=()),
+        "plan": wanted,
+    }
+    return doctor(DoctorRequest(**(request | changes)))
+
+
+def codes(findings, *severities):
+    return [item.code for item in findings if not severities or item.severity in severities]
+
+
+def test_a_model_is_looked_at_from_the_interpreter_to_the_hub(around):
+    found = examine(around, FakeInspector(), wanted=plan(chosen=G))
+    assert codes(found) == [
+        "python", "state_folder", "extras", "docker", "identity", "clock", "region", "machine_image", "zones",
+        "permissions", "quota", "subnet", "route", "disk", "user_data", "hub_access",
+    ]  # fmt: skip
+    assert codes(found, "warning", "error") == []
+    assert around.world.creations == []
+
+
+def test_without_a_model_the_account_alone(around):
+    inspector = FakeInspector()
+    found = examine(around, inspector)
+    assert codes(found)[-5:] == ["clock", "region", "machine_image", "zones", "permissions"]
+    assert not any(asked.startswith("quota") for asked in inspector.asked)
+
+
+def test_every_action_is_rehearsed(around):
+    inspector = FakeInspector(verdicts={"ec2:DeleteVolume": "denied", "ec2:CreateSecurityGroup": "denied"})
+    found = examine(around, inspector, wanted=plan(chosen=G))
+    assert set(inspector.actions) <= set(inspector.asked)
+    denied = {item.data["action"]: item.severity for item in found if item.code.startswith("permission_")}
+    assert denied == {"ec2:DeleteVolume": "warning", "ec2:CreateSecurityGroup": "error"}
+
+
+def test_without_credentials_all_that_can_be_said_is_said(around):
+    nobody = DeployError("no_credentials", "nobody", hint="aws configure")
+    found = examine(around, FakeInspector(who=nobody, status=nobody), wanted=plan(chosen=G))
+    assert codes(found) == ["python", "state_folder", "extras", "docker", "no_credentials"]
+    assert codes(found, "error") == ["no_credentials"]
+
+
+def test_without_a_way_to_connect_too(around):
+    def refusing(_region):
+        raise DeployError("no_credentials", "nobody", hint="aws configure")
+
+    found = examine(around, FakeInspector(), survey=replace(survey_of(FakeInspector()), inspector=refusing))
+    assert codes(found)[-1] == "no_credentials"
+
+
+def test_a_region_that_is_off_ends_the_look_at_it(around):
+    found = examine(around, FakeInspector(status="not-opted-in"), wanted=plan(chosen=G))
+    assert codes(found)[-1] == "region_disabled"
+    assert "enable-region --region-name us-east-1" in found[-1].remedy
+
+
+def test_who_may_not_ask_about_the_region_goes_on(around):
+    denied = PermissionDeniedError("ec2:DescribeRegions is not allowed", action="ec2:DescribeRegions")
+    found = examine(around, FakeInspector(status=denied), wanted=plan(chosen=G))
+    assert codes(found, "warning") == ["region_unknown"]
+    assert codes(found)[-1] == "hub_access"
+
+
+def test_a_type_that_no_zone_offers_is_an_error(around):
+    around.world.zones = ()
+    found = examine(around, FakeInspector(), wanted=plan(chosen=G))
+    assert codes(found, "error") == ["no_capacity"]
+
+
+def test_each_target_has_its_checks(around):
+    assert {"ec2", "docker"} <= set(CHECKS)
+    inspector = FakeInspector()
+    found = examine(around, inspector, target="docker")
+    assert codes(found) == ["python", "state_folder", "extras", "docker", "nvidia_runtime", "gpu"]
+    assert inspector.asked == []
+
+
+def test_denials_say_to_whom(around):
+    found = examine(around, FakeInspector(verdicts={"ec2:RunInstances": "denied"}), wanted=plan(chosen=G))
+    (denied,) = [item for item in found if item.severity == "error"]
+    assert ARN in denied.message

@@ -1,0 +1,133 @@
+"""`up` looks before it asks: errors stop it with nothing made, warnings are told, not knowing stops nothing."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.inspection import ARN, FakeInspector, survey_of
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.app.up import up
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import PermissionDeniedError
+from tgi_deploy.reconcile.inspection import Identity, Usage
+
+MOST_CALLS = 8
+
+
+@pytest.fixture
+def around(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda _handle: None)
+    return Surroundings(home=tmp_path)
+
+
+def bring_up(around, inspector, wanted=None, **changes):
+    return up(around.context(survey=survey_of(inspector)), request(wanted or plan(chosen=G), **changes))
+
+
+G = on("g6e.xlarge", quota="L-DB2E81BA")
+P = on("p4d.24xlarge", quota="L-417A185B")
+DENYING = FakeInspector(verdicts={"ec2:RunInstances": "denied"})
+FULL = FakeInspector(limit=8.0, machines=(Usage(instance_type="g6e.2xlarge", vcpus=None),))
+
+
+def test_all_in_order_it_goes_on_and_asks_little(around):
+    inspector = FakeInspector()
+    outcome = bring_up(around, inspector)
+    assert outcome.changed
+    assert {item.severity for item in outcome.proposal.findings} == {"ok"}
+    assert len(inspector.asked) == MOST_CALLS
+    assert sorted(inspector.asked) == [
+        "addresses subnet-a",
+        "ec2:CreateLaunchTemplate",
+        "ec2:CreateSecurityGroup",
+        "ec2:RunInstances",
+        "identity",
+        "quota L-DB2E81BA",
+        "route subnet-a vpc-1",
+        "usage g* vt* on-demand",
+    ]
+
+
+def test_the_rehearsal_is_of_this_very_launch(around):
+    inspector = FakeInspector()
+    deployment = bring_up(around, inspector).deployment
+    launch = inspector.launches[0]
+    assert (launch.instance_type, launch.subnet, launch.market) == ("g6e.xlarge", "subnet-a", "on-demand")
+    assert launch.tags == {"tgi-deploy:deployment": "demo", "tgi-deploy:id": deployment.id}
+
+
+@pytest.mark.parametrize(
+    ("inspector", "code", "words"),
+    [
+        (DENYING, "permission_denied", f"ec2:RunInstances is not allowed for {ARN}"),
+        (FakeInspector(limit=0.0), "quota_short", "limit 0, in use 0"),
+        (FULL, "quota_short", "in use 8"),
+        (FakeInspector(leads_to=""), "no_way_out", "no default route"),
+        (FakeInspector(who=Identity(account="1", arn=ARN, skew_s=900.0)), "clock_skew", "900 s"),
+        (FakeInspector(who=DeployError("no_credentials", "nobody", hint="h")), "no_credentials", "nobody"),
+    ],
+)  # fmt: skip
+def test_an_error_stops_before_anybody_is_asked_and_anything_is_made(around, inspector, code, words):
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, inspector, confirm=lambda _proposal: pytest.fail("asked"))
+    assert (caught.value.code, caught.value.exit_code) == (code, 1)
+    assert words in caught.value.message
+    assert "--no-preflight" in caught.value.hint
+    assert any(item["code"] == code for item in caught.value.data["findings"])
+    assert around.world.creations == []
+    assert around.store.load("demo") is None
+
+
+def test_a_short_quota_prints_the_request_for_more(around):
+    machines = (Usage(instance_type="g6e.2xlarge", vcpus=None), Usage(instance_type="vt1.3xlarge", vcpus=12))
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, FakeInspector(limit=20.0, machines=machines))
+    command = (
+        "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA "
+        "--desired-value 24 --region us-east-1"
+    )
+    assert command in caught.value.hint
+
+
+def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
+    outcome = bring_up(around, FakeInspector(limit=0.0), plan(P, chosen=G))
+    assert outcome.changed
+    assert any(line.startswith("quota_short ") and "a fallback" in line for line in around.heard.lines)
+
+
+@pytest.mark.parametrize("field", ["limit", "machines", "free", "leads_to"])
+@pytest.mark.parametrize(
+    "error",
+    [PermissionDeniedError("x is not allowed", action="x:Y"), DeployError("request_refused", "no such service")],
+)
+def test_what_cannot_be_known_is_a_warning(around, field, error):
+    outcome = bring_up(around, FakeInspector(**{field: error}))
+    assert outcome.changed
+    warned = [item for item in outcome.proposal.findings if item.severity == "warning"]
+    # A limit is a limit, even where nobody knows how much of it is taken.
+    assert [item.code.endswith("_unknown") for item in warned] == ([] if field == "machines" else [True])
+
+
+def test_a_rehearsal_that_fails_is_a_warning(around):
+    outcome = bring_up(around, FakeInspector(verdicts={"ec2:RunInstances": DeployError("throttled", "slow")}))
+    assert outcome.changed
+    assert [item.code for item in outcome.proposal.findings if item.severity == "warning"] == ["permission_unknown"]
+
+
+def test_a_full_subnet_is_told(around):
+    outcome = bring_up(around, FakeInspector(free=0))
+    assert outcome.changed
+    assert any(line.startswith("subnet_full ") for line in around.heard.lines)
+
+
+def test_nothing_is_looked_at_when_told_so_or_when_the_machine_is_there(around):
+    inspector = FakeInspector(limit=0.0)
+    assert bring_up(around, inspector, preflight=False).changed
+    assert not bring_up(around, inspector).changed
+    assert inspector.asked == []
+
+
+def test_a_dry_run_looks_too(around):
+    outcome = bring_up(around, FakeInspector(free=0), dry_run=True)
+    assert [item.code for item in outcome.proposal.findings if item.severity == "warning"] == ["subnet_full"]
+    assert around.world.creations == []
