@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _TIMEOUT_S: Final = 60
+_UNIX: Final = "unix://"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,16 @@ class Api:
 
 
 def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
+    if endpoint.url.startswith(_UNIX):
+        _knock(endpoint.url.removeprefix(_UNIX))
     return docker.APIClient(base_url=endpoint.url, version="auto", timeout=_TIMEOUT_S, tls=_tls(endpoint))
+
+
+def _knock(path: str) -> None:
+    """Docker's package leaves a socket open, and wraps the reason several times, where nobody listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_TIMEOUT_S)
+        probe.connect(path)
 
 
 def _tls(endpoint: Endpoint) -> TLSConfig | bool:

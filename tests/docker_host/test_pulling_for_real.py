@@ -1,0 +1,84 @@
+"""Pulls through the real engine, from a registry on loopback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.registry import Registry
+from fakes.surroundings import FakeClock
+
+from tgi_deploy.adapters.docker.api import Api
+from tgi_deploy.adapters.docker.endpoint import Endpoint
+from tgi_deploy.adapters.docker.errors import ErrorTable, HostRefusedError
+from tgi_deploy.adapters.docker.pull import pull
+from tgi_deploy.resources import profiles_dir
+
+pytestmark = pytest.mark.docker_engine
+TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
+
+
+class Told:
+    def __init__(self):
+        self.phases, self.lines = [], []
+
+    def phase(self, phase, detail, elapsed_s, expected_s):
+        self.phases.append((phase, detail))
+
+    def line(self, text):
+        self.lines.append(text)
+
+
+class EagerClock(FakeClock):
+    """Time enough passes between two looks for every message to be told."""
+
+    def monotonic(self):
+        self.seconds += 1
+        return self.seconds
+
+
+@pytest.fixture
+def api(docker_engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    api = Api(endpoint=Endpoint(url=docker_engine.host), table=TABLE, environ={})
+    yield api
+    api.client.close()
+
+
+def test_a_pull_tells_its_megabytes_and_happens_once(api):
+    told = Told()
+    with Registry() as registry:
+        image = registry.image
+        try:
+            assert pull(api, image, listener=told, clock=EagerClock())
+            fetched = len(registry.served)
+            assert not pull(api, image, listener=told, clock=EagerClock())
+            assert len(registry.served) == fetched
+        finally:
+            api.look("cleaning up", lambda client: client.remove_image(image, force=True))
+    assert {phase for phase, _ in told.phases} == {"pulling"}
+    megabytes = f"{registry.layers_bytes / 10**6:,.0f} MB"
+    assert told.phases[-1][1].startswith(f"{megabytes.removesuffix(' MB')} of {megabytes}")
+    assert told.lines[0].startswith(f"pulled {image}: {megabytes} in ")
+
+
+def test_a_registry_that_wants_a_login_is_explained(api):
+    with Registry(locked=True) as registry, pytest.raises(HostRefusedError) as caught:
+        pull(api, registry.image, listener=Told(), clock=EagerClock())
+    assert caught.value.code == "image_denied"
+    assert "docker login" in caught.value.hint
+
+
+def test_an_image_that_does_not_exist_is_explained(api):
+    with Registry() as registry, pytest.raises(HostRefusedError) as caught:
+        pull(api, registry.image.removesuffix(":1") + ":9", listener=Told(), clock=EagerClock())
+    assert caught.value.code == "image_not_found"
+
+
+def test_a_registry_that_is_not_there_is_explained(api):
+    with Registry() as registry:
+        image = registry.image
+    with pytest.raises(HostRefusedError) as caught:
+        pull(api, image, listener=Told(), clock=EagerClock())
+    assert caught.value.code == "registry_unreachable"

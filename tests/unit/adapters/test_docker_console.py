@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+from fakes.docker_host import FakeDocker
+
+from tgi_deploy.adapters.docker.api import Api
+from tgi_deploy.adapters.docker.cloud import DockerCloud
+from tgi_deploy.adapters.docker.endpoint import Endpoint
+from tgi_deploy.adapters.docker.errors import ErrorTable
+from tgi_deploy.adapters.docker.pull import Layers
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.phases import read_phase
+
+ID = "a" * 64
+
+
+@pytest.fixture
+def docker():
+    return FakeDocker(containers_by_id={ID: container()})
+
+
+def container(state="running", *, restarts=0, bind="127.0.0.1", **more):
+    return {
+        "Id": ID,
+        "Name": "/tgi-deploy-demo",
+        "Created": "2026-01-09T00:00:00Z",
+        "RestartCount": restarts,
+        "State": {"Status": state, "FinishedAt": "2026-01-09T00:00:05.5Z", **more},
+        "Config": {"Image": "i", "Labels": {}},
+        "HostConfig": {"PortBindings": {"80/tcp": [{"HostIp": bind, "HostPort": "8080"}]}},
+        "request": {"host_config": {"mounts": []}},
+    }
+
+
+def cloud(docker, url="unix:///var/run/docker.sock"):
+    return DockerCloud(
+        api=Api(endpoint=Endpoint(url=url), table=ErrorTable(()), environ={}, connect=lambda _at: docker)
+    )
+
+
+def death(second, code):
+    return {"timeNano": (1767916800 + second) * 10**9, "Actor": {"Attributes": {"exitCode": str(code)}}}
+
+
+def line(second, text):
+    return f"2026-01-09T00:00:{second:02}.000000000Z {text}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "expected", "code"),
+    [
+        ("created", {}, "pending", None),
+        ("running", {}, "running", None),
+        ("restarting", {}, "running", None),
+        ("paused", {}, "stopped", "Paused"),
+        ("exited", {"ExitCode": 1}, "stopped", "Exited"),
+        ("exited", {"ExitCode": 137, "OOMKilled": True}, "stopped", "OOMKilled"),
+        ("dead", {"Error": "broken"}, "terminated", "Exited"),
+        ("removing", {}, "shutting-down", None),
+    ],
+)
+def test_a_containers_state_in_the_words_of_machines(docker, state, more, expected, code):
+    docker.containers_by_id[ID] = container(state, **more)
+    machine = cloud(docker).machine(ID[:12])
+    assert (machine.state, machine.reason_code, machine.address) == (expected, code, "127.0.0.1")
+
+
+def test_a_container_that_is_gone_is_missing(docker):
+    assert cloud(docker).machine("b" * 12).state == "missing"
+    assert cloud(docker).console("b" * 12) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "bind", "address"),
+    [
+        ("tcp://box:2376", "0.0.0.0", "box"),  # noqa: S104 -- what a container may be published on
+        ("tcp://box:2376", "192.0.2.7", "192.0.2.7"),
+        ("unix:///x", "::", "127.0.0.1"),
+    ],
+)
+def test_where_a_published_port_is_reached(docker, url, bind, address):
+    docker.containers_by_id[ID] = container(bind=bind)
+    assert cloud(docker, url).machine(ID).address == address
+
+
+def test_ends_of_attempts_stand_where_they_happened(docker):
+    docker.containers_by_id[ID] = container("restarting", restarts=2)
+    docker.log = line(1, "Args { one }") + line(3, "Args { two }") + line(5, "Args { three }")
+    docker.deaths = [death(2, 1), death(4, 137)]
+    assert cloud(docker).console(ID).splitlines() == [
+        "Args { one }",
+        "[tgi-deploy] phase=engine-exited code=1",
+        "Args { two }",
+        "[tgi-deploy] phase=engine-exited code=137",
+        "Args { three }",
+    ]
+
+
+def test_an_engine_that_ends_again_and_again_is_counted(docker):
+    docker.containers_by_id[ID] = container("restarting", restarts=2)
+    docker.log = line(1, "Args { one }") + line(3, "Args { two }")
+    docker.deaths = [death(2, 1), death(4, 1)]
+    assert read_phase(cloud(docker).console(ID), table_from(read_phases())).exits == 2
+
+
+def test_the_last_end_is_told_though_the_host_has_forgotten_its_events(docker):
+    docker.containers_by_id[ID] = container("exited", ExitCode=3)
+    docker.log = line(1, "Args { one }")
+    assert cloud(docker).console(ID).endswith("code=3")
+
+
+def test_a_running_container_is_not_asked_for_its_history(docker):
+    docker.log = line(1, "Connected")
+    docker.events = None
+    assert cloud(docker).console(ID) == "Connected"
+
+
+def test_layers_are_added_up_as_they_come():
+    layers = Layers()
+    for message in (
+        {"status": "Pulling from x", "id": "1"},
+        {"status": "Downloading", "id": "a", "progressDetail": {"current": 10, "total": 100}},
+        {"status": "Downloading", "id": "b", "progressDetail": {"current": 50, "total": 50}},
+        {"status": "Already exists", "id": "c"},
+    ):
+        layers.hear(message)
+    assert (layers.done_bytes, layers.total_bytes) == (60, 150)
+    layers.hear({"status": "Download complete", "id": "a"})
+    layers.hear({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 100}})
+    assert (layers.done_bytes, layers.total_bytes) == (150, 150)
+    assert "unpacking" in str(layers)
+    layers.hear({"status": "Pull complete", "id": "a"})
+    assert "unpacking" not in str(layers)
