@@ -4,12 +4,13 @@
     scripts/chaos.py matrix --signals KILL --sample 20 --seed 7
     scripts/chaos.py storm --runs 300 --seed 1
 
-Exit code 1 when anything was left, doubled, or ended strangely.
+Exit code 1 when anything was left, doubled, or ended strangely. Ctrl-C ends it early, with a report of what was tried.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -47,6 +48,11 @@ class Work:
             while (item := self._take()) is not None:
                 self._keep(self.do(program, account, item))
 
+    def stop(self) -> None:
+        """Finish what is under way, begin nothing new."""
+        with self.lock:
+            self.todo.clear()
+
     def _take(self) -> Any:  # noqa: ANN401 -- a point or a seed
         with self.lock:
             return self.todo.pop(0) if self.todo else None
@@ -56,7 +62,7 @@ class Work:
             self.done.append(result)
             for failure in result.failures:
                 print(f"FAILED {getattr(result, 'point', None) or f'seed {result.seed}'}: {failure}", flush=True)
-            if len(self.done) % 50 == 0:
+            if len(self.done) % 10 == 0:
                 print(f"{len(self.done)} done, {len(self.todo)} to go", flush=True)
 
 
@@ -71,6 +77,8 @@ def work_off(work: Work, jobs: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         threads = [threading.Thread(target=guarded, args=(_made(Path(folder) / str(n)),)) for n in range(jobs)]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: threading.Thread(target=work.stop).start())
         for thread in threads:
             thread.start()
         for thread in threads:

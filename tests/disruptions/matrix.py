@@ -12,7 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 NAME = "llama3-13b"
-UP = ("up", NAME, "--budget", "5", "--ttl", "2h", "--yes")
+WISH = (NAME, "--budget", "5", "--ttl", "2h")
+UP = ("up", *WISH, "--yes")
 DOWN = ("down", NAME, "--yes")
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")

@@ -7,25 +7,55 @@ Reads jobs from stdin, one JSON object a line, and answers each with one line: `
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
+import pkgutil
 import signal
 import sys
 import time
+from contextlib import suppress
+from importlib import import_module
 
 import boto3
 import botocore.loaders
+from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError
+from disruptions.matrix import WISH
 
-from tgi_deploy.cli import down, main, up, wiring  # noqa: F401 -- what commands import, to be there
+from tgi_deploy.app import plan as app_plan
+from tgi_deploy.cli import down, frame, main, up, wiring  # noqa: F401 -- what commands import, to be there
+
+LAYERS = (
+    "tgi_deploy.adapters.aws",
+    "tgi_deploy.app",
+    "tgi_deploy.reconcile",
+    "tgi_deploy.render",
+    "tgi_deploy.state",
+    "tgi_deploy.targets",
+    "tgi_deploy.cli.views",
+)
+NOBODY = "http://127.0.0.1:1"
 
 
 def warm_up():
-    """Let the SDK keep its service descriptions."""
+    """Read once what never changes: the SDK's service descriptions, our catalogue, the plan of each wish."""
+    wiring.catalog = functools.cache(wiring.catalog)
+    make = app_plan.plan
+    planned = functools.cache(lambda wish, catalog: make(wish, catalog, {}))
+    app_plan.plan = lambda wish, catalog, _environ: planned(wish, catalog)
+    frame.run(main.ROOT, ["plan", *WISH, "--json"])
     load = botocore.loaders.JSONFileLoader.load_file
     botocore.loaders.JSONFileLoader.load_file = lambda self, path: _loaded(load, type(self), path)
+    for layer in LAYERS:
+        for module in pkgutil.walk_packages(import_module(layer).__path__, f"{layer}."):
+            import_module(module.name)
     session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
-    for service in ("ec2", "ssm", "sts"):
+    for service in ("ec2", "ssm", "sts", "iam"):
         session.client(service)
+    with suppress(EndpointConnectionError):
+        session.client("ec2", endpoint_url=NOBODY, config=Config(retries={"mode": "standard"})).describe_vpcs()
+    gc.freeze()
 
 
 @functools.cache
@@ -91,7 +121,7 @@ def serve(replies):
 
 if __name__ == "__main__":
     channel = os.dup(1)
-    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warm_up()
     os.write(channel, b"{}\n")
     serve(channel)

@@ -8,8 +8,8 @@ from disruptions.checks import Account
 from disruptions.program import Program
 
 SEED = 4
-POINTS = 4
-RUNS = 2
+POINTS = 2
+RUNS = 1
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,77 @@
+"""`rehearse` in a sandbox of its own: safe, repeatable, and nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.rehearse import FAULTS
+from tgi_deploy.sandbox import faults
+from tgi_deploy.sandbox.rehearsal import TROUBLES
+
+WORDS = ("rehearse", "llama3-13b", "--budget", "5", "--json")
+
+
+def chance(seed):
+    return random.Random(seed)  # noqa: S311 -- a repeatable choice
+
+
+def run(capsys, *words):
+    code = frame.run(ROOT, [*WORDS, *words])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out), captured.err
+
+
+def test_the_command_names_what_the_sandbox_can_make():
+    assert [item.name for item in TROUBLES] == list(FAULTS)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda item: item.name)
+def test_every_trouble_is_made_of_faults_that_exist(trouble):
+    documents = trouble.documents(chance(1))
+    assert documents or trouble.strikes
+    for document in (*documents, *([trouble.strikes] if trouble.strikes else [])):
+        assert faults.read_fault(document)
+    assert "\n" not in trouble.description
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda item: item.name)
+def test_a_seed_always_makes_the_same_faults(trouble):
+    assert trouble.documents(chance("3 x")) == trouble.documents(chance("3 x"))
+
+
+def test_a_typo_is_answered_with_what_was_meant(capsys):
+    code, answer, _ = run(capsys, "--fault", "capacity,trottle")
+    assert (code, answer["errors"][0]["code"]) == (2, "unknown_fault")
+    assert answer["errors"][0]["hint"] == "did you mean throttle?"
+
+
+def test_what_cannot_happen_to_this_plan_is_refused(capsys):
+    code, answer, _ = run(capsys, "--fault", "spot-reclaim")
+    assert (code, answer["errors"][0]["code"]) == (2, "fault_cannot_happen")
+
+
+def test_the_same_seed_tells_the_same_story_and_leaves_nothing(capsys):
+    """Two runs, each with a cloud of its own; the user's home stays as it is."""
+    home = os.environ["TGI_DEPLOY_HOME"]
+    stories = []
+    for _ in range(2):
+        code, answer, err = run(capsys, "--fault", "capacity,dead-host", "--seed", "5")
+        assert code == 0, err
+        assert answer["data"]["safe"]
+        assert answer["data"]["left"] == []
+        (ending,) = answer["data"]["endings"]
+        assert (ending["exit_code"], ending["code"]) == (1, "machine_died")
+        assert "i-0" not in json.dumps(answer["data"]["timeline"])
+        assert answer["data"]["calls"]["RunInstances"] >= 2
+        assert 0 < answer["data"]["usd"] < 1
+        stories.append((answer["data"]["timeline"], answer["data"]["usd"]))
+    assert stories[0] == stories[1]
+    assert os.environ["TGI_DEPLOY_HOME"] == home
+    assert not (Path(home) / "sandbox").exists()

@@ -1,0 +1,148 @@
+"""`rehearse`: play the real plan in a sandbox of its own, with what can go wrong in the cloud."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tgi_deploy.cli import complete
+from tgi_deploy.cli.frame import command, nearest
+from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
+from tgi_deploy.cli.output import ErrorItem, Result
+from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.errors import InputError
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.rehearse import Rehearsal
+    from tgi_deploy.app.up import UpRequest
+    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.cli.wiring import Setup
+    from tgi_deploy.planner.types import Plan
+
+FAULTS: Final = (
+    "capacity", "quota", "throttle", "lost-reply", "spot-reclaim", "slow-boot", "dead-host", "oom", "gated",
+)  # fmt: skip
+_LOOPBACK: Final = "127.0.0.1/32"
+_LEFT: Final = 6
+
+
+@command(
+    "rehearse",
+    examples=(
+        "tgi-deploy rehearse llama3-13b --budget 5 --fault capacity",
+        "tgi-deploy rehearse llama3-8b --market spot --fault spot-reclaim,throttle --seed 7",
+        "tgi-deploy rehearse llama3-13b --fault oom --json",
+    ),
+)
+@wish_options
+@name_option
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="FAULTS",
+    help=f"What goes wrong, with commas or repeated: {', '.join(FAULTS)}.",
+    shell_complete=complete.words(*FAULTS),
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The same seed, the same story.")
+@profiles_dir_option
+@templates_dir_option
+def rehearse_command(
+    *,
+    wish: Wish,
+    name: str | None,
+    faults: tuple[str, ...],
+    seed: int,
+    profiles_dir: Path | None,
+    templates_dir: Path | None,
+) -> Result:
+    """Play 'up' and 'down' of your plan in a sandbox of its own with faults: what you would see, and what is left.
+
+    Exit code 0 when all is safe in the end: nothing is left, whatever went wrong. What 'up' would have ended with is
+    in the result.
+    """
+    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+
+    troubles = chosen(_words(faults), wiring.rehearsable(), lambda word: nearest(word, FAULTS))
+    catalog = wiring.catalog(profiles_dir)
+    plan = make(wish, catalog, os.environ)
+    if isinstance(plan, NoPlan):
+        return no_plan_result("rehearse", wish, plan)
+    _check_rentable(plan)
+    check_market(plan, troubles)
+    with Progress() as progress:
+        setup = _setup(progress, plan, profiles_dir, templates_dir)
+        progress.note("a sandbox of its own starts; nothing of yours is touched")
+        with wiring.rehearsal(setup) as (context, stage):
+            request = _request(wish, plan, catalog, context, name)
+            return _result(rehearse(context, stage, request, troubles, seed=seed), plan)
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    return [word.strip() for text in given for word in text.split(",") if word.strip()]
+
+
+def _check_rentable(plan: Plan) -> None:
+    if plan.chosen.offer.market == "owned":
+        raise InputError(
+            "not_rentable",
+            f"{plan.chosen.offer.instance_type.name} is a machine of your own: there is no cloud to rehearse",
+            hint="leave --hardware out",
+        )
+
+
+def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_dir: Path | None) -> Setup:
+    from tgi_deploy.cli.wiring import Setup  # noqa: PLC0415 -- help is printed without what acts
+
+    return Setup(
+        progress=progress,  # type: ignore[arg-type]
+        sandbox=True,
+        regions=tuple(dict.fromkeys(one.offer.region for one in (plan.chosen, *plan.fallbacks))),
+        profiles_dir=profiles_dir,
+        templates_dir=templates_dir,
+    )
+
+
+def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
+    from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.up import UpRequest  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.wish import lifetime_s  # noqa: PLC0415 -- likewise
+
+    release = catalog.release(plan.chosen.engine.version)
+    settings = LaunchSettings(
+        lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour), cidrs=(context.caller_cidr(),)
+    )
+    return UpRequest(
+        plan=plan,
+        settings=settings,
+        confirm=lambda _proposal: True,
+        on_failure=lambda _error: "remove",
+        versions=tuple(filter(None, (release.version, release.reported_version))),
+        name=name,
+    )
+
+
+def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
+    from tgi_deploy.cli.views.rehearsal import rehearsal_document, rehearsal_text  # noqa: PLC0415 -- see above
+
+    data, text = rehearsal_document(rehearsal, plan), rehearsal_text(rehearsal, plan)
+    if rehearsal.safe:
+        return Result(data=data, text=text)
+    left = ", ".join(f"{item['kind']} {item['id']}" for item in rehearsal.left)
+    error = ErrorItem(
+        code="left_behind",
+        message=f"after the rehearsal there was still {left}",
+        hint="in a cloud this would cost money: please report it with the same --fault and --seed",
+    )
+    return Result(data=data, text=text, exit_code=_LEFT, errors=(error,))

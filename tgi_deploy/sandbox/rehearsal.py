@@ -1,0 +1,148 @@
+"""What can be rehearsed: each trouble as data, and the sandbox's faults that make it, by a seeded choice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.sandbox import api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.sandbox.control import SandboxInfo
+
+Document = Mapping[str, Any]
+_READS: Final = ("DescribeSecurityGroups", "DescribeInstances", "DescribeSubnets", "DescribeImages")
+_CHANGES: Final = ("CreateSecurityGroup", "CreateLaunchTemplate", "RunInstances", "TerminateInstances")
+_EVERY: Final = 1000
+_ENDED: Final = frozenset({"terminated", "shutting-down"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """`documents` makes the faults that are there from the beginning.
+
+    `strikes`, if there is one, befalls the machine once the wait for its engine reaches `at_phase`; `delay_s` is how
+    much longer (than planned, in the machine's seconds) that phase takes. `market`: only its machines can have this.
+    """
+
+    name: str
+    description: str
+    documents: Callable[[random.Random], tuple[Document, ...]] = lambda _chance: ()
+    at_phase: str = ""
+    strikes: Document | None = None
+    delay_s: float = 0.0
+    market: str = ""
+
+
+def _always(**document: object) -> Callable[[random.Random], tuple[Document, ...]]:
+    return lambda _chance: (document,)
+
+
+def _refusals(chance: random.Random) -> tuple[Document, ...]:
+    actions = (*chance.sample(_READS, 2), *chance.sample(_CHANGES, 2))
+    return tuple({"name": "throttle", "action": action, "times": chance.randint(1, 2)} for action in actions)
+
+
+_SLOW_BOOT_S: Final = 5.0
+TROUBLES: Final = (
+    Trouble(
+        name="capacity",
+        description="the first zones have no room for the machine",
+        documents=lambda chance: ({"name": "capacity", "times": chance.randint(1, 3)},),
+    ),
+    Trouble(
+        name="quota",
+        description="the account's quota does not allow the first machine",
+        documents=_always(name="quota"),
+    ),
+    Trouble(
+        name="throttle",
+        description="calls are refused for being too many, reads and changes alike",
+        documents=_refusals,
+    ),
+    Trouble(
+        name="lost-reply",
+        description="the launch takes effect, and its reply never arrives",
+        documents=_always(name="lost-reply"),
+    ),
+    Trouble(
+        name="spot-reclaim",
+        description="the cloud takes the spot machine back while it starts",
+        at_phase="pulling",
+        strikes={"name": "spot-reclaim", "after_s": 0},
+        market="spot",
+    ),
+    Trouble(
+        name="slow-boot",
+        description="the machine takes five minutes longer to boot",
+        documents=_always(name="slow-boot", boot_s=_SLOW_BOOT_S, times=_EVERY),
+        at_phase="booting",
+        delay_s=300.0,
+    ),
+    Trouble(
+        name="dead-host",
+        description="the machine's host dies while it boots",
+        at_phase="booting",
+        strikes={"name": "dead-host", "after_s": 0},
+    ),
+    Trouble(
+        name="oom",
+        description="the weights do not fit into the GPU's memory after all",
+        documents=_always(name="engine", engine="oom-load", times=_EVERY),
+    ),
+    Trouble(
+        name="gated",
+        description="the hub refuses the weights: their licence was not accepted",
+        documents=_always(name="engine", engine="gated", times=_EVERY),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SandboxStage:
+    """A sandbox of one's own in which trouble can be made."""
+
+    sandbox: SandboxInfo
+
+    def prepare(self, name: str, seed: int) -> tuple[str, ...]:
+        """Make the trouble; what it comes to, one sentence a fault."""
+        chance = random.Random(f"{seed} {name}")  # noqa: S311 -- a repeatable choice
+        documents = trouble(name).documents(chance)
+        for document in documents:
+            self._ask("POST", "faults", document)
+        return tuple(_sentence(document) for document in documents if document["name"] in _COUNTED)
+
+    def strike(self, name: str, instance_id: str) -> None:
+        """Let it befall the machine now."""
+        self._ask("POST", "faults", {**(trouble(name).strikes or {}), "instance_id": instance_id})
+
+    def calls(self) -> tuple[str, ...]:
+        """The name of every call that was made, in order."""
+        return tuple(call["action"] for call in self._ask("GET", "calls")["calls"])
+
+    def running(self) -> tuple[str, ...]:
+        """Machines that have not ended, whoever made them."""
+        machines = self._ask("GET", "machines")["machines"]
+        return tuple(one["instance_id"] for one in machines if one["state"] not in _ENDED)
+
+    def _ask(self, method: str, path: str, document: Document | None = None) -> dict[str, Any]:
+        answer: dict[str, Any] = api.control(self.sandbox.endpoint_url, method, f"/_sandbox/{path}", document)
+        return answer
+
+
+_COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttle": "", "lost-reply": "RunInstances"}
+
+
+def trouble(name: str) -> Trouble:
+    return next(item for item in TROUBLES if item.name == name)
+
+
+def _sentence(document: Document) -> str:
+    action = document.get("action") or _COUNTED[document["name"]]
+    times = document.get("times", 1)
+    how_often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    return f"{action} meets {document['name']} {how_often}"
