@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "flask": {"sandbox"},
     "yaml": {"sandbox"},
 }
-TYPES_ONLY = {"mypy_boto3_ec2", "mypy_boto3_ssm", "mypy_boto3_sts"}
+TYPES_ONLY = {f"mypy_boto3_{name}" for name in ("ec2", "iam", "scheduler", "ssm", "sts")}
 
 
 def modules():

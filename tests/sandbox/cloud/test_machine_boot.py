@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import socket
 import textwrap
 import time
@@ -133,6 +134,18 @@ def test_the_metadata_service_wants_its_token(cloud):
     assert "no way out" in console
 
 
+def make_reader(iam):
+    """An instance profile whose role may read two parameters."""
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    names = [f"arn:aws:ssm:*:*:parameter/{name}" for name in ("hub/token", "absent")]
+    allowed = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": names}
+    documents = [json.dumps({"Version": "2012-10-17", "Statement": [item]}) for item in (trust, allowed)]
+    iam.create_role(RoleName="reader", AssumeRolePolicyDocument=documents[0])
+    iam.put_role_policy(RoleName="reader", PolicyName="read", PolicyDocument=documents[1])
+    iam.create_instance_profile(InstanceProfileName="reader")
+    iam.add_role_to_instance_profile(InstanceProfileName="reader", RoleName="reader")
+
+
 def test_parameters_are_read_with_an_instance_profile_only(cloud):
     cloud.client("ssm").put_parameter(Name="/hub/token", Value="hf_secret", Type="SecureString")
     get = "aws ssm get-parameter --with-decryption --query Parameter.Value --output text --name"
@@ -140,7 +153,7 @@ def test_parameters_are_read_with_an_instance_profile_only(cloud):
     _, without = cloud.booted(user_data)
     assert "Unable to locate credentials" in without
     assert "hf_secret" not in without
-    cloud.client("iam").create_instance_profile(InstanceProfileName="reader")
+    make_reader(cloud.client("iam"))
     _, having = cloud.booted(user_data, IamInstanceProfile={"Name": "reader"})
     assert "hf_secret" in having
     assert "ParameterNotFound" in having

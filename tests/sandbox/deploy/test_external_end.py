@@ -1,0 +1,59 @@
+"""A machine whose own timer never runs is ended from outside."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import boto3
+import pytest
+
+from tgi_deploy.sandbox import api, control
+
+
+@pytest.fixture
+def fast(tmp_path, monkeypatch):
+    """A sandbox of its own, in which timers and schedules run 300 times as fast."""
+    home = tmp_path / "state"
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(home))
+    info = control.start(home / "sandbox", speed=600.0, timer_speed=300.0)
+    yield info
+    control.stop(home / "sandbox")
+
+
+def states(info):
+    ec2 = boto3.client(
+        "ec2",
+        endpoint_url=info.endpoint_url,
+        aws_access_key_id=info.access_key,
+        aws_secret_access_key="x",
+        region_name="us-east-1",
+    )
+    return [item["State"]["Name"] for group in ec2.describe_instances()["Reservations"] for item in group["Instances"]]
+
+
+def until(happened, deadline_s=120):
+    ends = time.monotonic() + deadline_s
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_machine_whose_own_timer_is_dead_is_ended_from_outside(fast, capsys):
+    from tgi_deploy.cli import frame  # noqa: PLC0415 -- after the state folder is set
+    from tgi_deploy.cli.main import ROOT  # noqa: PLC0415 -- likewise
+
+    def run(*words):
+        code = frame.run(ROOT, (*words, "--sandbox", "--json"))
+        return code, json.loads(capsys.readouterr().out)
+
+    api.control(fast.endpoint_url, "POST", "/_sandbox/faults", {"name": "dark", "times": 2})
+    wish = ("up", "llama3-13b", "--yes", "--no-wait", "--ttl", "5m")
+    assert run(*wish, "--name", "none")[0] == 0
+    assert run(*wish, "--name", "belt", "--external-ttl")[0] == 0
+    until(lambda: sorted(states(fast)) == ["running", "terminated"])
+    assert states(fast)[0] == "running"  # by the same moment, and with nobody outside to end it
+    for name in ("belt", "none"):
+        code, answer = run("down", name, "--yes")
+        assert (code, answer["data"]["removed"]) == (0, [name])
