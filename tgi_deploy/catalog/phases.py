@@ -29,14 +29,25 @@ def read_phases(engine: str = "tgi", *, user_dir: Path | None = None) -> Mapping
 
 def read_failures(*, user_dir: Path | None = None) -> list[dict[str, Any]]:
     """Every known failure as plain data, in the table's order. Raises InputError `bad_phase_table`."""
-    found: list[dict[str, Any]] = []
-    for name in _TABLES:
-        below = f"diagnosis/{name}.json"
-        table = _read(below, user_dir)
-        if not isinstance(table.get("codes"), list):
-            raise _bad(_path(below, user_dir), "it has no list 'codes'")
-        found += table["codes"]
-    return found
+    return [item for name in _TABLES for item in _codes(f"diagnosis/{name}.json", user_dir)]
+
+
+def read_tool_codes() -> list[dict[str, str]]:
+    """The tool's own errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_phase_table`."""
+    return _codes("diagnosis/codes.json", None)
+
+
+def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
+    codes = _read(below, user_dir).get("codes")
+    if not isinstance(codes, list):
+        raise _bad(_path(below, user_dir), "it has no list 'codes'")
+    return codes
+
+
+def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
+    """By the code of a failure: the changes of a plan that can cure it, first to try first."""
+    table = _read("diagnosis/heal.json", user_dir)
+    return {code: tuple(edits) for code, edits in table.get("edits", {}).items()}
 
 
 def _read(below: str, user_dir: Path | None) -> dict[str, Any]:

@@ -30,9 +30,11 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.heal import Cure
     from tgi_deploy.app.launch import LaunchSettings
     from tgi_deploy.app.service import ReadyLevel
     from tgi_deploy.app.up import Decision, Proposal, UpOutcome, UpRequest
@@ -68,6 +70,7 @@ class Options:
     wait: bool
     ready: ReadyLevel
     on_failure: str
+    heal: bool
     dry_run: bool
     yes: bool
     lock: Path | None
@@ -112,6 +115,9 @@ class Options:
     show_default=True,
     help="What to do with a machine whose engine fails; without a terminal 'ask' removes.",
 )
+@click.option(
+    "--heal", is_flag=True, help="Cure a failure by the change it calls for, inside the budget; twice at most."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Look for what would make it fail.  [default: look]")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
@@ -128,7 +134,7 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.app.up import default_name, up  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.up import default_name  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.render.artifacts import check_name  # noqa: PLC0415 -- likewise
@@ -161,16 +167,50 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
         _check_rentable(plan)
     _check_answerable(options)
     context = wiring.context(setup)
-    outcome = stopped_up(
+    outcome, cures = stopped_up(
         context,
-        lambda guarded: up(guarded, _request(wish, plan, catalog, options, guarded, host)),
+        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, host),
         name=options.name or default_name(plan.requirements.model.name),
         quiet=progress.stop,
     )
     progress.stop()
     notice = wiring.region_notice(setup) if host is None else None
-    warnings = (*(host.notices if host else ()), *_warnings(plan, outcome, notice))
-    return Result(data=up_document(outcome), text=up_text(outcome), warnings=warnings)
+    warnings = (*(host.notices if host else ()), *_warnings(plan, outcome, notice), *_healed(cures))
+    return Result(data=up_document(outcome, cures), text=up_text(outcome), warnings=warnings)
+
+
+def _bring_up(
+    wish: Wish,
+    plan: Plan,
+    catalog: Catalog,
+    options: Options,
+    context: Context,
+    host: on_docker.DockerHost | None,
+) -> tuple[UpOutcome, tuple[Cure, ...]]:
+    from tgi_deploy.app.up import up  # noqa: PLC0415 -- help is printed without what acts
+
+    if not options.heal:
+        return up(context, _request(wish, plan, catalog, options, context, host)), ()
+    from tgi_deploy.app.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
+
+    healer = Healer(
+        edits=read_cures(user_dir=options.profiles_dir),
+        plan_again=lambda changed: make(changed, catalog, os.environ),
+    )
+    return up_and_heal(
+        context,
+        wish,
+        lambda changed, made: _request(changed, made, catalog, options, context, host),
+        plan,
+        healer,
+    )
+
+
+def _healed(cures: Sequence[Cure]) -> tuple[Notice, ...]:
+    """A deployment that is not what was asked for says so."""
+    return tuple(Notice(code="healed", message=f"after {cure.code}: {cure.what}") for cure in cures)
 
 
 def _places(wish: Wish, plan: Plan, host: on_docker.DockerHost | None) -> tuple[str, ...]:
@@ -253,6 +293,12 @@ def _check_cidrs(options: Options) -> None:
 
 
 def _check_force(options: Options) -> None:
+    if options.heal and options.lock is not None:
+        raise InputError(
+            "conflicting_options",
+            "--heal changes the plan, --lock holds on to one: they exclude each other",
+            hint="leave one of them out",
+        )
     if options.force and options.lock is None:
         raise InputError(
             "conflicting_options",

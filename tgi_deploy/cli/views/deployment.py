@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.access import Access
     from tgi_deploy.app.down import Removal
+    from tgi_deploy.app.heal import Cure
     from tgi_deploy.app.listing import Row
     from tgi_deploy.app.service import Proof
     from tgi_deploy.app.status import Status
@@ -95,13 +96,14 @@ def proposal_text(proposal: Proposal) -> str:
     return "\n".join(lines)
 
 
-def up_document(outcome: UpOutcome) -> dict[str, Any]:
+def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any]:
     proposal, ready, proof = outcome.proposal, outcome.ready, outcome.proof
     return {
         "deployment": deployment_document(outcome.deployment),
         "changed": outcome.changed,
         "changes": changes_document(proposal.changes) if proposal else [],
         "endpoint": outcome.deployment.endpoint,
+        "healed": [{"code": cure.code, "edit": cure.edit, "what": cure.what} for cure in cures],
         "ready": None
         if ready is None
         else {

@@ -1,0 +1,35 @@
+"""`up --heal` on the sandbox: the first machine fails as real ones do, the second is brought up changed."""
+
+from __future__ import annotations
+
+import pytest
+
+UP = ("up", "tinyllama-1.1b", "--budget", "3", "--yes", "--heal", "--ready", "fast")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "what"), [("oom-warmup", "oom_warmup_prefill", "--set max-batch-prefill-tokens=")]
+)
+def test_it_is_cured_and_says_so(program, fault, code, what):
+    program.fault(name="engine", engine=fault)
+    said = program.here(*UP)
+    assert said.code == 0, said.out + said.err
+    (healed,) = said.json["data"]["healed"]
+    assert (healed["code"], healed["what"].startswith(what)) == (code, True)
+    assert [item["code"] for item in said.json["warnings"]].count("healed") == 1
+    assert "healing" in said.err
+    assert len(program.instances()) == 1
+
+
+def test_what_it_can_not_cure_leaves_nothing(program):
+    program.fault(name="engine", engine="gated", times=5)
+    said = program.here(*UP)
+    assert (said.code, said.json["data"]["finding"]) == (5, "gated_no_token")
+    assert program.instances() == []
+
+
+def test_it_does_not_go_with_a_lock(program, tmp_path):
+    lock = tmp_path / "plan.lock.json"
+    assert program.run("plan", "tinyllama-1.1b", "--budget", "3", "--lock", str(lock)).code == 0
+    said = program.here("up", "--lock", str(lock), "--yes", "--heal")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "conflicting_options")

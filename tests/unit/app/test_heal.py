@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from builders.plans import candidate
+from fakes.surroundings import Surroundings, on, plan, request, requirements
+
+from tgi_deploy.app.heal import Healer, up_and_heal
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.phases import read_cures, read_failures
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.reconcile.health import Probe
+
+WISH = Wish(model="example", budget="5", set=("max-best-of=4",))
+START = "[tgi-deploy] phase=starting-engine\nStarting shard\n"
+PREFILL = (
+    f"{START}Warming up model\nRuntimeError: Not enough memory to handle 4096 prefill tokens. "
+    "You need to decrease `--max-batch-prefill-tokens`\n[tgi-deploy] phase=engine-exited code=64\n"
+)
+DISK = (
+    "[tgi-deploy] phase=starting-engine\nStarting check and download process\n"
+    "OSError: [Errno 28] No space left on device\n[tgi-deploy] phase=engine-exited code=64\n"
+)
+NOBODY_KNOWS = f"{START}[tgi-deploy] phase=engine-exited code=64\n"
+
+
+@dataclass
+class Sick:
+    """A cloud whose first machines fail with these logs, one each; those after them are well."""
+
+    around: Surroundings
+    logs: tuple[str, ...]
+    asked: list[Wish] = field(default_factory=list)
+
+    @property
+    def machines(self):
+        return [made for made in self.around.world.creations if made[0] == "instance"]
+
+    @property
+    def ill(self):
+        return len(self.machines) <= len(self.logs)
+
+    def cloud(self, region):
+        inner, sick = self.around.world.cloud(region), self
+
+        class Told:
+            def __getattr__(self, name):
+                return getattr(inner, name)
+
+            def console(self, _instance_id):
+                return sick.logs[len(sick.machines) - 1] if sick.ill else ""
+
+        return Told()
+
+    def context(self):
+        return self.around.context(
+            cloud=self.cloud,
+            probe=lambda _url: Probe(outcome="refused") if self.ill else Probe(outcome="status", status=200),
+        )
+
+    def plan_again(self, wish):
+        self.asked.append(wish)
+        return plan()
+
+    def up(self, made=None, **changes: Any):
+        healer = Healer(edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
+        return up_and_heal(
+            self.context(), WISH, lambda _wish, chosen: request(chosen, wait=True, **changes), made or plan(), healer
+        )
+
+
+@pytest.fixture
+def around(tmp_path):
+    return Surroundings(home=tmp_path)
+
+
+def test_a_well_engine_needs_no_cure(around):
+    outcome, cures = Sick(around, ()).up()
+    assert (outcome.deployment.phase, cures) == ("ready", ())
+
+
+def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
+    sick = Sick(around, (PREFILL,))
+    outcome, cures = sick.up()
+    assert outcome.deployment.phase == "ready"
+    assert [(cure.code, cure.edit) for cure in cures] == [("oom_warmup_prefill", "less_prefill")]
+    half = candidate().engine.settings.max_batch_prefill_tokens // 2
+    assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
+    assert (len(sick.machines), len(around.world.running())) == (2, 1)
+    assert any(line.startswith("healing oom_warmup_prefill") for line in around.heard.lines)
+
+
+def test_a_full_disk_is_doubled(around):
+    sick = Sick(around, (DISK,))
+    _, cures = sick.up()
+    assert cures[0].edit == "more_disk"
+    assert sick.asked[0].disk == str(2 * candidate().storage.root_volume_gib)
+
+
+def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
+    sick = Sick(around, (PREFILL,))
+    refused = NoPlan(requirements=requirements(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
+    outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _wish: refused)
+    assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
+    assert outcome.deployment.phase == "ready"
+    assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
+
+
+def test_a_change_that_does_not_go_with_the_wish_is_none(around):
+    def refuse(_wish):
+        raise InputError("conflicting_options", "no disk for your own machine", hint="x")
+
+    with pytest.raises(DeployError):
+        Sick(around, (DISK,)).up(plan_again=refuse)
+
+
+def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
+    sick = Sick(around, (PREFILL, DISK, PREFILL))
+    decided = []
+
+    def decide(error):
+        decided.append(error.data["finding"])
+        return "keep"
+
+    with pytest.raises(DeployError) as caught:
+        sick.up(on_failure=decide)
+    assert caught.value.data["finding"] == "oom_warmup_prefill"
+    assert decided == ["oom_warmup_prefill"]
+    assert (len(sick.machines), len(around.world.running())) == (3, 1)
+
+
+def test_what_no_change_cures_is_not_tried_again(around):
+    sick = Sick(around, (NOBODY_KNOWS,))
+    with pytest.raises(DeployError):
+        sick.up()
+    assert len(sick.machines) == 1
+    assert around.world.left() == []
+
+
+def test_the_same_change_is_not_made_twice_for_one_cause(around):
+    sick = Sick(around, (PREFILL, PREFILL))
+    with pytest.raises(DeployError):
+        sick.up()
+    assert len(sick.machines) == 2
+
+
+def test_every_code_of_the_table_exists_and_every_change_is_known():
+    known = {item["code"] for item in read_failures()} | {
+        "longest_failed", "together_failed", "kv_capacity_short", "machine_died", "spot_reclaimed",
+    }  # fmt: skip
+    cures = read_cures()
+    assert set(cures) <= known
+    kinds = {edit for edits in cures.values() for edit in edits}
+    assert kinds == {"less_prefill", "more_shards", "more_disk", "p2p_off", "other_machine", "again"}
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "value"),
+    [("oom_load", "num_shard", "2"), ("nccl_hang", "env", ("NCCL_P2P_DISABLE=1",))],
+)
+def test_changes_of_the_wish(code, field, value):
+    asked = []
+
+    def again(wish):
+        asked.append(wish)
+        return plan()
+
+    healer = Healer(edits=read_cures(), plan_again=again)
+    error = DeployError("engine_failed", "x", data={"finding": code})
+    cure = healer.cure(error, replace(WISH, env=()), plan(), ())
+    assert getattr(cure.wish, field) == value
+    assert asked == [cure.wish]
