@@ -22,6 +22,8 @@ def test_it_boots_and_answers(docker_engine, name):
         machine.until("the engine to answer", machine.healthy)
         check_phases(machine)
         check_engine(machine, deployable)
+        if deployable.api_key_parameter:
+            check_api_key(machine)
         check_secrets(machine)
         assert machine.units("failed") == []
 
@@ -38,6 +40,15 @@ def check_engine(machine, deployable):
     assert info["model_id"] == deployable.model.model.hub_id
     seen = machine.run("docker", "exec", "tgi", "nvidia-smi", "-L").splitlines()
     assert len(seen) == deployable.candidate.num_shard
+
+
+def check_api_key(machine):
+    """Asked for by the engine; the hub token was needed to come here, the model being gated."""
+    address = f"http://127.0.0.1:{machine.port}/generate"
+    ask = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "content-type: application/json", address]
+    ask += ["-d", '{"inputs": "Hello", "parameters": {"max_new_tokens": 2}}']
+    assert machine.run(*ask) == "401"
+    assert machine.run(*ask, "-H", f"authorization: Bearer {API_KEY}") == "200"
 
 
 def check_secrets(machine):

@@ -114,12 +114,18 @@ def boot(
     port: int = 8080,
     gpus: int = 1,
     nvme: bool = False,
+    with_images: bool = True,
     stand_in: dict[str, str] | None = None,
 ) -> Iterator[Machine]:
-    """A machine that boots with the user data. `stand_in` is text by path, over the defaults of /etc/stand-in."""
+    """A machine that boots with the user data. `stand_in` is text by path, over the defaults of /etc/stand-in.
+
+    Unless `with_images` is off, it has pulled the engine's images before.
+    """
     name = f"machine-{secrets.token_hex(4)}"
     folder = engine.home / "machines" / name
-    _furnish(engine, folder, user_data, gpus, stand_in or {})
+    _furnish(folder, user_data, {"accelerators.json": json.dumps({**L40S, "count": gpus}), **(stand_in or {})})
+    if with_images:
+        _copy_store(engine.machine_store, folder / "docker")
     machine = Machine(engine=engine, name=name, folder=folder, port=port)
     went_well = False
     try:
@@ -146,14 +152,11 @@ def _options(machine: Machine, *, nvme: bool) -> list[str]:
     return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes, *disk]
 
 
-def _furnish(engine: DockerEngine, folder: Path, user_data: str, gpus: int, stand_in: dict[str, str]) -> None:
-    folder.mkdir(parents=True)
-    _copy_store(engine.machine_store, folder / "docker")
+def _furnish(folder: Path, user_data: str, stand_in: dict[str, str]) -> None:
     _write(folder / "seed" / "user-data", user_data)
     _write(folder / "seed" / "meta-data", "instance-id: i-0123456789abcdef0\nlocal-hostname: box\n")
-    files = {"accelerators.json": json.dumps({**L40S, "count": gpus})}
-    files |= {f"metadata/{path}": text for path, text in METADATA.items()}
-    for path, text in (files | stand_in).items():
+    metadata = {f"metadata/{path}": text for path, text in METADATA.items()}
+    for path, text in (metadata | stand_in).items():
         _write(folder / "stand-in" / path, text)
 
 

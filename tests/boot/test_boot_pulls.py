@@ -1,0 +1,37 @@
+"""A machine without the image pulls it from a registry, and tries again where that fails at first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from builders.boot import boot
+from builders.boot_kinds import KINDS
+from builders.registry import serving
+
+from tgi_deploy.render.artifacts import render
+
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+
+
+@pytest.fixture
+def registry(docker_engine, tmp_path):
+    gateway = "{{(index .IPAM.Config 0).Gateway}}"
+    host = docker_engine.docker("network", "inspect", "bridge", "--format", gateway).strip()
+    docker_engine.docker("save", "--output", str(tmp_path / "image.tar"), docker_engine.image)
+    with serving(tmp_path / "image.tar", tmp_path / "registry", host=host) as registry:
+        yield registry
+
+
+def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, registry):
+    deployable = KINDS["bare"].deployable()
+    engine = replace(deployable.candidate.engine, image=registry.image("3.3.7"))
+    deployable = replace(deployable, candidate=replace(deployable.candidate, engine=engine))
+    registry.refusals = 1
+    with boot(docker_engine, render("user-data", deployable).text, with_images=False) as machine:
+        machine.check_boot()
+        machine.until("the engine to answer", machine.healthy)
+        assert f"phase=pulling image={engine.image}" in machine.markers()
+        assert registry.refusals == 0
+        assert any("/manifests/3.3.7" in path for path in registry.asked)
+        assert machine.units("failed") == []
