@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Found
 
 _ORDINARY: Final = frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"})
+_ENDING: Final = frozenset({"shutting-down", "terminated"})  # a stopped machine costs its disk, and can be ended
 _BATCH: Final = 100  # ids in one TerminateInstances: one that is refused costs the others their batch
 _LOCKED_AT_ONCE: Final = 400  # each lock is an open file; a process may have 1024 as a rule
 
@@ -224,7 +225,7 @@ def _delete_what_can_go(context: Context, endings: Sequence[_Ending]) -> None:
 
 
 def _can_end(found: Found) -> bool:
-    return found.alive or found.state == "stopped"
+    return found.alive or found.state not in _ENDING
 
 
 def _not_batched(context: Context, machines: Sequence[tuple[_Ending, Found]]) -> list[tuple[_Ending, Found]]:

@@ -10,7 +10,7 @@ from tgi_deploy.app.places import where
 from tgi_deploy.app.spot import spot_notice
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.reconcile.model import STRANGE_RULES, MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -132,7 +132,21 @@ def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
         for found in seen
         if found.id in known and not found.alive
     )
-    return differences
+    return [*differences, *added_rules(seen)]
+
+
+def added_rules(seen: Sequence[Found]) -> list[Drift]:
+    """Doors that somebody has opened by hand. They are told of, and go with the group; nothing closes them before."""
+    return [
+        Drift(
+            key=found.key,
+            code="rule_added",
+            message=f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
+            f"look at it: aws ec2 describe-security-groups --group-ids {found.id} --region {found.place}",
+        )
+        for found in seen
+        if found.attributes.get(STRANGE_RULES)
+    ]
 
 
 def unknown_deployment(context: Context, name: str) -> InputError:

@@ -19,6 +19,7 @@ from tgi_deploy.app.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.readiness import wait
 from tgi_deploy.app.renew import LeaseKeeper
 from tgi_deploy.app.service import Question, prove_service
+from tgi_deploy.app.status import added_rules
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
@@ -113,6 +114,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         side = reaches_aside(request.settings)
         everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
         seen = settle_claim(context, name, recorded, everything)
+        for rule in added_rules(seen):
+            context.reporter.warn(rule.code, rule.message)
         deployment = _starting_point(context, request, pad, name, recorded, seen)
         if _is_done(deployment, seen, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)

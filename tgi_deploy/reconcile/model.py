@@ -26,6 +26,8 @@ SCHEMA: Final = 1
 MACHINES: Final = frozenset({"instance", "container"})
 # A note on what outlives its deployment unless asked otherwise; its value says what it is.
 KEPT: Final = "kept"
+# An attribute of a thing that lets callers in: what it lets in that nobody asked this tool for.
+STRANGE_RULES: Final = "strange_rules"
 TAG_PREFIX: Final = "tgi-deploy:"
 TAG_NAME: Final = f"{TAG_PREFIX}deployment"
 TAG_ID: Final = f"{TAG_PREFIX}id"

@@ -31,7 +31,8 @@ def run(folder: Path, number: int, *, shared: bool, ready: int, start: int) -> N
         os.dup2(os.open(folder / f"{number}.{ending}", os.O_WRONLY | os.O_CREAT, 0o600), stream)
     os.write(ready, b".")
     os.read(start, 1)  # ends when the starter closes its end
-    code = frame.run(ROOT, sys.argv[5:])
+    sys.argv = ["tgi-deploy", *sys.argv[5:]]  # what a lock says about its holder
+    code = frame.run(ROOT, sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)
 

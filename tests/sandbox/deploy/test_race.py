@@ -44,7 +44,8 @@ def ids(program, action):
         value
         for call in program.calls(action)
         for name, value in call["params"].items()
-        if call["params"].get(name.replace("Value", "Key")) == "tgi-deploy:id"
+        if name.endswith("Value") and call["params"].get(name.replace("Value", "Key")) == "tgi-deploy:id"
+        if call["params"].get("DryRun") != "true"
     }
 
 

@@ -6,16 +6,17 @@ Properties: name, description, network, port, cidrs (what is let in to the port)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.aws.api import Api, paged, tag_specifications, tags_of
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.reconcile.model import TAG_KEY, Found
+from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_KEY, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIND = "security-group"
+_SIGNATURE: Final = "tgi-deploy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class SecurityGroups:
 
     def _allow(self, group_id: str, port: int, cidr: str) -> None:
         ranges = (
-            {"Ipv6Ranges": [{"CidrIpv6": cidr, "Description": "tgi-deploy"}]}
+            {"Ipv6Ranges": [{"CidrIpv6": cidr, "Description": _SIGNATURE}]}
             if ":" in cidr
-            else {"IpRanges": [{"CidrIp": cidr, "Description": "tgi-deploy"}]}
+            else {"IpRanges": [{"CidrIp": cidr, "Description": _SIGNATURE}]}
         )
         try:
             self.api.change(
@@ -93,10 +94,35 @@ class SecurityGroups:
                 "name": group.get("GroupName", ""),
                 "network": group.get("VpcId", ""),
                 "cidrs": " ".join(rules),
+                **_strange(group),
             },
             tags=known,
             state="available",
         )
+
+
+def _strange(group: Mapping[str, Any]) -> dict[str, str]:
+    """What is let in by rules that this tool did not write: it signs its own."""
+    texts = [
+        f"{_named(source)} to {_ports(rule)}"
+        for rule in group.get("IpPermissions", ())
+        for kind in ("IpRanges", "Ipv6Ranges", "PrefixListIds", "UserIdGroupPairs")
+        for source in rule.get(kind, ())
+        if source.get("Description") != _SIGNATURE
+    ]
+    return {STRANGE_RULES: ", ".join(sorted(texts))} if texts else {}
+
+
+def _named(source: Mapping[str, Any]) -> str:
+    names = ("CidrIp", "CidrIpv6", "PrefixListId", "GroupId")
+    return next((str(source[name]) for name in names if source.get(name)), "somebody")
+
+
+def _ports(rule: Mapping[str, Any]) -> str:
+    if "FromPort" not in rule:
+        return "every port"
+    first, last = rule["FromPort"], rule.get("ToPort", rule["FromPort"])
+    return f"{rule['IpProtocol']} {first}" if first == last else f"{rule['IpProtocol']} {first}-{last}"
 
 
 def _cidrs(rule: Mapping[str, Any]) -> list[str]:

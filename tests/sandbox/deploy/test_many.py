@@ -1,0 +1,84 @@
+"""Many deployments in the sandbox, by the real command line: calls and batches, never time."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tgi_deploy.sandbox import api, control
+
+NUMBER = 30
+
+
+def load_bench():
+    path = Path(__file__).parents[3] / "scripts" / "bench_fleet.py"
+    spec = importlib.util.spec_from_file_location("bench_fleet", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_fleet"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def fleet(program):
+    made = load_bench().Fleet.open(program.home)
+    made.fill(NUMBER)
+    return made
+
+
+def counted(program, *words):
+    api.control(program.url, "DELETE", "/_sandbox/calls")
+    said = program.here(*words)
+    calls = api.control(program.url, "GET", "/_sandbox/calls")["calls"]
+    return said, Counter(call["action"] for call in calls)
+
+
+def test_many_are_looked_at_and_removed_together(program, fleet):
+    pages = load_bench().pages(NUMBER)
+    said, calls = counted(program, "list")
+    assert len(said.json["data"]["deployments"]) == NUMBER
+    assert calls.total() <= pages + 2
+    said, calls = counted(program, "status")
+    assert len(said.json["data"]["deployments"]) == NUMBER
+    assert all(item["drift"] == [] for item in said.json["data"]["deployments"])
+    assert calls.total() <= pages + 2
+    said, calls = counted(program, "down", "--all", "--yes")
+    assert said.code == 0
+    assert len(said.json["data"]["receipts"]) == NUMBER
+    assert calls["TerminateInstances"] == 1
+    assert calls["DeleteSecurityGroup"] <= NUMBER * 2, "one more look at most: a volume may outlive its machine a while"
+    assert calls["DeleteLaunchTemplate"] == NUMBER
+    assert program.instances() == []
+
+
+def test_what_was_changed_by_hand_is_told_and_goes(program):
+    assert program.here("up", "llama3-13b", "--budget", "5", "--name", "tampered", "--no-wait", "--yes").code == 0
+    info = control.status(program.home / "sandbox")
+    ec2 = boto3.client(
+        "ec2", region_name="us-east-1", endpoint_url=info.endpoint_url,
+        aws_access_key_id=info.access_key, aws_secret_access_key="x",
+    )  # fmt: skip
+    (status,) = program.here("status", "tampered").json["data"]["deployments"]
+    assert "rule_added" not in {item["code"] for item in status["drift"]}
+    ids = {item["kind"]: item["id"] for item in status["seen"]}
+    ec2.authorize_security_group_ingress(
+        GroupId=ids["security-group"], IpProtocol="tcp", FromPort=22, ToPort=22, CidrIp="0.0.0.0/0"
+    )
+    ec2.delete_tags(Resources=[ids["launch-template"]])
+    ec2.stop_instances(InstanceIds=[ids["instance"]])
+    (status,) = program.here("status", "tampered").json["data"]["deployments"]
+    told = {item["code"]: item["message"] for item in status["drift"]}
+    assert "lets in 0.0.0.0/0 to tcp 22" in told["rule_added"]
+    assert ids["instance"] in told["not_running"]
+    (of_all,) = program.here("status").json["data"]["deployments"]
+    assert {item["code"] for item in of_all["drift"]} == set(told)
+    assert program.here("down", "tampered", "--yes").code == 0
+    assert program.instances() == []
+    groups = ec2.describe_security_groups()["SecurityGroups"]
+    assert [group["GroupName"] for group in groups if group["GroupName"].startswith("tgi-deploy")] == []
+    assert ec2.describe_launch_templates()["LaunchTemplates"] == []
