@@ -47,8 +47,10 @@ class Headroom:
 
     @property
     def command(self) -> str:
-        """What asks for enough, to be run as it is."""
-        enough = max((self.used or 0) + self.needed, (self.limit or 0) + (self.needed if self.used is None else 0))
+        """What asks for enough, to be run as it is. Only more than the limit can be asked for."""
+        enough = (self.used or 0) + self.needed
+        if self.limit is not None and enough <= self.limit:
+            enough = self.limit + self.needed
         words = ("aws", "service-quotas", "request-service-quota-increase", "--service-code", "ec2")
         return shlex.join((*words, "--quota-code", self.code, "--desired-value", str(enough), "--region", self.region))
 

@@ -53,6 +53,9 @@ class Program:
     def calls(self, action: str) -> list[dict[str, Any]]:
         return api.control(self.url, "GET", f"/_sandbox/calls?action={action}")["calls"]
 
+    def all_calls(self) -> list[dict[str, Any]]:
+        return api.control(self.url, "GET", "/_sandbox/calls")["calls"]
+
     def instances(self) -> list[dict[str, Any]]:
         """Deployments that the cloud itself knows."""
         return self.here("list").json["data"]["deployments"]

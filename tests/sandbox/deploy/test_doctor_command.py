@@ -1,0 +1,134 @@
+"""`doctor` and the look before a launch, by the real command line against the sandbox."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tgi_deploy.cli import wiring
+
+WISH = ("llama3-13b", "--budget", "5")
+DENIED = {
+    "code": "UnauthorizedOperation",
+    "status": 403,
+    "message": "You are not authorized to perform this operation.",
+}
+REQUEST = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA"
+
+
+def found(said, severity):
+    return {item["code"] for item in said.json["data"]["findings"] if item["severity"] == severity}
+
+
+def test_a_model_in_the_sandbox_is_in_order(program):
+    said = program.here("doctor", *WISH)
+    assert said.code == 0, said.out
+    assert found(said, "error") == set()
+    assert {"identity", "clock", "region", "machine_image", "zones", "permissions", "quota"} <= found(said, "ok")
+    assert {"subnet", "disk", "user_data", "hub_access", "state_folder"} <= found(said, "ok")
+    assert said.json["data"]["summary"]["error"] == 0
+    assert program.instances() == []
+
+
+def test_the_account_alone(program):
+    said = program.here("doctor")
+    assert said.code == 0
+    assert "quota" not in found(said, "ok")
+
+
+def test_a_low_quota_is_an_error_with_the_request_to_run(program):
+    program.fault(name="low-quota")
+    said = program.run("doctor", *WISH, "--instance", "g6e.xlarge", "--sandbox")
+    assert said.code == 1
+    assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(said.out.split())
+    assert f"→ {REQUEST} --desired-value 4 --region us-east-1" in said.out
+    assert "error[quota_short]" in said.err
+
+
+def test_preflight_stops_before_anything_is_made(program):
+    program.fault(action="DryRun:RunInstances", **DENIED)
+    said = program.here("up", *WISH, "--no-wait", "--yes")
+    assert said.code == 1
+    (error,) = said.json["errors"]
+    assert error["code"] == "permission_denied"
+    assert "ec2:RunInstances is not allowed" in error["message"]
+    assert program.calls("CreateSecurityGroup") == []
+    assert program.here("up", *WISH, "--no-wait", "--yes").code == 0
+
+
+def test_preflight_costs_no_more_than_eight_calls(program):
+    def calls(*more):
+        program.here("up", *WISH, "--dry-run", *more)
+        return len(program.all_calls())
+
+    without = calls("--no-preflight")
+    assert calls() - 2 * without <= 8
+
+
+def test_what_it_warns_of_is_in_the_envelope(program):
+    program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
+    said = program.here("up", *WISH, "--dry-run")
+    assert said.code == 0
+    (told,) = [item["message"] for item in said.json["warnings"] if item["code"] == "quota_unknown"]
+    assert "servicequotas:GetServiceQuota is not allowed" in told
+
+
+def test_a_quota_refused_at_launch_prints_the_request(program):
+    program.fault(name="quota", times=9)
+    said = program.here("up", *WISH, "--instance", "g6e.xlarge", "--no-wait", "--yes")
+    assert said.code == 1
+    (error,) = said.json["errors"]
+    assert error["code"] == "quota_exceeded"
+    assert f"{REQUEST} --desired-value 772 --region us-east-1" in error["hint"], "more than the limit of 768"
+    assert said.json["data"]["quotas"][0]["limit_vcpus"] == 768
+    assert len(program.calls("RunInstances")) == 1
+
+
+def test_the_next_run_remembers_where_there_was_no_capacity(program):
+    program.fault(name="capacity", times=1)
+    assert program.here("up", *WISH, "--no-wait", "--yes").code == 0
+    program.here("down", "llama3-13b", "--yes")
+    again = program.run("up", *WISH, "--no-wait", "--yes", "--sandbox")
+    assert "us-east-1a/g6e.xlarge/on-demand: InsufficientInstanceCapacity" in again.err
+    assert "skipped for now" in again.err
+    zones = [call["params"]["Placement.AvailabilityZone"] for call in program.calls("RunInstances")]
+    assert zones == ["us-east-1a", "us-east-1b", "us-east-1b"]
+    program.here("down", "llama3-13b", "--yes")
+
+
+def test_without_credentials_it_says_what_it_can(program, monkeypatch, tmp_path):
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
+    said = program.run("doctor", *WISH, "--json")
+    assert said.code == 1
+    assert said.json["errors"][0]["code"] == "no_credentials"
+    assert {"python", "state_folder", "extras"} <= found(said, "ok")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--for", "launch"), "conflicting_options"),
+        (("--policy", "--for", "launch", "--all"), "conflicting_options"),
+        (("--policy", "--for", "lunch"), "unknown_feature"),
+    ],
+)
+def test_a_wrong_choice_of_policy(program, words, code):
+    said = program.run("doctor", *words, "--json")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, code)
+
+
+def test_the_policy_is_printed_as_it_is_pasted(program):
+    document = json.loads(program.run("doctor", "--policy").out)
+    assert document["Version"] == "2012-10-17"
+    assert "ssm:PutParameter" not in json.dumps(document)
+    assert "ssm:PutParameter" in program.run("doctor", "--policy", "--all").out
+    alone = json.loads(program.run("doctor", "--policy", "--for", "remove").out)
+    assert {statement["Sid"][:6] for statement in alone["Statement"]} == {"Remove"}
+
+
+def test_offline_asks_no_hub(program, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_nothing")
+    monkeypatch.setattr(wiring, "_hub", lambda: pytest.fail("asked"))
+    said = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
+    assert "hub_access_unknown" in found(said, "warning")
