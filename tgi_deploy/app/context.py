@@ -48,7 +48,8 @@ def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
 class Context:
     """`regions` are where to look for what no record names; `command` is what the lock says about us, `owner` what tags say.
 
-    `unsearched` fills while clouds are searched: (region, kind) → why that could not be looked for. 
+    `keyed_engine_client` takes a URL and the name of the variable with the API key. `unsearched` fills while clouds are
+    searched: (region, kind) → why that could not be looked for.
 
     `pull` has a container image in a place, telling of its progress; `measure` says how many bytes a thing (place,
     kind, id) holds. Only hosts of containers need them.
@@ -71,6 +72,7 @@ class Context:
     measure: Callable[[str, str, str], int | None] = _counts_nothing
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
+    keyed_engine_client: Callable[[str, str], EngineClient] | None = None
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     survey: Survey | None = None
     owner: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tgi_deploy.app.extras import API_KEY_NOTE
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.proof import ProofStep, ProofWarning
+    from tgi_deploy.reconcile.proof import EngineClient, ProofStep, ProofWarning
 
 ReadyLevel = Literal["fast", "full"]
 
@@ -43,7 +44,8 @@ class Proof:
 class Question:
     """`plan` is a plan's document. `versions`: all that its release may report; `chat`: made for chat.
 
-    `kv_capacity_tokens` is the room for tokens that the engine's log tells of, None where it tells none.
+    `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
+    that the engine's log tells of, None where it tells none.
     """
 
     plan: Mapping[str, Any]
@@ -52,6 +54,7 @@ class Question:
     versions: tuple[str, ...] = ()
     chat: bool = False
     kv_capacity_tokens: int | None = None
+    api_key_variable: str | None = None
 
 
 def prove_service(context: Context, question: Question) -> Proof:
@@ -59,13 +62,19 @@ def prove_service(context: Context, question: Question) -> Proof:
 
     Raises what `prove` and `prove_promise` raise.
     """
-    client = context.engine_client(question.url)
+    client = _client(context, question)
     served = prove(client, _expected(question), clock=context.clock)
     if question.level == "fast":
         return Proof(served=served)
     promise = promise_of(question.plan)
     borne = prove_promise(client, promise, kv_capacity_tokens=question.kv_capacity_tokens, clock=context.clock)
     return Proof(served=served, borne=borne)
+
+
+def _client(context: Context, question: Question) -> EngineClient:
+    if question.api_key_variable is None or context.keyed_engine_client is None:
+        return context.engine_client(question.url)
+    return context.keyed_engine_client(question.url, question.api_key_variable)
 
 
 def _expected(question: Question) -> ExpectedService:
@@ -106,4 +115,6 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
             f"'{name}' is {recorded.phase} and has no endpoint yet",
             hint="running its 'up' again goes on until it has one",
         )
-    return prove_service(context, Question(plan=recorded.plan, url=recorded.endpoint, level=level))
+    variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
+    question = Question(plan=recorded.plan, url=recorded.endpoint, level=level, api_key_variable=variable)
+    return prove_service(context, question)

@@ -79,6 +79,7 @@ def context(setup: Setup) -> Context:
         caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
+        keyed_engine_client=_engine_client,
         phases=lambda: _phases(setup.profiles_dir),
         regions=_regions(setup),
         version=__version__,

@@ -13,6 +13,7 @@ from fakes.surroundings import Surroundings, on, plan, request
 from tgi_deploy.app.access import access
 from tgi_deploy.app.down import down
 from tgi_deploy.app.gc import GcRequest, gc
+from tgi_deploy.app.service import prove_recorded
 from tgi_deploy.app.status import status
 from tgi_deploy.app.up import up
 from tgi_deploy.errors import ConflictError, InputError
@@ -173,6 +174,18 @@ def test_open_names_the_variable_of_the_key(around):
     assert '-H "Authorization: Bearer $TGI_KEY"' in found.curl
     assert "token=os.environ['TGI_KEY']" in found.python
     compile(found.python, "python", "exec")
+
+
+def test_a_recorded_deployment_is_asked_with_its_key(around):
+    bring_up(around)
+    asked = []
+
+    def client(url, variable):
+        asked.append((url, variable))
+        return around.engine
+
+    proof = prove_recorded(around.context(keyed_engine_client=client), "demo", "fast")
+    assert (proof.level, [variable for _, variable in asked]) == ("fast", ["TGI_KEY"])
 
 
 def test_open_without_a_key_says_nothing_of_one(around):
