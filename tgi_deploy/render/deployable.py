@@ -30,8 +30,8 @@ class Deployable:
 
     `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
     an AMI; without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the
-    engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from the last
-    request, `lease_s` from the last renewal: the first of them to pass ends the machine.
+    engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from
+    the last request, `lease_s` from the last renewal: the first of them to pass ends the machine.
     """
 
     name: str
@@ -77,8 +77,8 @@ def _check_ends(deployable: Deployable) -> None:
     ends = (("ttl", deployable.ttl_s), ("idle_timeout", deployable.idle_s), ("lease", deployable.lease_s))
     for name, seconds in ends:
         if seconds is not None and seconds <= 0:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(f"bad_{name}", f"a deployment can't end after {seconds} s", hint=f"give a {option} above 0")
+            hint = f"give a --{name.replace('_', '-')} above 0"
+            raise InputError(f"bad_{name}", f"a deployment can't end after {seconds} s", hint=hint)
     engine = deployable.candidate.engine
     if deployable.idle_s is not None and not (engine.request_counters and engine.metrics_path):
         raise InputError(
