@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
 # How much a text says: it names the cause; several causes share it; it wraps whatever went wrong before.
 STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
+_ALWAYS: Final = frozenset({"name", "model"})
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -26,6 +27,11 @@ class Remedy:
 
     text: str
     commands: tuple[str, ...] = ()
+
+    @property
+    def general(self) -> tuple[str, ...]:
+        """The commands that need no number of the case at hand."""
+        return tuple(item for item in self.commands if _fields(item) <= _ALWAYS)
 
     def told(self, facts: Mapping[str, str]) -> str:
         """The sentence, with the first command whose facts are all known."""
@@ -64,11 +70,10 @@ class Twin:
 class Signature:
     """A known failure text.
 
-    The failure belongs to the phase `home` and can strike from `since` to `phase`.
-    `phases`: the text means this cause in these phases alone (empty: in any). `info`: also a quiet line shows it.
-    `serving`: it can strike an engine that serves, without ending it. `frame`: the place in the source shows it. `machine`: it is the
-    machine that ended, whatever the engine was doing. `small` holds what counts when a number in the
-    text is small.
+    The failure belongs to the phase `home` and can strike from `since` to `phase`. `phases`: the text means this cause
+    in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
+    serves, without ending it. `frame`: the place in the source shows it. `machine`: it is the machine that ended,
+    whatever the engine was doing. `small` holds what counts when a number in the text is small.
     """
 
     code: str

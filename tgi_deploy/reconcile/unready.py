@@ -10,7 +10,7 @@ from tgi_deploy.reconcile.spot import is_reclaimed
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.health import Patience, Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
-    from tgi_deploy.reconcile.phases import Finding
+    from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.spot import SpotNotice
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
@@ -20,6 +20,9 @@ _DEATH_HINTS: Final = {
     "Client.VolumeLimitExceeded": "the account's volume quota is used up: remove volumes or ask for more",
     "Client.InternalError": "a volume's encryption key is usually the reason: check that EBS may use it",
     "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl or --lease is over",
+    "OOMKilled": "the model needs more of the host's memory than it has: end what else uses it, or take a smaller model",
+    "Exited": "read its log with 'logs NAME'",
+    "Paused": "let it go on with 'docker unpause'",
     "Client.UserInitiatedShutdown": "somebody terminated it: run 'up' again if that was not meant",
 }
 

@@ -6,11 +6,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import heading, wrapped
+from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.reconcile.signatures import Remedy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.app.explain import Explanation
     from tgi_deploy.reconcile.diagnosis import Diagnosis
     from tgi_deploy.reconcile.findings import Finding
+    from tgi_deploy.reconcile.signatures import Page
 
 _CLEAN = "Nothing wrong in this log.\n"
 
@@ -56,3 +61,53 @@ def _unexplained(found: Diagnosis) -> str:
         lines.append(wrapped(f"first error, line {found.unexplained_line}: {one_line(found.unexplained)}", rest="    "))
     lines.append(wrapped("A log that begins earlier may hold the cause: consequences come last."))
     return "\n".join(lines) + "\n"
+
+
+def explanation_document(item: Explanation) -> dict[str, Any]:
+    """The keys of one code: those of a page, `meaning` and `kind` of an error or a rejection."""
+    found: dict[str, Any] = {"code": item.code, "kind": _kind(item)}
+    if item.tool is not None:
+        found |= {"meaning": item.tool.meaning, "remedy": item.tool.remedy}
+    if item.page is not None:
+        page = asdict(item.page)
+        remedy = page.pop("remedy")
+        found |= page | {"remedy": remedy["text"], "commands": list(item.page.remedy.commands)}
+    return found
+
+
+def explanation_text(item: Explanation) -> str:
+    blocks = []
+    if item.page is not None:
+        blocks.append(_page(item.page))
+    if item.tool is not None:
+        lines = [heading(item.code, item.tool.kind), wrapped(item.tool.meaning), wrapped(f"remedy: {item.tool.remedy}")]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def codes_text(items: Sequence[Explanation]) -> str:
+    rows = [(item.code, _kind(item), item.page.title if item.page else _tool_meaning(item)) for item in items]
+    return table(("code", "kind", "meaning"), rows) + "\n"
+
+
+def _tool_meaning(item: Explanation) -> str:
+    return item.tool.meaning.rstrip(".") if item.tool is not None else ""
+
+
+def _kind(item: Explanation) -> str:
+    return "diagnosis" if item.page is not None else item.tool.kind if item.tool is not None else ""
+
+
+def _page(page: Page) -> str:
+    lines = [heading(page.code, f"{page.title}; phase {page.phase}; engine {page.versions}"), wrapped(page.cause)]
+    lines.append(wrapped(f"remedy: {page.remedy.text}", rest="    "))
+    commands = [f"    {_plain(command)}" for command in page.remedy.general]
+    checks = [f"    {_plain(command)}" for command in page.check]
+    lines += [*commands, "  check:", *checks]
+    lines.append(wrapped(f"costs: {page.costs}", rest="    "))
+    lines.append(wrapped(f"prevent: {page.prevent}", rest="    "))
+    return "\n".join(lines)
+
+
+def _plain(command: str) -> str:
+    return Remedy(text=command).told({})

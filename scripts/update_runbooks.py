@@ -1,0 +1,118 @@
+"""Write docs/runbooks/, one page a diagnosis code, from profiles/diagnosis. With `--check`: exit 1 when out of date.
+
+The example of a page is the evidence that the diagnosis finds in the first case of that code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import diagnosis_accuracy as accuracy
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.diagnosis import diagnose
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.signatures import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.reconcile.phase_table import PhaseTable
+    from tgi_deploy.reconcile.signatures import Page
+
+TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "runbooks"
+_NOTE: Final = "Written by `scripts/update_runbooks.py` from `profiles/diagnosis/`; a test holds it to that."
+
+
+def pages() -> dict[str, str]:
+    """Every file of the folder: its name and its text."""
+    table = table_from(read_phases())
+    examples = _examples(table)
+    files = {f"{code}.md": _page(page, table, examples.get(code, "")) for code, page in table.pages.items()}
+    return {"README.md": _index(table.pages), **files}
+
+
+def _examples(table: PhaseTable) -> dict[str, str]:
+    """By code, a line that shows it."""
+    found: dict[str, str] = {}
+    for case in accuracy.cases():
+        if case.codes and case.codes[0] not in found:
+            findings = diagnose(case.log, table).findings
+            found |= {item.code: item.evidence for item in findings[:1] if item.code == case.codes[0]}
+    return found
+
+
+def _index(every: Mapping[str, Page]) -> str:
+    rows = [f"| [{page.code}]({page.code}.md) | {page.phase} | {page.title} |" for page in every.values()]
+    head = [
+        "# Runbooks",
+        "",
+        "One page for each code that `tgi-deploy diagnose` can name. `tgi-deploy explain CODE` prints it in short.",
+        _NOTE,
+        "",
+        "| code | phase | what it is |",
+        "|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _page(page: Page, table: PhaseTable, example: str) -> str:
+    parts = [
+        f"# {page.code}: {page.title}",
+        f"Phase: {page.phase}. Engine versions: {page.versions}. Sources: {', '.join(page.sources)}.",
+        _symptom(example),
+        f"## Cause\n\n{page.cause}{_twins(page.code, table)}",
+        f"## Check\n\n{_commands(page.check)}",
+        f"## Remedy\n\n{_plain(page.remedy.text)}\n\n{_commands(page.remedy.general)}",
+        f"## What it costs meanwhile\n\n{page.costs}",
+        f"## How to prevent it\n\n{page.prevent}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _symptom(example: str) -> str:
+    return f"## Symptom\n\nA line like this:\n\n```\n{example}\n```"
+
+
+def _twins(code: str, table: PhaseTable) -> str:
+    told = [
+        f"\n\nCan be [{twin.code}]({twin.code}.md) as well: {twin.apart}."
+        for signature in table.signatures
+        if signature.code == code
+        for twin in signature.twins
+    ]
+    return "".join(dict.fromkeys(told))
+
+
+def _commands(lines: Sequence[str]) -> str:
+    return "```\n" + "\n".join(_plain(line) for line in lines) + "\n```"
+
+
+def _plain(text: str) -> str:
+    return Remedy(text=text).told({})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is out of date")
+    options = parser.parse_args(argv)
+    wanted = pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.md")}
+    if options.check:
+        stale = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
+        print("\n".join(f"out of date: {name}" for name in stale) or "runbooks are current")
+        return 1 if stale else 0
+    TARGET.mkdir(parents=True, exist_ok=True)
+    for name in there.keys() - wanted.keys():
+        (TARGET / name).unlink()
+    for name, text in wanted.items():
+        (TARGET / name).write_text(text, encoding="utf-8")
+    print(f"{len(wanted)} pages in {TARGET.name}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

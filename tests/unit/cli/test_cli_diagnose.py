@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.app.explain import all_codes, explain
+from tgi_deploy.catalog.phases import read_tool_codes
+from tgi_deploy.cli.frame import run
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.errors import InputError
+
+REPOSITORY = Path(__file__).parents[3]
+CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
+OOM = str(CASES / "oom-warmup-3x" / "log.txt")
+
+
+def said(capsys, *args):
+    code = run(ROOT, args)
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_a_file_is_diagnosed_as_json(capsys):
+    code, out, err = said(capsys, "diagnose", OOM, "--json")
+    document = json.loads(out)
+    assert (code, err, document["status"]) == (0, "", "ok")
+    (finding,) = document["data"]["findings"]
+    assert set(finding) == {"code", "phase", "confidence", "evidence", "line", "cause", "remedy", "apart"}
+    assert finding["code"] == "oom_warmup_prefill"
+    line = Path(OOM).read_text(encoding="utf-8").splitlines()[finding["line"] - 1]
+    assert finding["evidence"] in line
+    assert document["data"]["failed"] is True
+
+
+def test_text_has_phase_code_line_cause_and_remedy(capsys):
+    code, out, _ = said(capsys, "diagnose", OOM)
+    assert code == 0
+    for part in ("oom_warmup_prefill", "phase warming_up", "line ", "cause: ", "remedy: ", "explain oom_"):
+        assert part in out
+    assert max(map(len, out.splitlines())) <= 160
+
+
+def test_a_clean_log_says_so(capsys):
+    code, out, _ = said(capsys, "diagnose", str(CASES / "clean-stopped-by-sigterm" / "log.txt"))
+    assert (code, out) == (0, "Nothing wrong in this log.\n")
+
+
+def test_an_unknown_failure_is_not_called_clean(capsys):
+    _, out, _ = said(capsys, "diagnose", str(CASES / "unknown-error" / "log.txt"))
+    assert "names a cause that is known" in out
+    assert "AttributeError" in out
+
+
+def test_both_causes_of_one_line_are_shown(capsys):
+    _, out, _ = said(capsys, "diagnose", str(CASES / "disk-full-hf-transfer-alone" / "log.jsonl"))
+    assert "or network" in out
+    assert "apart: " in out
+
+
+def test_standard_input_is_read_and_nothing_of_a_cloud_is_loaded():
+    script = (
+        "import sys; from tgi_deploy.cli.frame import run; from tgi_deploy.cli.main import ROOT\n"
+        "code = run(ROOT, ['diagnose', '-', '--json'])\n"
+        "heavy = {'boto3', 'botocore', 'docker', 'moto', 'rich', 'tenacity'} & set(sys.modules)\n"
+        "sys.exit(code or (70 if heavy else 0))"
+    )
+    text = "docker: Error response from daemon: manifest unknown\n"
+    ran = subprocess.run([sys.executable, "-c", script], input=text, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["data"]["findings"][0]["code"] == "image_not_found"
+
+
+def test_a_missing_file_is_bad_input(capsys):
+    code, _, err = said(capsys, "diagnose", "no/such.log")
+    assert code == 2
+    assert "error[unreadable_file]" in err
+
+
+def test_a_file_that_is_no_text_is_read_all_the_same(capsys, tmp_path):
+    file = tmp_path / "engine.log"
+    file.write_bytes(b"\xff\xfe" + "docker: Error response from daemon: manifest unknown\n".encode("utf-16-le"))
+    assert "image_not_found" in said(capsys, "diagnose", str(file))[1]
+    file.write_bytes(b"\x00\xf0\x9f junk \xc3\n")
+    assert said(capsys, "diagnose", str(file))[0] == 0
+
+
+@pytest.mark.parametrize("item", all_codes(), ids=lambda item: item.code)
+def test_every_code_is_explained_in_100_columns(capsys, item):
+    code, out, _ = said(capsys, "explain", item.code)
+    assert code == 0
+    assert item.code in out
+    assert all(len(line) <= 100 for line in out.splitlines() if line.startswith("  ") and not line.startswith("    "))
+
+
+def test_explain_alone_lists_all(capsys):
+    _, out, _ = said(capsys, "explain")
+    _, listed, _ = said(capsys, "explain", "--json")
+    codes = [item["code"] for item in json.loads(listed)["data"]["codes"]]
+    assert all(f"{code} " in out for code in codes)
+    assert {"oom_load", "memory_weights", "left_behind"} <= set(codes)
+
+
+def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
+    found = explain("not_divisible")
+    assert found.page is not None
+    _, out, _ = said(capsys, "explain", "model_type_unsupported")
+    assert "This release" in out
+
+
+def test_a_misspelt_code_gets_the_nearest():
+    with pytest.raises(InputError, match="oom_lod") as caught:
+        explain("oom_lod")
+    assert caught.value.code == "unknown_code"
+    assert "oom_load" in (caught.value.hint or "")
+
+
+def test_the_codes_of_the_tool_are_its_own():
+    source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tgi_deploy").rglob("*.py"))
+    data = (REPOSITORY / "profiles").rglob("*.json")
+    data_text = "".join(path.read_text(encoding="utf-8") for path in data if path.name != "codes.json")
+    for item in read_tool_codes():
+        stem = "not_ready_" if item["code"].startswith("not_ready_") else f'"{item["code"]}"'
+        assert stem in source or stem in data_text, item["code"]
+
+
+def test_runbooks_are_current():
+    ran = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / "update_runbooks.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout

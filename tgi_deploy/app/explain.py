@@ -1,0 +1,63 @@
+"""The use case `explain`: the page of a code, whether a diagnosis, an error of the tool or a plan's rejection."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tgi_deploy.catalog.phases import read_failures, read_tool_codes
+from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.signatures import pages_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.reconcile.signatures import Page
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCode:
+    """An error or a rejection: `kind` says which."""
+
+    code: str
+    kind: str
+    meaning: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """All that is known of a code: it can be a diagnosis and a rejection at once."""
+
+    code: str
+    page: Page | None
+    tool: ToolCode | None
+
+
+def explain(code: str) -> Explanation:
+    """Raises InputError `unknown_code` with the nearest codes."""
+    pages, tools = pages_from(read_failures()), _tool_codes()
+    if code not in pages and code not in tools:
+        raise _unknown(code, [*pages, *tools])
+    return Explanation(code=code, page=pages.get(code), tool=tools.get(code))
+
+
+def all_codes() -> tuple[Explanation, ...]:
+    """Every code with text: diagnoses in the table's order, then errors and rejections."""
+    pages, tools = pages_from(read_failures()), _tool_codes()
+    return tuple(
+        Explanation(code=code, page=pages.get(code), tool=tools.get(code)) for code in dict.fromkeys([*pages, *tools])
+    )
+
+
+def _tool_codes() -> dict[str, ToolCode]:
+    return {item["code"]: ToolCode(**item) for item in read_tool_codes()}
+
+
+def _unknown(code: str, known: Sequence[str]) -> InputError:
+    near = difflib.get_close_matches(code[:100], known, n=2)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return InputError(
+        "unknown_code", f"there is no page for the code '{code}'", hint=f"{meant}'tgi-deploy explain' lists all"
+    )

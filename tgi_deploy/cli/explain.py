@@ -1,0 +1,29 @@
+"""`explain`: the page of a code."""
+
+from __future__ import annotations
+
+import click
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.output import Result
+
+
+@command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
+@click.argument("code", required=False, metavar="[CODE]")
+def explain_command(*, code: str | None) -> Result:
+    """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, what it costs meanwhile.
+
+    Without a code all of them are listed.
+    """
+    from tgi_deploy.app.explain import all_codes, explain  # noqa: PLC0415 -- help is printed without what reads
+    from tgi_deploy.cli.views.diagnosis import (  # noqa: PLC0415 -- likewise
+        codes_text,
+        explanation_document,
+        explanation_text,
+    )
+
+    if code is None:
+        every = all_codes()
+        return Result(data={"codes": [explanation_document(item) for item in every]}, text=codes_text(every))
+    found = explain(code)
+    return Result(data=explanation_document(found), text=explanation_text(found))
