@@ -43,7 +43,7 @@ class Tool:
         return done.returncode, json.loads(done.stdout)
 
     def up(self, *words, model="llama3-8b", hardware="1xL40S", **more):
-        where = ("--target", "docker", "--port", str(self.port), "--name", self.name, "--yes")
+        where = ("--target", "docker", "--port", str(self.port), "--name", self.name, "--ready", "fast", "--yes")
         return self.run("up", model, *where, *(("--hardware", hardware) if hardware else ()), *words, **more)
 
     def inspect(self):

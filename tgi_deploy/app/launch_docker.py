@@ -12,10 +12,11 @@ from tgi_deploy.app.extras import API_KEY_NOTE
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.model import ChangeSet
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.render.artifacts import Deployable, render
 from tgi_deploy.render.container import container_for
-from tgi_deploy.targets.docker import LOOPBACK, NAME, Host, resources
+from tgi_deploy.targets.docker import LOOPBACK, NAME, VOLUME, Host, resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ class DockerLauncher:
             zone=self.place,
             cidrs=(self.settings.bind,),
             wanted=wanted,
-            changes=diff(wanted, deployment.resources, seen),
+            changes=self._worded(diff(wanted, deployment.resources, seen)),
             ttl_s=None,
             artifacts=((script.file_name, script.text),),
         )
@@ -123,6 +124,20 @@ class DockerLauncher:
 
     def _observe(self, deployment: Deployment) -> tuple[Found, ...]:
         return observe(deployment.name, deployment, cloud=self.context.cloud, places=deployment.places)
+
+    def _worded(self, changes: ChangeSet) -> ChangeSet:
+        """A cache that is there from before is taken, not made: nobody owns it, so a search by labels misses it."""
+        volumes = self.context.cloud(self.place).handler(VOLUME)
+        return ChangeSet(
+            steps=tuple(
+                replace(step, reason="is there from before")
+                if step.resource is not None
+                and (step.action, step.kind) == ("create", VOLUME)
+                and volumes.read({"id": step.resource.properties["name"]}) is not None
+                else step
+                for step in changes.steps
+            )
+        )
 
     def _check_reach(self) -> None:
         if not self.settings.local and ip_address(self.settings.bind).is_loopback:

@@ -24,7 +24,7 @@ _SAME_SIZE: Final = 0.03
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalHardware:
-    """`hardware` as --hardware takes it; `devices` are the cards' UUIDs; `notices` (code, sentence) each."""
+    """`hardware` as --hardware takes it; `devices`: the UUIDs, freest first; `notices`: (code, sentence) each."""
 
     hardware: str
     devices: tuple[str, ...]
@@ -49,7 +49,7 @@ def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) 
     card = _card(group[0], catalog)
     return LocalHardware(
         hardware=f"{len(group)}x{card.name}",
-        devices=tuple(gpu.uuid for gpu in group),
+        devices=tuple(gpu.uuid for gpu in sorted(group, key=lambda gpu: gpu.used_bytes or 0)),
         notices=tuple(_notices(gpus, group, card)),
     )
 
@@ -78,7 +78,7 @@ def _notices(gpus: Sequence[LocalGpu], group: Sequence[LocalGpu], card: Accelera
     for gpu in group:
         if gpu.used_bytes is not None and gpu.used_bytes > _IDLE_BYTES:
             used = f"{gpu.used_bytes // _MIB} of {gpu.memory_bytes // _MIB} MiB"
-            yield "gpu_in_use", f"GPU {gpu.index} has {used} in use by others: the plan counts on all of it"
+            yield "gpu_in_use", f"GPU {gpu.index} has {used} in use by others: a plan that takes it counts on all of it"
     has_mib, planned_mib = group[0].memory_bytes // _MIB, card.memory_bytes // _MIB
     if has_mib < planned_mib * (1 - _SAME_SIZE):
         yield "less_memory", f"the driver reports {has_mib} MiB a card, the catalogue counts on {planned_mib} MiB"

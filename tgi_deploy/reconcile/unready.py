@@ -20,7 +20,7 @@ _DEATH_HINTS: Final = {
     "Client.VolumeLimitExceeded": "the account's volume quota is used up: remove volumes or ask for more",
     "Client.InternalError": "a volume's encryption key is usually the reason: check that EBS may use it",
     "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl or --lease is over",
-    "OOMKilled": "the model needs more of the host's memory than it has: end what else uses it, or take a smaller model",
+    "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
     "Exited": "read its log with 'logs NAME'",
     "Paused": "let it go on with 'docker unpause'",
     "Client.UserInitiatedShutdown": "somebody terminated it: run 'up' again if that was not meant",

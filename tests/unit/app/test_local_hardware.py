@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tgi_deploy.app.local_hardware import local_hardware
@@ -83,6 +85,12 @@ def test_memory_in_use_by_others_is_told_in_mib(catalog):
     assert [code for code, _ in busy.notices] == ["gpu_in_use"]
     assert "9000 of 46068 MiB" in busy.notices[0][1]
     assert not found(catalog, ("NVIDIA L40S", 46068), used_bytes=300 * MIB).notices
+
+
+def test_the_freest_cards_are_taken_first(catalog):
+    busy, free = cards(("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
+    two = (replace(busy, used_bytes=9000 * MIB), replace(free, used_bytes=0))
+    assert local_hardware(two, catalog, release=catalog.default_release).devices == ("GPU-1", "GPU-0")
 
 
 def test_a_card_with_less_memory_than_the_catalogue_counts_on_is_told(catalog):

@@ -161,6 +161,15 @@ def test_a_name_that_another_container_has_is_a_conflict(around, docker):
     assert len(docker.containers_by_id) == 1
 
 
+def test_a_cache_from_before_is_told_as_such(around, docker):
+    outcome = bring_up(around, docker, dry_run=True)
+    assert [step.reason for step in outcome.proposal.changes.steps] == ["does not exist"] * 2
+    bring_up(around, docker)
+    take_down(around, docker)
+    outcome = bring_up(around, docker, dry_run=True)
+    assert outcome.proposal.changes.steps[0].reason == "is there from before"
+
+
 def test_a_lost_reply_makes_no_second_container(around, docker):
     lost = ["create_container"]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _CENT: Final = Decimal("0.01")
+_MB: Final = 10**6
 _GB: Final = 10**9
 
 
@@ -65,9 +66,13 @@ def receipts_text(receipts: Sequence[Receipt]) -> str:
     )
 
 
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / _GB:.1f} GB" if size_bytes >= _GB else f"{size_bytes / _MB:.0f} MB"
+
+
 def _kept_text(item: Mapping[str, str]) -> str:
     """What stays, how much it holds, and how it goes."""
-    size = f"{int(item['bytes']) / _GB:.1f} GB of " if item["bytes"] else ""
+    size = f"{_size(int(item['bytes']))} of " if item["bytes"] else ""
     command = removal_command(item["kind"], item["id"], item["region"])
     return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
 
