@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 RECLAIMED: Final = "Server.SpotInstanceTermination"
 # EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
 _NOTICE_S: Final = 120.0
+# Real seconds: however fast the timers are, an engine has to be able to drain.
+_LEAST_NOTICE_S: Final = 30.0
 # Holds a moment by the caller's clock, which runs as fast as real time; the guest's may run faster.
 _MOMENT_TAG: Final = "tgi-deploy:lease-until"
 
@@ -49,7 +51,7 @@ class Metadata:
     def _spot_action(self, ends: Iterable[tuple[float, str]]) -> dict[str, str] | None:
         now = time.monotonic()
         due = min((moment for moment, reason in ends if reason == RECLAIMED), default=None)
-        if due is None or due - now > _NOTICE_S / self._clock.speed:
+        if due is None or due - now > max(_NOTICE_S / self._clock.speed, _LEAST_NOTICE_S):
             return None
         at = self._clock.text(time.time() + due - now).replace("+00:00", "Z")
         return {"action": "terminate", "time": at}

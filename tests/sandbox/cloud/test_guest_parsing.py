@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tgi_deploy.sandbox.addresses import AddressPool, can_bind
+from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, Port, parse_run
 from tgi_deploy.sandbox.guest.layout import Layout, PathMapper
 from tgi_deploy.sandbox.guest.power import parse_when
@@ -184,3 +185,19 @@ def test_addresses_are_loopback_and_differ_between_sandboxes():
     assert all(one.startswith("127.") and can_bind(one) for one in addresses[:3])
     if can_bind("127.77.1.1"):
         assert len(set(addresses)) == 400
+
+
+def test_commands_behind_a_prefix_of_systemd_are_the_machines_own():
+    mapper = PathMapper(root="/m/root", bin_folder="/m/bin")
+    assert mapper("ExecStop=-/usr/bin/docker stop tgi") == "ExecStop=-/m/bin/docker stop tgi"
+    assert mapper("ExecStart=-/opt/tgi-deploy/x") == "ExecStart=-/m/root/opt/tgi-deploy/x"
+    assert mapper("a-/usr/bin/docker") == "a-/usr/bin/docker"
+
+
+def test_a_fast_clock_shows_moments_as_far_ahead_as_their_writer_saw_them():
+    clock = FastClock(epoch=1000.0, speed=60.0)
+    assert clock.at(1000.0) == 1000.0
+    assert clock.at(1010.0) == 1600.0
+    assert clock.moved("1970-01-01T00:18:40+00:00", told=1010.0) == "1970-01-01T00:28:30+00:00"
+    assert clock.moved("soon", told=1010.0) == "soon"
+    assert clock.moved("1970-01-01T00:18:40", told=1010.0) == "1970-01-01T00:18:40"

@@ -146,6 +146,32 @@ def make_reader(iam):
     iam.add_role_to_instance_profile(InstanceProfileName="reader", RoleName="reader")
 
 
+def metadata(path):
+    return script(
+        "base=http://169.254.169.254/latest",
+        "token=$(curl -sX PUT $base/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 60')",
+        f'echo "said $(curl -sf -H "X-aws-ec2-metadata-token: $token" $base/meta-data/{path})"',
+    )
+
+
+@pytest.mark.parametrize(("switch", "said"), [("enabled", "said blue"), ("disabled", "said \n")])
+def test_tags_are_in_the_metadata_where_they_are_switched_on(cloud, switch, said):
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "team:colour", "Value": "blue"}]}]
+    options = {"HttpTokens": "required", "InstanceMetadataTags": switch}
+    user_data = metadata("tags/instance/team:colour")
+    _, console = cloud.booted(user_data, MetadataOptions=options, TagSpecifications=tags)
+    assert f"]: {said}" in console
+
+
+def test_without_a_notice_there_is_no_page_of_it(cloud):
+    assert "]: said \n" in cloud.booted(metadata("spot/instance-action"))[1]
+
+
+def test_a_machine_reaches_its_own_ports_alone(cloud):
+    _, console = cloud.booted(script("curl -s http://127.0.0.1:8123/metrics; echo status $?"))
+    assert "status 7" in console
+
+
 def test_parameters_are_read_with_an_instance_profile_only(cloud):
     cloud.client("ssm").put_parameter(Name="/hub/token", Value="hf_secret", Type="SecureString")
     get = "aws ssm get-parameter --with-decryption --query Parameter.Value --output text --name"

@@ -171,7 +171,7 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     fleet.up("taken", "--market", "spot", "--ttl", "1d")
     endpoint = f"http://{fleet.machine('taken')['address']}:8080"
     fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
-    document = {"name": "spot-reclaim", "instance_id": fleet.ids["taken"], "after_s": 15.0}
+    document = {"name": "spot-reclaim", "instance_id": fleet.ids["taken"], "after_s": 30.0}
     api.control(fleet.program.url, "POST", "/_sandbox/faults", document)
     said = fleet.until("the notice", lambda: re.search(r"spot-notice action=(\w+) time=(\S+)", fleet.console("taken")))
     assert said[1] == "terminate"
@@ -179,7 +179,6 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     fleet.until("the drain", lambda: "starting graceful shutdown" in fleet.console("taken"))
     (shown,) = fleet.program.here("status", "taken").json["data"]["deployments"]
     assert shown["spot_notice"].startswith("the cloud t")
-    fleet.until("the end", lambda: fleet.machine("taken")["state"] in {"shutting-down", "terminated"})
 
 
 def _since(text: str) -> str:

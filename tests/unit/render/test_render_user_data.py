@@ -56,6 +56,72 @@ def test_time_to_live_adds_its_files():
     }
 
 
+@pytest.mark.parametrize("end", [{"ttl_s": 60}, {"idle_s": 60}, {"lease_s": 60}], ids=str)
+def test_every_end_has_the_timer(end: dict[str, int]):
+    assert "/opt/tgi-deploy/expire" in files(plans.deployable(**end))
+    assert ["systemctl", "enable", "--now", "tgi-deploy-expire.timer"] in document(plans.deployable(**end))["runcmd"]
+
+
+def test_spot_machines_alone_look_for_notices():
+    rented = plans.deployable(candidate=plans.candidate(offer=plans.offer(market="spot")))
+    added = set(files(rented)) - set(files(plans.deployable()))
+    assert added == {
+        "/opt/tgi-deploy/spot-watch",
+        "/etc/systemd/system/tgi-deploy-spot-watch.service",
+        "/etc/systemd/system/tgi-deploy-spot-watch.timer",
+    }
+    assert document(rented)["runcmd"][1] == ["systemctl", "enable", "--now", "tgi-deploy-spot-watch.timer"]
+    assert unit(rented, "tgi-deploy-spot-watch.timer")["Timer"]["OnUnitActiveSec"] == "5s"
+
+
+def test_a_look_that_hangs_is_not_the_last_one():
+    rented = plans.deployable(ttl_s=60, candidate=plans.candidate(offer=plans.offer(market="spot")))
+    for name in ("expire", "spot-watch"):
+        service = unit(rented, f"tgi-deploy-{name}.service")["Service"]
+        assert (service["Type"], service["TimeoutStartSec"]) == ("oneshot", "60")
+
+
+def test_all_ends_together_leave_room():
+    rented = plans.deployable(
+        ttl_s=60, idle_s=60, lease_s=60, candidate=plans.candidate(offer=plans.offer(market="spot"))
+    )
+    assert len(render("user-data", rented).text.encode()) < MAX_BYTES * 3 // 4
+
+
+def test_counters_are_the_engines_own():
+    text = render("user-data", plans.deployable(idle_s=60)).text
+    assert "^(tgi_request_count|tgi_batch_inference_count)" in text
+    other = plans.deployable(
+        idle_s=60, candidate=plans.candidate(engine=plans.engine(request_counters=("other_total",), metrics_path="/m"))
+    )
+    assert "^(other_total)" in render("user-data", other).text
+    assert "127.0.0.1:8080/m)" in render("user-data", other).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"idle_s": 0}, "bad_idle_timeout"),
+        ({"lease_s": -1}, "bad_lease"),
+        (
+            {"idle_s": 60, "candidate": plans.candidate(engine=plans.engine(request_counters=()))},
+            "idle_timeout_unsupported",
+        ),
+        (
+            {"idle_s": 60, "candidate": plans.candidate(engine=plans.engine(metrics_path=None))},
+            "idle_timeout_unsupported",
+        ),
+        ({"candidate": plans.candidate(engine=plans.engine(request_counters=("a)$(x",)))}, "bad_counter"),
+        ({"candidate": plans.candidate(engine=plans.engine(metrics_path="/;x"))}, "bad_metrics_path"),
+    ],
+)
+def test_ends_that_could_not_come_are_refused(changes: dict[str, Any], code: str):
+    with pytest.raises(InputError) as caught:
+        render("user-data", plans.deployable(**changes))
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
 def test_the_end_is_set_before_the_engine_starts():
     assert document(plans.deployable(ttl_s=60))["runcmd"] == [
         ["systemctl", "daemon-reload"],

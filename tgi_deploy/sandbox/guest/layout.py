@@ -58,7 +58,8 @@ COMMANDS: Final = (
     "shutdown",
     "systemctl",
 )
-_STARTS_A_PATH: Final = r"(?<![\w./~-])"
+# Right after `=-` too, as in `ExecStop=-/usr/bin/docker …`.
+_STARTS_A_PATH: Final = r"(?:(?<![\w./~-])|(?<==-))"
 _ENDS_A_PART: Final = r"(?![\w-])"
 
 
