@@ -94,7 +94,7 @@ def _removal(item: Seen, *, volumes: bool) -> Removal:
 
 def _is_ordinary(item: Seen) -> bool:
     records = item.recorded.resources if item.recorded else ()
-    kinds = {thing.kind for thing in (*records, *item.found)}
+    kinds = {record.kind for record in records} | {found.kind for found in item.found}
     ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
     settled = all(record.phase != "intent" for record in records)
     return kinds <= _ORDINARY and len(ids) == 1 and settled and not item.untagged
