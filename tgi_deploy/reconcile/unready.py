@@ -8,9 +8,9 @@ from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.reconcile.spot import is_reclaimed
 
 if TYPE_CHECKING:
+    from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.health import Patience, Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
-    from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.spot import SpotNotice
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
