@@ -107,6 +107,16 @@ def run_matrix(options: argparse.Namespace) -> int:
     return report_matrix(recorded, work.done, time.monotonic() - begun)
 
 
+def all_points(program: Program, options: argparse.Namespace) -> tuple[dict[str, list[str]], list[matrix.Point]]:
+    """The calls of undisturbed runs, and the points that lie in them."""
+    signals = tuple(options.signals.split(","))
+    recorded = matrix.record(program, everything=options.everything)
+    found = list(matrix.points(recorded, signals, everything=options.everything))
+    if not options.everything:
+        found.extend(matrix.waiting_points(recorded, matrix.record(program, wait=True), signals))
+    return recorded, found
+
+
 def report_matrix(recorded: dict[str, list[str]], results: Sequence[matrix.Result], took_s: float) -> int:
     counts = ", ".join(f"{len(calls)} calls of {command}" for command, calls in recorded.items())
     struck = Counter(result.point.signal for result in results if result.struck)
@@ -153,6 +163,9 @@ def main() -> int:
         if name == "matrix":
             command.add_argument("--signals", default=",".join(matrix.SIGNALS))
             command.add_argument("--sample", type=int, default=0, metavar="K", help="only K points, chosen by the seed")
+            command.add_argument(
+                "--everything", action="store_true", help="with a secret, a role, a profile and a schedule, too"
+            )
             command.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N points")
         else:
             command.add_argument("--runs", type=int, default=300)

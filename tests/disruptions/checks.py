@@ -53,11 +53,15 @@ class Account:
         yield from (("spot-request", one["SpotInstanceRequestId"]) for one in requests if one["State"] not in _CLOSED)
 
     def _identities(self):
-        iam = self._clients["iam"]
-        yield from (("role", one["RoleName"]) for one in iam.list_roles()["Roles"])
-        yield from (
-            ("instance-profile", one["InstanceProfileName"]) for one in iam.list_instance_profiles()["InstanceProfiles"]
-        )
-        parameters = self._clients["ssm"].describe_parameters()["Parameters"]
+        yield from (("role", one["RoleName"]) for one in self._all("iam", "list_roles", "Roles"))
+        profiles = self._all("iam", "list_instance_profiles", "InstanceProfiles")
+        yield from (("instance-profile", one["InstanceProfileName"]) for one in profiles)
+        parameters = self._all("ssm", "describe_parameters", "Parameters")
         yield from (("parameter", one["Name"]) for one in parameters if not one["Name"].startswith("/aws/"))
-        yield from (("schedule", one["Name"]) for one in self._clients["scheduler"].list_schedules()["Schedules"])
+        yield from (("schedule", one["Name"]) for one in self._all("scheduler", "list_schedules", "Schedules"))
+        groups = self._all("scheduler", "list_schedule_groups", "ScheduleGroups")
+        yield from (("schedule-group", one["Name"]) for one in groups if one["Name"] != "default")
+
+    def _all(self, service, method, key):
+        pages = self._clients[service].get_paginator(method).paginate()
+        return [item for page in pages for item in page[key]]

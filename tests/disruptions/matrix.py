@@ -14,6 +14,8 @@ from dataclasses import dataclass
 NAME = "llama3-13b"
 WISH = (NAME, "--budget", "5", "--ttl", "2h")
 UP = ("up", *WISH, "--yes")
+KEY = "DISRUPTIONS_API_KEY"
+EVERYTHING = ("--api-key-from-env", KEY, "--external-ttl")
 DOWN = ("down", NAME, "--yes")
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")
@@ -24,7 +26,10 @@ _MEMBERS = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """`ordinal` counts the calls of `action` in one run from 0; `then` is what is run after it, before `down`."""
+    """`ordinal` counts the calls of `action` in one run from 0; `then` is what is run after it, before `down`.
+
+    `everything`: with a secret, a role, a profile and a schedule beside the machine.
+    """
 
     command: str
     action: str
@@ -32,6 +37,7 @@ class Point:
     signal: str
     moment: str
     wait: bool = False
+    everything: bool = False
     then: str = "up"
 
     def __str__(self):
@@ -49,15 +55,15 @@ class Result:
     failures: tuple[str, ...]
 
 
-def up_words(*, wait):
-    return UP if wait else (*UP, "--no-wait")
+def up_words(*, wait, everything=False):
+    return (*UP, *(() if wait else ("--no-wait",)), *(EVERYTHING if everything else ()))
 
 
-def record(program, *, wait=False):
+def record(program, *, wait=False, everything=False):
     """The calls of an undisturbed `up` and `down`, in order."""
     program.empty(boots=wait)
     recorded = {}
-    for command, words in (("up", up_words(wait=wait)), ("down", DOWN)):
+    for command, words in (("up", up_words(wait=wait, everything=everything)), ("down", DOWN)):
         program.forget_calls()
         said = program.run(*words)
         if said.code != 0:
@@ -74,17 +80,25 @@ def numbered(actions):
         seen[action] += 1
 
 
-def points(recorded, signals=SIGNALS):
+def points(recorded, signals=SIGNALS, *, everything=False):
     """Every call with every signal and moment; and for what `up` makes, a `down` right after the kill."""
     found = [
-        Point(command=command, action=action, ordinal=ordinal, signal=signal, moment=moment)
+        Point(command=command, action=action, ordinal=ordinal, signal=signal, moment=moment, everything=everything)
         for signal in signals
         for command, actions in recorded.items()
         for action, ordinal in numbered(actions)
         for moment in MOMENTS
     ]
     making = [
-        Point(command="up", action=action, ordinal=ordinal, signal=signal, moment=moment, then="down")
+        Point(
+            command="up",
+            action=action,
+            ordinal=ordinal,
+            signal=signal,
+            moment=moment,
+            everything=everything,
+            then="down",
+        )
         for signal in signals
         for action, ordinal in numbered(recorded["up"])
         for moment in MOMENTS
@@ -140,12 +154,13 @@ class _Trial:
         """The run that is hit. True when the signal was sent."""
         point, program = self.point, self.program
         if point.command == "down":
-            said = program.run(*up_words(wait=False))
+            said = program.run(*up_words(wait=False, everything=point.everything))
             self.expect(said.code == 0, "the first up failed", said)
         program.fault(
             name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **_MEMBERS[point.moment]
         )
-        said = program.run(*(up_words(wait=point.wait) if point.command == "up" else DOWN))
+        up = up_words(wait=point.wait, everything=point.everything)
+        said = program.run(*(up if point.command == "up" else DOWN))
         struck = not any(fault.get("signal") for fault in program.control("GET", "faults")["faults"])
         self._clear()
         self._check_end(said, struck=struck)
@@ -180,7 +195,7 @@ class _Trial:
         self.expect(launched <= self._most(), f"{launched} machines were launched in all", said)
 
     def _again(self):
-        said = self.program.run(*up_words(wait=self.point.wait))
+        said = self.program.run(*up_words(wait=self.point.wait, everything=self.point.everything))
         alive = self.account.alive()
         if said.code == 0:
             self.expect(len(alive) == 1, f"{len(alive)} machines after up", said)

@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from disruptions.matrix import KEY
+
 from tgi_deploy.sandbox import api, control
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,6 +78,7 @@ class Program:
             **kept,
             "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}",
             "TGI_DEPLOY_HOME": str(self.home),
+            KEY: "made-up-key-of-the-disruptions",
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

@@ -50,6 +50,16 @@ def test_killed_as_the_launch_is_asked_for_and_taken_down_at_once(program, accou
     assert (result.struck, result.failures) == (True, ())
 
 
+def test_killed_with_a_secret_a_role_a_profile_and_a_schedule(program, account):
+    recorded = matrix.record(program, everything=True)
+    assert {"PutParameter", "CreateRole", "CreateInstanceProfile", "CreateSchedule"} <= set(recorded["up"])
+    points = matrix.points(recorded, ("KILL",), everything=True)
+    made = [point for point in points if point.action in {"PutParameter", "CreateRole", "CreateSchedule"}]
+    for point in matrix.sample(made, 1, SEED):
+        result = matrix.try_point(program, account, point)
+        assert (result.struck, result.failures) == (True, ()), point
+
+
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
 def test_a_storm_leaves_and_doubles_nothing(program, account, seed):
     run = storm.try_run(program, account, seed)

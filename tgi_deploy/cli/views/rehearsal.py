@@ -84,8 +84,8 @@ def _foot(rehearsal: Rehearsal) -> Iterator[str]:
     calls = sorted(rehearsal.calls.items(), key=lambda item: (-item[1], item[0]))
     total = sum(rehearsal.calls.values())
     yield wrapped(f"Calls  {total}: {', '.join(f'{action} {count}' for action, count in calls)}", first="", rest="  ")
-    minutes = rehearsal.machine_seconds / _MINUTE_S
-    yield f"Money  {usd(rehearsal.usd)} for {minutes:.0f} minutes of machines, had it been a cloud"
+    minutes = plural(round(rehearsal.machine_seconds / _MINUTE_S), "minute")
+    yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, had it been a cloud"
     left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
     yield f"Left   {left}"
     yield from (f"  {item['kind']} {item['id']}" for item in rehearsal.left)
