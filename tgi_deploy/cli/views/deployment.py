@@ -231,7 +231,8 @@ def status_text(status: Status) -> str:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
     if recorded is not None:
-        lines.append(f"  cost      {usd(recorded.usd_per_hour)} an hour")
+        price = "-" if recorded.usd_per_hour is None else f"{usd(recorded.usd_per_hour)} an hour"
+        lines.append(f"  cost      {price}")
     lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
