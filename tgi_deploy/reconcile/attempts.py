@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 LINE_CHARS: Final = 400
 READY: Final = len(PHASES) - 1
-_LOADING: Final = PHASES.index("loading")
-_WARMING_UP: Final = PHASES.index("warming_up")
+_DOWNLOADING: Final = PHASES.index("downloading")
 _UNKNOWN_CODE: Final = -1
 # A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
 _BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
@@ -133,11 +132,14 @@ class Attempt:
     @property
     def best(self) -> Evidence | None:
         """The most telling line, the first of equals. A wrapper says nothing where a stranger came before it."""
-        counted = [item for item in self.evidence if self.failed or not item.pending]
+        counted = [item for item in self.evidence if self._counts(item)]
         best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
         if best is not None and best.rank >= STRENGTHS["wrapper"] and self.stranger is not None:
             return None
         return None if best is None else _told_apart(best, counted)
+
+    def _counts(self, item: Evidence) -> bool:
+        return not item.signature.request if self.failed else not item.pending
 
     @property
     def ranks(self) -> int:
@@ -317,7 +319,8 @@ class LogReader:
             pending=False,
         )
         if line.system:
-            return replace(known, pending=serving and signature.vague)
+            # The kernel and systemd speak of other processes, too.
+            return replace(known, pending=signature.vague and self.now.evident and self.now.phase >= _DOWNLOADING)
         quiet = line.level in _QUIET and (serving or not line.inherited)
         if quiet or line.level == "WARN":
             told = line.level == "WARN" or signature.info

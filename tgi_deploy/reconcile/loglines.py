@@ -31,13 +31,14 @@ _PREFIXES: Final = (
     # CRI and `docker logs -t`: a stamp of their own before the line's.
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "),
     re.compile(rf"\d{{4}}-\d\d-\d\dT[\d:.]{{18,}}(?:Z|[+-]\d\d:\d\d) (?!\s*{_LEVEL_WORD})"),
+    re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?=\d{4}-\d\d-\d\dT|\{)"),
 )
 _SYSTEM_UNITS: Final = frozenset({"kernel", "systemd", "cloud-init", "dockerd", "containerd", "docker", "systemd-oomd"})
 _MAX_PREFIXES: Final = 4
 _MAX_NESTED: Final = 3
 _STAMPED: Final = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-    r"\s+(?:\|\s*)?(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
+    r"(?:(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?)?"
+    r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 )
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _LOGFMT: Final = re.compile(r"^time=\"?[\d:TZ.+-]+\"? level=(?P<level>\w+) ")

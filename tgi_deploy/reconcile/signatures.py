@@ -72,8 +72,8 @@ class Signature:
 
     The failure belongs to the phase `home` and can strike from `since` to `phase`. `phases`: the text means this cause
     in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
-    serves, without ending it. `frame`: the place in the source shows it. `machine`: it is the machine that ended,
-    whatever the engine was doing. `small` holds what counts when a number in the text is small.
+    serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails of it, not the
+    engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a number in the text is small.
     """
 
     code: str
@@ -86,6 +86,7 @@ class Signature:
     info: bool
     serving: bool
     frame: bool
+    request: bool
     machine: bool
     cause: str
     remedy: Remedy
@@ -170,6 +171,7 @@ def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
         info=bool(item.get("info", False)),
         serving=bool(item.get("serving", False)),
         frame=bool(item.get("frame", False)),
+        request=bool(item.get("request", False)),
         machine=bool(item.get("machine", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
