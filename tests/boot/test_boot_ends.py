@@ -30,7 +30,6 @@ def ended_by(machine, reason):
 
 def test_time_to_live(docker_engine):
     with boot(docker_engine, ending(ttl_s=45)) as machine:
-        machine.check_boot()
         ended_by(machine, "ttl")
 
 

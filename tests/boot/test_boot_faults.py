@@ -6,18 +6,30 @@ import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS, Kind
 
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.diagnosis import diagnose
+from tgi_deploy.reconcile.phase_table import table_from
+
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
 
 ENGINE = "tgi-deploy-engine.service"
 REFUSAL = "requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version"
 
 
-def test_a_driver_that_is_too_old_is_not_tried_again(docker_engine):
-    with boot(docker_engine, KINDS["bare"].user_data(), stand_in={"refusal": REFUSAL}) as machine:
+FAULTS = {
+    "driver_too_old": {"stand_in": {"refusal": REFUSAL}},
+    "toolkit_missing": {"with_toolkit": False},
+    "oom_warmup_prefill": {"stand_in": {"engine.json": '{"STAND_IN_FAULTS": "oom-warmup"}'}},
+}
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_what_a_restart_would_not_mend_is_not_tried_again_and_named(docker_engine, code):
+    with boot(docker_engine, KINDS["bare"].user_data(), **FAULTS[code]) as machine:
         machine.until("the verdict", lambda: "verdict=configuration exit=64" in machine.markers())
-        assert REFUSAL in machine.console()
         machine.until("the unit to fail", lambda: machine.show(ENGINE, "ActiveState") == "failed")
         assert machine.show(ENGINE, "NRestarts") == "0"
+        assert diagnose(machine.console(), table_from(read_phases())).findings[0].code == code
         # The user data did its part: the failure is the engine's alone.
         machine.check_boot()
         assert machine.units("failed") == [ENGINE]

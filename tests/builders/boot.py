@@ -43,7 +43,7 @@ class Machine:
     engine: DockerEngine
     name: str
     folder: Path
-    port: int
+    port: int = 8080
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command inside; its output. AssertionError where it fails, unless `check` is off."""
@@ -93,7 +93,7 @@ class Machine:
         _write(self.folder / "stand-in" / path, text)
 
     def reboot(self) -> None:
-        self.engine.docker("restart", "--time", "60", self.name)
+        self.engine.docker("restart", "--time", "60", self.name, timeout_s=PATIENCE_S)
 
     def until(self, what: str, condition: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
@@ -111,25 +111,25 @@ def boot(
     engine: DockerEngine,
     user_data: str,
     *,
-    port: int = 8080,
     gpus: int = 1,
     nvme: bool = False,
     with_images: bool = True,
+    with_toolkit: bool = True,
     stand_in: dict[str, str] | None = None,
 ) -> Iterator[Machine]:
     """A machine that boots with the user data. `stand_in` is text by path, over the defaults of /etc/stand-in.
 
-    Unless `with_images` is off, it has pulled the engine's images before.
+    Unless `with_images` is off, it has pulled the engine's images before; unless `with_toolkit` is, Docker knows GPUs.
     """
     name = f"machine-{secrets.token_hex(4)}"
     folder = engine.home / "machines" / name
     _furnish(folder, user_data, {"accelerators.json": json.dumps({**L40S, "count": gpus}), **(stand_in or {})})
     if with_images:
         _copy_store(engine.machine_store, folder / "docker")
-    machine = Machine(engine=engine, name=name, folder=folder, port=port)
+    machine = Machine(engine=engine, name=name, folder=folder)
     went_well = False
     try:
-        engine.docker("run", *_options(machine, nvme=nvme), engine.machine_image)
+        engine.docker("run", *_options(machine, nvme=nvme, with_toolkit=with_toolkit), engine.machine_image)
         yield machine
         went_well = True
     finally:
@@ -140,7 +140,7 @@ def boot(
             shutil.rmtree(folder)
 
 
-def _options(machine: Machine, *, nvme: bool) -> list[str]:
+def _options(machine: Machine, *, nvme: bool, with_toolkit: bool) -> list[str]:
     folder = machine.folder
     mounts = (
         (folder / "docker", "/var/lib/docker"),
@@ -148,8 +148,12 @@ def _options(machine: Machine, *, nvme: bool) -> list[str]:
         (folder / "seed", "/var/lib/cloud/seed/nocloud"),
     )
     volumes = [word for source, target in mounts for word in ("--volume", f"{source}:{target}")]
-    disk = ["--tmpfs", "/opt/dlami/nvme"] if nvme else []
-    return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes, *disk]
+    if nvme:
+        volumes += ["--tmpfs", "/opt/dlami/nvme"]
+    if not with_toolkit:
+        # No program: Docker looks for one on its PATH.
+        volumes += ["--volume", "/dev/null:/usr/bin/nvidia-container-runtime-hook:ro"]
+    return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes]
 
 
 def _furnish(folder: Path, user_data: str, stand_in: dict[str, str]) -> None:
