@@ -181,8 +181,9 @@ def main() -> None:
         try:
             for number in numbers:
                 fleet.fill(number)
-                rows.extend(fleet.measure(words, number) for words in COMMANDS)
-                sys.stderr.write(f"{number} done\n")
+                for words in COMMANDS:
+                    rows.append(fleet.measure(words, number))
+                    sys.stderr.write(f"{rows[-1]}\n")
         finally:
             control.stop(fleet.home / "sandbox")
     sys.stdout.write(f"{table(rows)}\n")
