@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MAX_USER_DATA_BYTES: Final = 16 * 1024
+_ALL: Final = 1_000_000
 _RESOLVE: Final = "resolve:ssm:"
 # Members of a launch template that moto does not carry over to the instance.
 _DROPPED: Final = (
@@ -43,6 +44,9 @@ def complete(call: Call) -> Call:
         return _with_zone(_with_image(_with_template(call)))
     if call.action == "DescribeInstances":
         return _with_token_filter(call)
+    if call.action == "DescribeLaunchTemplates":
+        # moto cuts the answer off there and gives no token to go on with.
+        return call.with_params({**call.params, "MaxResults": str(_ALL)})
     return call
 
 
