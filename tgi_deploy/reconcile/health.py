@@ -171,18 +171,18 @@ def advance(track: Track, sighting: Sighting) -> Track:
     )
 
 
-def failure(track: Track, sighting: Sighting) -> DeployError | None:
+def failure(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
     """Why waiting on is pointless, None while it is not."""
     machine, view = sighting.machine, sighting.view
     gone = machine.state in _GONE and (machine.state != "missing" or track.seen)
     if gone and is_reclaimed(machine):
-        return machine_died(track, sighting)
+        return machine_died(track, sighting, table)
     if sighting.notice is not None:
         return reclaimed(track, sighting, sighting.notice)
     if view.died_of is not None:
         return engine_failed(track, sighting, view.died_of)
     if gone:
-        return engine_failed(track, sighting, view.finding) if view.finding else machine_died(track, sighting)
+        return engine_failed(track, sighting, view.finding) if view.finding else machine_died(track, sighting, table)
     if view.final or view.exits > _RESTARTS_ALLOWED:
         return engine_failed(track, sighting, None)
     return None
@@ -263,7 +263,7 @@ class _Wait:
         )
         self.track = advance(self.track, sighting)
         ready = probe is not None and probe.ok
-        error = None if ready else failure(self.track, sighting)
+        error = None if ready else failure(self.track, sighting, self.table)
         if error is not None:
             raise error
         self._announce(sighting, patience)

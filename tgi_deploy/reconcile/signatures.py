@@ -73,7 +73,8 @@ class Signature:
     The failure belongs to the phase `home` and can strike from `since` to `phase`. `phases`: the text means this cause
     in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
     serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails of it, not the
-    engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a number in the text is small.
+    engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a
+    number in the text is small.
     """
 
     code: str

@@ -11,23 +11,20 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.health import Patience, Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.spot import SpotNotice
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
+# How containers end; the reasons of machines are in the table.
 _DEATH_HINTS: Final = {
-    "Server.InsufficientInstanceCapacity": "no room in that zone: run 'up' again, or allow more regions",
-    "Client.VolumeLimitExceeded": "the account's volume quota is used up: remove volumes or ask for more",
-    "Client.InternalError": "a volume's encryption key is usually the reason: check that EBS may use it",
-    "Client.InstanceInitiatedShutdown": "the machine shut itself down, as it does when its --ttl or --lease is over",
     "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
     "Exited": "read its log with 'logs NAME'",
     "Paused": "let it go on with 'docker unpause'",
-    "Client.UserInitiatedShutdown": "somebody terminated it: run 'up' again if that was not meant",
 }
 
 
-def machine_died(track: Track, sighting: Sighting) -> DeployError:
+def machine_died(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError:
     machine = sighting.machine
     reclaimed = is_reclaimed(machine)
     state = "is gone" if machine.state == "missing" else f"is {machine.state}"
@@ -35,7 +32,7 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
     return DeployError(
         "spot_reclaimed" if reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
-        hint=_RECLAIMED_HINT if reclaimed else _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT),
+        hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, table),
         data=_data(track, sighting),
     )
 
@@ -49,6 +46,18 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
     )
 
 
+def _death_hint(machine: MachineState, table: PhaseTable) -> str:
+    """The remedy that the table has for the state reason, and where to read more."""
+    known = next((item for item in table.signatures if item.machine and item.pattern.search(_why(machine))), None)
+    if known is None:
+        return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
+    return _with_page(_as_hint(known.remedy.text), known.code)
+
+
+def _with_page(hint: str, code: str) -> str:
+    return f"{hint}; more: 'tgi-deploy explain {code}'"
+
+
 def _why(machine: MachineState) -> str:
     """Code and text; clouds often begin the text with the code."""
     code, text = machine.reason_code or "", machine.reason or ""
@@ -58,11 +67,11 @@ def _why(machine: MachineState) -> str:
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
     view = sighting.view
     if finding is not None:
-        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", _as_hint(finding.remedy)
+        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", _hint_of(finding)
     else:
         ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
         reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
-        hint = "read its whole log with 'logs NAME'"
+        hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
     return NotHealthyError(
         "engine_failed",
         f"waiting for the engine, phase {view.phase}: {reason}",
@@ -86,9 +95,13 @@ def timed_out(track: Track, sighting: Sighting, patience: Patience) -> NotHealth
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
-        hint=_as_hint(view.finding.remedy) if view.finding else hint,
+        hint=_hint_of(view.finding) if view.finding else hint,
         data=_data(track, sighting) | {"deadline_s": allowed_s, "finding": view.finding.code if view.finding else None},
     )
+
+
+def _hint_of(finding: Finding) -> str:
+    return _with_page(_as_hint(finding.remedy), finding.code)
 
 
 def _as_hint(sentence: str) -> str:

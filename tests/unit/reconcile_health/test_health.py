@@ -192,6 +192,7 @@ def test_a_download_failure_ends_the_wait_at_once():
     assert "No space left on device" in error.message
     assert error.data["evidence"] == "OSError: [Errno 28] No space left on device"
     assert "bigger volume" in error.hint
+    assert "explain disk_full" in error.hint
 
 
 def test_out_of_memory_at_warm_up_is_told_from_out_of_memory_at_load():
