@@ -38,6 +38,7 @@ THIRD_PARTY = {
     "boto3": {"adapters"},
     "botocore": {"adapters", "sandbox"},
     "docker": {"adapters"},
+    "pynvml": {"adapters"},
     "huggingface_hub": {"adapters"},
     "tenacity": {"adapters"},
     "moto": {"sandbox"},

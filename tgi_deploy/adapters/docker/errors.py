@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from docker import errors as docker_errors
-from requests import exceptions as http
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
@@ -15,7 +14,9 @@ from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FAILURES: Final = (docker_errors.DockerException, http.RequestException, OSError)
+# What its package for HTTP raises is an OSError, too; which package that is, is its own affair.
+FAILURES: Final = (docker_errors.DockerException, OSError)
+_REPLY_LOST: Final = frozenset({"ReadTimeout", "ChunkedEncodingError"})
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _IN_USE: Final = re.compile(r"in use|is being used|removal of container .* is already in progress", re.IGNORECASE)
@@ -66,7 +67,7 @@ def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, crea
             f"{doing}: the Docker host at {url} may not be asked by this user",
             hint="join the group 'docker' ('sudo usermod -aG docker $USER'), log in again, or use a context of yours",
         )
-    if creating and isinstance(error, (http.ReadTimeout, http.ChunkedEncodingError)):
+    if creating and type(error).__name__ in _REPLY_LOST:
         return LostReplyError(f"{doing}: the reply got lost ({error})")
     if isinstance(error, docker_errors.TLSParameterError):
         return InputError(
@@ -106,6 +107,6 @@ def _os_errors(error: BaseException | None) -> Iterator[OSError]:
         if item is None or item in seen:
             continue
         seen.append(item)
-        if isinstance(item, OSError) and not isinstance(item, http.RequestException):
+        if isinstance(item, OSError) and item.errno is not None:
             yield item
         pending += [*(arg for arg in item.args if isinstance(arg, BaseException)), item.__cause__, item.__context__]
