@@ -46,7 +46,7 @@ def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """`regions` are where to look for what no record names; `command` is what the lock says about us, `owner` what tags say.
+    """`regions` are where to look for what no record names. `command` is what the lock says about us, `owner` the tags.
 
     `keyed_engine_client` takes a URL and the name of the variable with the API key. `unsearched` fills while clouds are
     searched: (region, kind) → why that could not be looked for.

@@ -16,7 +16,7 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import INTENDED, left_behind
 from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
-from tgi_deploy.reconcile.observe import SIDE_KINDS, observe
+from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class Removal:
     @property
     def nothing(self) -> bool:
         return self.deployment is None and not self.seen
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return owners_of(self.deployment, self.seen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from tgi_deploy.app.known import by_name
 from tgi_deploy.app.places import all_places
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
+from tgi_deploy.reconcile.observe import owners_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -35,6 +36,7 @@ class Row:
     usd_per_hour: Decimal | None
     expires: str | None
     ends: tuple[End, ...] = ()
+    owners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,4 +91,5 @@ def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Row
         usd_per_hour=recorded.usd_per_hour if recorded else None,
         expires=None if expires is None else stamp(expires),
         ends=ends,
+        owners=owners_of(recorded, seen),
     )

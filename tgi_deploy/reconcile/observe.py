@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_SPEC
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 # What only some deployments have: it is looked for where it is known of, or where nothing may be missed.
 SIDE_KINDS: Final = frozenset({"parameter", "role", "instance-profile", "schedule"})
+
+
+def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
+    """Who began it, as record and tags tell; more than one where a name was taken twice."""
+    told = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
+    return tuple(dict.fromkeys(filter(None, told)))
 
 
 def observe(

@@ -7,11 +7,13 @@ import pytest
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.app.access import access
+from tgi_deploy.app.down import down
 from tgi_deploy.app.listing import list_deployments
 from tgi_deploy.app.logs import hide_secrets, logs
 from tgi_deploy.app.pools import MEMORY_S, PoolMemory
 from tgi_deploy.app.status import status
 from tgi_deploy.app.up import up
+from tgi_deploy.cli.views.deployment import removals_text, status_text
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.health import Probe
 
@@ -145,3 +147,11 @@ def test_a_failed_pool_is_forgotten_after_some_minutes(around):
     around.clock.sleep(MEMORY_S)
     assert not pools.is_out("p")
     assert pools.why() == (("p", "full"),)
+
+
+def test_who_began_it_is_told_wherever_it_is_looked_at(around):
+    (row,) = list_deployments(around.context()).rows
+    assert row.owners == ("ann@laptop",)
+    assert "  owner     ann@laptop" in status_text(status(around.context(), "demo"))
+    (removal,) = down(around.context(), ["demo"], lambda _removals: False).removals
+    assert removals_text([removal]).splitlines()[0].endswith("begun by ann@laptop")

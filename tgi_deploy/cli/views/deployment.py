@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.text import heading, plural, table, usd
+from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.reconcile.proof_load import measured_document
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def removals_text(removals: Sequence[Removal]) -> str:
         more = f"\n  - {plural(len(attached), 'thing')} attached to it" if attached else ""
         steps = changes_text(removal.changes) or "  - its record; nothing of it is left in the cloud"
         stays = "".join(f"\n    {thing} stays: --volumes removes it, unless others use it" for thing in removal.kept)
-        blocks.append(f"{heading(removal.name)}\n{steps}{more}{stays}")
+        begun = f"begun by {', '.join(removal.owners)}" if removal.owners else ""
+        blocks.append(f"{heading(removal.name, begun)}\n{steps}{more}{stays}")
     return "\n".join(blocks)
 
 
@@ -172,6 +174,7 @@ def row_document(row: Row) -> dict[str, Any]:
         "usd_per_hour": row.usd_per_hour,
         "expires": row.expires,
         "ends": ends_document(row.ends),
+        "owners": list(row.owners),
     }
 
 
@@ -201,6 +204,7 @@ def status_document(status: Status) -> dict[str, Any]:
         "name": status.name,
         "healthy": status.healthy,
         "recorded": deployment_document(status.recorded) if status.recorded else None,
+        "owners": list(owners_of(status.recorded, status.seen)),
         "seen": [_found(found) for found in status.seen],
         "drift": [{"key": item.key, "code": item.code, "message": item.message} for item in status.drift],
         "ends": ends_document(status.ends),
@@ -236,6 +240,7 @@ def status_text(status: Status) -> str:
     lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
+    lines.extend(f"  owner     {owner}" for owner in owners_of(recorded, status.seen))
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {item.message}" for item in status.drift)
     return "\n".join(lines)
