@@ -70,7 +70,7 @@ class FakeInspector:
 @dataclass
 class FakeWorkstation:
     python: str = "3.12.1"
-    folder: Any = "/home/somebody/.tgi-deploy"
+    folder: Any = "/state"
     packages: tuple[str, ...] = ("huggingface_hub", "moto", "docker")
     docker: Any = field(default_factory=lambda: Engine(version="29.1.0", runtimes=("nvidia", "runc")))
     gpus: tuple[str, ...] = ("NVIDIA L40S, 46068 MiB",)
