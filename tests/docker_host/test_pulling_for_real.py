@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.registry import Registry
+from builders.image_registry import Registry
 from fakes.surroundings import FakeClock
 
 from tgi_deploy.adapters.docker.api import Api
