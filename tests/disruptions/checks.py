@@ -56,12 +56,14 @@ class Account:
         yield from (("role", one["RoleName"]) for one in self._all("iam", "list_roles", "Roles"))
         profiles = self._all("iam", "list_instance_profiles", "InstanceProfiles")
         yield from (("instance-profile", one["InstanceProfileName"]) for one in profiles)
-        parameters = self._all("ssm", "describe_parameters", "Parameters")
-        yield from (("parameter", one["Name"]) for one in parameters if not one["Name"].startswith("/aws/"))
+        # Of the String ones there are thousands, all of them AWS's own.
+        secret = [{"Key": "Type", "Values": ["SecureString"]}]
+        parameters = self._all("ssm", "describe_parameters", "Parameters", ParameterFilters=secret)
+        yield from (("parameter", one["Name"]) for one in parameters)
         yield from (("schedule", one["Name"]) for one in self._all("scheduler", "list_schedules", "Schedules"))
         groups = self._all("scheduler", "list_schedule_groups", "ScheduleGroups")
         yield from (("schedule-group", one["Name"]) for one in groups if one["Name"] != "default")
 
-    def _all(self, service, method, key):
-        pages = self._clients[service].get_paginator(method).paginate()
+    def _all(self, service, method, key, **filters):
+        pages = self._clients[service].get_paginator(method).paginate(**filters)
         return [item for page in pages for item in page[key]]
