@@ -29,12 +29,12 @@ def ended_by(machine, reason):
 
 
 def test_time_to_live(docker_engine):
-    with boot(docker_engine, ending(ttl_s=45)) as machine:
+    with boot(docker_engine, ending(ttl_s=20)) as machine:
         ended_by(machine, "ttl")
 
 
 def test_idleness(docker_engine):
-    with boot(docker_engine, ending(idle_s=20, ready_deadline_s=20)) as machine:
+    with boot(docker_engine, ending(idle_s=5, ready_deadline_s=5)) as machine:
         ended_by(machine, "idle")
 
 
