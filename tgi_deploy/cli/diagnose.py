@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 16 * 1024**2
     "diagnose",
     examples=(
         "tgi-deploy diagnose llama3-13b",
-        "docker logs tgi 2>&1 | tgi-deploy diagnose -",
+        "tgi-deploy diagnose -",
         "tgi-deploy diagnose engine.log --json",
     ),
 )

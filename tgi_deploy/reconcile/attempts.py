@@ -62,6 +62,7 @@ class _Said:
     gave_up: bool
     failed: bool
     stops: bool
+    survived: bool
 
 
 # A growing log is read again at every look; its lines mean the same each time.
@@ -79,6 +80,7 @@ def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
         gave_up=table.gave_up.search(text) is not None,
         failed=table.failures.search(text) is not None,
         stops=table.stops.search(text) is not None,
+        survived=table.survived.search(text) is not None,
     )
 
 
@@ -111,6 +113,7 @@ class Attempt:
         self.restarts: set[int] = set()
         self.evidence: list[Evidence] = []
         self.stranger: LogLine | None = None
+        self.survived = False
         self.wrapped: LogLine | None = None
         self.wraps = 0
         self.failed = False
@@ -118,6 +121,8 @@ class Attempt:
         self.error: tuple[int, str, int] | None = None
         self.exit_code: int | None = None
         self.image: str | None = None
+        self.received_mb: int | None = None
+        self.eta_s: float | None = None
         self.model: str | None = None
         self.files: tuple[int, int] | None = None
         self.present = False
@@ -142,6 +147,12 @@ class Attempt:
         return not item.signature.request if self.failed else not item.pending
 
     @property
+    def steps(self) -> int:
+        """A number that grows with each sign of progress but bytes."""
+        files = self.files[0] if self.files else 0
+        return files + self.present + self.started + self.shards_ready + (self.capacity is not None)
+
+    @property
     def ranks(self) -> int:
         return self.shards or max(1, self.started)
 
@@ -158,11 +169,16 @@ class Attempt:
     def hear_image(self, match: re.Match[str], _line: LogLine) -> None:
         self.image = match["image"]
 
+    def hear_received(self, match: re.Match[str], _line: LogLine) -> None:
+        self.received_mb = int(match["mb"])
+
     def hear_model(self, match: re.Match[str], _line: LogLine) -> None:
         self.model = match["model"]
 
     def hear_files(self, match: re.Match[str], _line: LogLine) -> None:
+        """How many have come, and what the engine expects the rest to take."""
         self.files = (int(match["done"]), int(match["total"]))
+        self.eta_s = _seconds(match) if match["hours"] else None
 
     def hear_files_present(self, _match: re.Match[str], _line: LogLine) -> None:
         self.present = True
@@ -198,6 +214,7 @@ class Attempt:
 
 HEARD: Final = {
     "image": Attempt.hear_image,
+    "received": Attempt.hear_received,
     "model": Attempt.hear_model,
     "files": Attempt.hear_files,
     "files_present": Attempt.hear_files_present,
@@ -230,7 +247,7 @@ class LogReader:
         self._hear_phase(said)
         for kind, match in said.progress:
             HEARD[kind](self.now, match, line)
-        self._hear_end(said)
+        self._hear_end(line, said)
         self._hear_evidence(line, said)
         self._hear_error(line, said)
         if said.exit_code is not None:
@@ -264,15 +281,16 @@ class LogReader:
         now.failed = now.failed and index < READY
         now.error = None
 
-    def _hear_end(self, said: _Said) -> None:
+    def _hear_end(self, line: LogLine, said: _Said) -> None:
         if said.stops and not self.now.failed:
             self.now.stopping = True
-        if said.failed and not self.now.stopping:
+        if said.failed and not self.now.stopping and not self._echoes(line):
             self.now.failed = True
 
     def _hear_evidence(self, line: LogLine, said: _Said) -> None:
         now = self.now
-        if self._hear_matches(line, said) or now.stopping:
+        now.survived = said.survived or (now.survived and line.inherited)
+        if now.survived or self._hear_matches(line, said) or now.stopping:
             return
         if said.error_rank == _EXCEPTION and not said.matches and line.level not in _QUIET:
             now.wrapped, now.wraps = line, 0
@@ -295,7 +313,8 @@ class LogReader:
     def _hear_wrapped(self, first: LogLine, line: LogLine) -> None:
         """An exception's message may go on in the next lines: read it as one."""
         now = self.now
-        goes_on = line.inherited == (first.level is not None) and now.wraps < _MAX_WRAPS
+        same_record = line.inherited or (line.level is None and first.level is None)
+        goes_on = same_record and now.wraps < _MAX_WRAPS
         whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
         now.wrapped, now.wraps = (whole, now.wraps + 1) if goes_on else (None, 0)
         if goes_on and self._hear_matches(whole, _meaning(self._table, whole.text, whole.said)):
@@ -325,12 +344,18 @@ class LogReader:
         if quiet or line.level == "WARN":
             told = line.level == "WARN" or signature.info
             return replace(known, rank=known.rank + 1, pending=True) if told and not serving else None
-        return replace(known, pending=serving and not (signature.serving and self._loud(line)))
+        certain = signature.machine or (signature.serving and self._loud(line) and not self._echoes(line))
+        return replace(known, pending=serving and not certain)
 
     def _struck_in(self, signature: Signature) -> str:
         """The phase at hand where the failure can strike in it, else the one it belongs to."""
         first, last = PHASES.index(signature.since), PHASES.index(signature.phase)
         return PHASES[self.now.phase] if self.now.evident and first <= self.now.phase <= last else signature.home
+
+    def _echoes(self, line: LogLine) -> bool:
+        """Whether it may be a further line of what a user wrote: it comes right after a quiet record."""
+        unsaid = line.level is None and not line.system
+        return self.now.phase == READY and unsaid and line.after in _QUIET
 
     @staticmethod
     def _loud(line: LogLine) -> bool:
@@ -362,6 +387,12 @@ def _told_apart(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
     if any(item.signature.code == best.signature.code for item in others):
         return replace(best, signature=replace(best.signature, twins=()))
     return next((item for item in others if item.signature.code in twins), best)
+
+
+def _seconds(match: re.Match[str]) -> float:
+    """Of a duration as Python writes it: `0:00:30`, `1 day, 2:03:04`; parts of a second count for nothing."""
+    hours = int(match["days"] or 0) * 24 + int(match["hours"])
+    return float((hours * 60 + int(match["minutes"])) * 60 + int(match["seconds"]))
 
 
 # The position of "an exception's own line" in the table's `error_lines`.

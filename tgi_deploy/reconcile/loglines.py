@@ -34,6 +34,10 @@ _PREFIXES: Final = (
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?=\d{4}-\d\d-\d\dT|\{)"),
 )
 _SYSTEM_UNITS: Final = frozenset({"kernel", "systemd", "cloud-init", "dockerd", "containerd", "docker", "systemd-oomd"})
+# Daemons beside the engine: what goes wrong in them is not our failure.
+_OTHER_UNITS: Final = frozenset(
+    {"sshd", "CRON", "cron", "amazon-ssm-agent", "snapd", "chronyd", "dhclient", "audit", "polkitd", "rsyslogd", "sudo"}
+)
 _MAX_PREFIXES: Final = 4
 _MAX_NESTED: Final = 3
 _STAMPED: Final = re.compile(
@@ -65,7 +69,8 @@ class LogLine:
     """A line and what is known of it. `number` counts the lines of the raw text from 1.
 
     `level` is that of its record, None where nothing says one; `inherited`: the record began on an earlier line.
-    `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `at_s`: seconds, of any clock.
+    `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the
+    record before a line that speaks for itself. `at_s`: seconds, of any clock.
     `said` is what the writer itself said: the router's spans, which quote requests, are not in it.
     """
 
@@ -74,6 +79,7 @@ class LogLine:
     level: str | None = None
     inherited: bool = False
     system: bool = False
+    after: str | None = None
     at_s: float | None = None
     said: str = ""
 
@@ -97,10 +103,11 @@ class _Raw:
 
 
 def _lines(text: str) -> Iterator[LogLine]:
-    level: str | None = None
+    before: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         raw = _unwrapped(line)
-        level, inherited = _level_of(raw, level)
+        level, inherited = _level_of(raw, before)
+        after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
             bare = _redact(part.strip())
             if bare:
@@ -110,6 +117,7 @@ def _lines(text: str) -> Iterator[LogLine]:
                     level=None if raw.system else level,
                     inherited=inherited or at > 0,
                     system=raw.system,
+                    after=after,
                     at_s=_seconds(raw.stamp),
                     said=_said(bare),
                 )
@@ -119,7 +127,7 @@ def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
     """A line without a level belongs to the record before it, unless it speaks for itself."""
     if raw.level is not None:
         return raw.level, False
-    if raw.system or _OWN_VOICE.match(raw.text.lstrip()):
+    if raw.system or (before != "ERROR" and _OWN_VOICE.match(raw.text.lstrip())):
         return None, False
     return before, before is not None
 
@@ -132,6 +140,8 @@ def _said(text: str) -> str:
 def _unwrapped(line: str) -> _Raw:
     bare, unit = _without_prefixes(_ESCAPES_IN_WORDS.sub("", line) if "[" in line else line)
     system = unit in _SYSTEM_UNITS
+    if unit in _OTHER_UNITS:
+        return _Raw(text=bare, level="INFO", system=False, stamp=None)
     if bare.startswith("{") and bare.endswith("}"):
         unpacked = _unpacked(bare, 0)
         if unpacked is not None:

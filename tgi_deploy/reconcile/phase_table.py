@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PHASES", "PROGRESS_KINDS", "PhaseMarkers", "PhaseTable", "ProgressPattern", "table_from"]
 PROGRESS_KINDS: Final = (
     "image",
+    "received",
     "model",
     "files",
     "files_present",
@@ -53,7 +54,8 @@ class ProgressPattern:
 class PhaseTable:
     """`final_exit_codes`: the machine does not start the engine again after these. Equal only to itself.
 
-    `failures` are texts that only an attempt that failed shows, `stops` those of an engine that was asked to end.
+    `failures` are texts that only an attempt that failed shows, `stops` those of an engine that was asked to end,
+    `survived` those that an engine goes on after, their tracebacks included.
     """
 
     phases: tuple[PhaseMarkers, ...]
@@ -63,6 +65,7 @@ class PhaseTable:
     consequences: re.Pattern[str]
     failures: re.Pattern[str]
     stops: re.Pattern[str]
+    survived: re.Pattern[str]
     error_lines: tuple[re.Pattern[str], ...]
     exited: re.Pattern[str]
     final_exit_codes: tuple[int, ...]
@@ -99,6 +102,7 @@ def _table(data: Mapping[str, Any]) -> PhaseTable:
         consequences=any_of(data["consequences"]),
         failures=any_of(data["failures"]),
         stops=any_of(data["stops"]),
+        survived=any_of(data["survived"]),
         error_lines=tuple(re.compile(text) for text in data["error_lines"]),
         exited=_with_code(exits["match"]),
         final_exit_codes=tuple(int(code) for code in exits["final_codes"]),

@@ -186,10 +186,10 @@ def test_prefixes_of_those_who_pass_a_log_on_are_taken_off(line, said):
 
 
 def test_lines_keep_their_number_and_the_level_of_their_record():
-    text = "2026-11-21T10:00:00.1Z ERROR x: bad\n\n  more of it\ndocker: own words\n"
+    text = "2026-11-21T10:00:00.1Z  INFO x: well\n\n  more of it\ndocker: own words\n"
     assert [(item.number, item.level, item.inherited) for item in read_lines(text)] == [
-        (1, "ERROR", False),
-        (3, "ERROR", True),
+        (1, "INFO", False),
+        (3, "INFO", True),
         (4, None, False),
     ]
 
@@ -226,3 +226,24 @@ def test_the_kernel_speaks_of_other_processes_too():
 )
 def test_an_end_that_was_asked_for_is_no_failure(line):
     assert diagnose(READY + line + "\n", TABLE).clean
+
+
+@pytest.mark.parametrize(
+    "said", ["Error: ArgumentValidation(x)", "docker: manifest unknown", "Error: ShardCannotStart"]
+)
+def test_further_lines_of_a_users_words_accuse_nobody(said):
+    asked = "2025-09-14T08:22:30.1Z DEBUG x: Input: what is this?\n"
+    assert diagnose(READY + asked + said + "\n", TABLE).clean
+    assert codes(asked.replace("DEBUG", "INFO") + "docker: manifest unknown\n") == ["image_not_found"]
+
+
+def test_a_survived_error_is_forgiven_with_its_traceback():
+    warming = LOADING.replace("Starting shard", "Warming up model")
+    graphs = "2025-09-14T08:22:30.1Z ERROR x: Decode cuda graph warmup failed\nTraceback (most recent call last):\n"
+    assert codes(warming + graphs + "torch.OutOfMemoryError: CUDA out of memory\n") == []
+
+
+def test_daemons_beside_the_engine_accuse_nobody():
+    line = "Nov 21 10:00:00 host sshd[991]: Connection reset by peer\n"
+    assert codes(line) == []
+    assert codes(line.replace("sshd", "docker-tgi")) == ["network"]
