@@ -15,7 +15,7 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option, wish_words, yes_option
+from tgi_deploy.cli.options import sandbox_option, target_option, wish_words, yes_option
 from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line
 from tgi_deploy.errors import InputError
 
@@ -42,7 +42,7 @@ _PASSED_ON: Final = ("target", "subnet", "ami", "instance_profile", "hub_token_p
 )
 @click.argument("names", metavar="NAME|MODEL...", nargs=-1, required=True, shell_complete=complete.models)
 @wish_words
-@click.option("--target", type=click.Choice(("ec2", "docker")), help="Where to run.  [default: ec2]")
+@target_option
 @click.option("--subnet", metavar="ID", help="A subnet of yours.")
 @click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
 @click.option("--instance-profile", metavar="NAME", help="Instance profile of the machine.")
