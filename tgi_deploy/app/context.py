@@ -24,6 +24,8 @@ class Pace:
     """How often things are looked at, and how long they may take. A local cloud is looked at more often.
 
     `unsettled_s`: how long after a creating request without a reply its result may still come to light.
+    `ready_poll_s`: the cloud and the console while an engine is waited for; `health_poll_s`: its health check, where it
+    may answer soon; `settle_s`: the pause between its first answer and the second.
     `at_once`: how many calls of a kind run beside each other where many deployments are concerned.
     """
 
@@ -32,7 +34,8 @@ class Pace:
     sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
     unsettled_s: float = 60.0
     ready_poll_s: float = 5.0
-    settle_s: float = 3.0
+    health_poll_s: float = 0.5
+    settle_s: float = 0.2
     at_once: int = 8
 
 

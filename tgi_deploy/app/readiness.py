@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.reconcile.health import PhaseDeadline, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.health import WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.patience import PhaseDeadline
 from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class CloudObserver:
         return self.ask(endpoint(address, self.port))
 
 
-def wait(context: Context, candidate: Candidate, machine: ResourceRecord) -> ReadyReport:
-    """`machine` is its record. Raises what `wait_until_ready` raises."""
+def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, name: str) -> ReadyReport:
+    """`machine` is its record, `name` the deployment's. Raises what `wait_until_ready` raises."""
     observer = CloudObserver(
         cloud=context.cloud(machine.place),
         instance_id=machine.attributes["id"],
@@ -48,7 +49,12 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord) -> Rea
     )
     deadlines = [
         PhaseDeadline(
-            phase=phase.phase, expected_s=phase.expected_s, deadline_s=phase.deadline_s, stall_s=phase.stall_s
+            phase=phase.phase,
+            expected_s=phase.expected_s,
+            deadline_s=phase.deadline_s,
+            stall_s=phase.stall_s,
+            limit_s=phase.limit_s,
+            amount_mb=phase.amount_mb,
         )
         for phase in estimate(candidate)
     ]
@@ -58,5 +64,10 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord) -> Rea
         table=context.phases(),
         clock=context.clock,
         listener=context.listener,
-        settings=WaitSettings(poll_s=context.pace.ready_poll_s, settle_s=context.pace.settle_s),
+        settings=WaitSettings(
+            poll_s=context.pace.ready_poll_s,
+            probe_s=context.pace.health_poll_s,
+            settle_s=context.pace.settle_s,
+            name=name,
+        ),
     )

@@ -312,7 +312,8 @@ def _pace(*, sandbox: bool) -> Pace:
         sweep=Patience(deadline_s=30, **quick),
         unsettled_s=5.0,
         ready_poll_s=0.3,
-        settle_s=0.3,
+        health_poll_s=0.1,
+        settle_s=0.1,
     )
 
 

@@ -4,7 +4,8 @@ Rates are decimal MB/s. A root volume writes and reads at the lower of gp3's own
 gives its volumes: the burst rate while its credit lasts, about 30 minutes of it, then the baseline (87.5 MB/s on a
 g5.xlarge). Typical figures are from public start-up logs; deadlines are three times what is expected, never below a
 floor, so that a slow day is no failure. `stall_s` is how long a phase may go without visible progress: three times
-its largest single step, never below what the engine itself lets pass in silence.
+its largest single step, never below what the engine itself lets pass in silence. `limit_s` bounds what a phase gets
+that is past its deadline and still makes progress: a slow link is no reason to throw away what has come.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _PREFILL_S: Final = 20.0
 _GRAPH_S: Final = 4.0
 _TOKENIZER_S: Final = 5.0
 _SLACK: Final = 3.0
+_STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 
 _FLOOR_S: Final = {
     "launching": 300.0,
@@ -57,24 +59,47 @@ _SILENT_S: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseEstimate:
-    """Seconds a phase should take, after which it counts as failed, and how many without progress are a stall."""
+    """Seconds a phase should take, after which it counts as failed, and how many without progress are a stall.
+
+    `limit_s` is the deadline of a phase that goes on making progress, `amount_mb` what comes over the network in it.
+    """
 
     phase: str
     expected_s: float
     deadline_s: float
     stall_s: float = 0.0
+    limit_s: float = 0.0
+    amount_mb: float = 0.0
 
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Every phase from the launch to the first answer, in order."""
     expected = _expected_s(candidate)
     steps = _largest_steps_s(candidate, expected)
+    amounts_mb = {
+        "pulling": packed_mb(candidate.storage.image_bytes),
+        "downloading": candidate.storage.weights_bytes / 1e6,
+    }
     found = []
     for phase, seconds in expected.items():
         deadline = max(_FLOOR_S[phase], _SLACK * seconds)
         silent = max(_SILENT_S[phase], _SLACK * steps.get(phase, 0.0))
-        found.append(PhaseEstimate(phase=phase, expected_s=seconds, deadline_s=deadline, stall_s=min(deadline, silent)))
+        found.append(
+            PhaseEstimate(
+                phase=phase,
+                expected_s=seconds,
+                deadline_s=deadline,
+                stall_s=min(deadline, silent),
+                limit_s=_STRETCH * deadline,
+                amount_mb=amounts_mb.get(phase, 0.0),
+            )
+        )
     return tuple(found)
+
+
+def packed_mb(image_bytes: int) -> float:
+    """What the pull of an image brings over the network; `image_bytes` is its size on disk."""
+    return image_bytes / 1e6 * _UNPACK_FACTOR
 
 
 def _expected_s(candidate: Candidate) -> Mapping[str, float]:
@@ -95,7 +120,7 @@ def _expected_s(candidate: Candidate) -> Mapping[str, float]:
     return {
         "launching": _LAUNCH_S,
         "booting": _BOOT_S,
-        "pulling": image_mb * _UNPACK_FACTOR / min(_REGISTRY_MB_S, network_mb_s) + unpacking,
+        "pulling": packed_mb(storage.image_bytes) / min(_REGISTRY_MB_S, network_mb_s) + unpacking,
         "downloading": max(arriving, stored),
         "loading": _SHARD_START_S + read,
         "warming_up": _PREFILL_S + _GRAPH_S * len(candidate.engine.settings.cuda_graphs),

@@ -1,7 +1,8 @@
 """Waits until a machine's engine answers, or says early and exactly why it won't.
 
 HTTP is the truth, the machine's state comes first, and the console explains: it is late and may never come. One look
-gathers all three; pure functions judge it; the loop only looks, judges and sleeps.
+gathers all three; pure functions judge it; the loop only looks, judges and sleeps. Where an answer may come at any
+moment, the health check alone is asked more often in between: it costs no call to the cloud.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.patience import Marks, Patience
 from tgi_deploy.reconcile.phase_table import PHASES
 from tgi_deploy.reconcile.phases import PhaseView, read_phase
+from tgi_deploy.reconcile.progress import detail_of
 from tgi_deploy.reconcile.spot import SpotNotice, is_reclaimed, notice_of
-from tgi_deploy.reconcile.unready import engine_failed, machine_died, reclaimed, timed_out
+from tgi_deploy.reconcile.unready import diagnose_hint, engine_failed, machine_died, reclaimed, timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.reconcile.patience import PhaseDeadline
     from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock
 
@@ -26,18 +30,11 @@ _OK: Final = 200
 _SICK: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
 _RESTARTS_ALLOWED: Final = 1
-_STALL_FACTOR: Final = 1.5
-_STALL_GRACE_S: Final = 10.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseDeadline:
-    """Seconds a phase should take, after which it has failed, and without progress that are a stall (0: any)."""
-
-    phase: str
-    expected_s: float
-    deadline_s: float
-    stall_s: float = 0.0
+_LATE_FACTOR: Final = 1.5
+_LATE_GRACE_S: Final = 10.0
+_LEAST_PAUSE_S: Final = 0.05
+# From here on nothing but the engine itself is waited for.
+_NEAR: Final = PHASES.index("loading")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,46 +104,30 @@ class Sighting:
     probe: Probe | None = None
     notice: SpotNotice | None = None
 
+    @property
+    def ready(self) -> bool:
+        return self.probe is not None and self.probe.ok
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
-    """What is remembered between two looks. `seen`: the machine has existed."""
+    """What is remembered between two looks. `seen`: the machine has existed.
+
+    `moved_s` is when the phase began or last made progress, `moving`: it has made some; `stretched` are the passed
+    phases that had.
+    """
 
     phase: str = PHASES[0]
     since_s: float = 0.0
     evident: bool = True
     seen: bool = False
+    late_told: bool = False
     stall_told: bool = False
     passed: tuple[PhaseTiming, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
-    """How long each phase may take, and everything together."""
-
-    by_phase: Mapping[str, PhaseDeadline]
-    overall_s: float
-
-    @classmethod
-    def of(cls, deadlines: Iterable[PhaseDeadline], overall_s: float | None = None) -> Patience:
-        by_phase = {item.phase: item for item in deadlines}
-        total = sum(item.deadline_s for item in by_phase.values())
-        return cls(by_phase=by_phase, overall_s=total if overall_s is None else overall_s)
-
-    def expected_s(self, phase: str) -> float:
-        known = self.by_phase.get(phase)
-        return 0.0 if known is None else known.expected_s
-
-    def stall_s(self, phase: str) -> float:
-        known = self.by_phase.get(phase)
-        return 0.0 if known is None else known.stall_s
-
-    def ends_at_s(self, track: Track) -> float:
-        """When to give up. A phase that only the machine's state suggests has no deadline of its own."""
-        known = self.by_phase.get(track.phase)
-        if known is None or not track.evident:
-            return self.overall_s
-        return min(self.overall_s, track.since_s + known.deadline_s)
+    marks: Marks = field(default_factory=Marks)
+    moved_s: float = 0.0
+    moving: bool = False
+    stretched: tuple[PhaseTiming, ...] = ()
 
 
 def advance(track: Track, sighting: Sighting) -> Track:
@@ -157,7 +138,7 @@ def advance(track: Track, sighting: Sighting) -> Track:
         return track
     phase = view.phase if view.evident else "booting"
     if phase == track.phase:
-        return replace(track, evident=track.evident or view.evident)
+        return _go_on(replace(track, evident=track.evident or view.evident), sighting)
     if not view.evident and PHASES.index(phase) < PHASES.index(track.phase):
         return track
     done = PhaseTiming(phase=track.phase, started_s=track.since_s, took_s=sighting.at_s - track.since_s)
@@ -166,9 +147,22 @@ def advance(track: Track, sighting: Sighting) -> Track:
         phase=phase,
         since_s=sighting.at_s,
         evident=view.evident,
+        late_told=False,
         stall_told=False,
         passed=(*track.passed, done),
+        marks=Marks.of(view),
+        moved_s=sighting.at_s,
+        moving=False,
+        stretched=(*track.stretched, done) if track.moving else track.stretched,
     )
+
+
+def _go_on(track: Track, sighting: Sighting) -> Track:
+    """The same phase as before, a little further perhaps."""
+    marks = Marks.of(sighting.view)
+    if track.marks.moved_to(marks):
+        return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_told=False)
+    return replace(track, marks=marks) if track.marks.fell_to(marks) else track
 
 
 def failure(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
@@ -190,11 +184,17 @@ def failure(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitSettings:
-    """`overall_s` None: the sum of the phases' deadlines. A container that dies at once does so within `settle_s`."""
+    """`poll_s` is how often the cloud and the console are asked, `probe_s` the health check where it may answer soon.
+
+    The first answer is asked for again after `settle_s`; what follows proves the rest. `overall_s` None: the sum of
+    the phases' deadlines. `name` is the deployment's, for what to do next.
+    """
 
     poll_s: float = 5.0
-    settle_s: float = 3.0
+    probe_s: float = 0.5
+    settle_s: float = 0.2
     overall_s: float | None = None
+    name: str = "NAME"
 
 
 def wait_until_ready(
@@ -207,6 +207,8 @@ def wait_until_ready(
     settings: WaitSettings | None = None,
 ) -> ReadyReport:
     """Look, judge and sleep until `/health` answers 200 twice, `settle_s` apart.
+
+    A phase that makes progress may go on past its deadline, up to its limit.
 
     Raises:
         NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` as soon as the engine has ended for a
@@ -226,35 +228,54 @@ class _Wait:
     listener: Listener
     settings: WaitSettings
     started: float = 0.0
+    due_s: float = 0.0
     track: Track = field(default_factory=Track)
     view: PhaseView = field(default_factory=PhaseView)
     console: str = ""
     told: set[str] = field(default_factory=set)
-    progress: tuple[str, str] = ("", "")
-    progress_s: float = 0.0
 
     def run(self, patience: Patience) -> ReadyReport:
         self.started = self.clock.monotonic()
+        sighting = self._look(patience)
         while True:
-            sighting = self._look(patience)
-            if sighting.probe is not None and sighting.probe.ok:
-                again = self._look_again(patience)
-                if again.probe is not None and again.probe.ok:
-                    return self._report(again)
-                self._tell("the engine answered once and then no more: going on to wait")
-                sighting = again
+            if sighting.ready:
+                sighting = self._settled(sighting, patience)
+                if sighting.ready:
+                    return self._report(sighting)
             left = patience.ends_at_s(self.track) - self._elapsed()
             if left <= 0:
-                raise timed_out(self.track, replace(sighting, at_s=self._elapsed()), patience)
-            self.clock.sleep(min(self.settings.poll_s, left))
+                raise timed_out(self.track, replace(sighting, at_s=self._elapsed()), patience, self.settings.name)
+            self.clock.sleep(min(self._pause_s(sighting), left))
+            sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
 
-    def _look_again(self, patience: Patience) -> Sighting:
+    def _settled(self, first: Sighting, patience: Patience) -> Sighting:
+        """What comes right after the first answer. The log is read once more if it has not told all yet."""
         self.clock.sleep(self.settings.settle_s)
-        return self._look(patience)
+        whole = self.view.kv_capacity_tokens is None
+        again = self._look(patience) if whole else self._ask(first, patience)
+        if not again.ready:
+            self._tell("the engine answered once and then no more: going on to wait")
+        return again
+
+    def _pause_s(self, sighting: Sighting) -> float:
+        """Until the next look, or until the next question to an engine that may answer at any moment."""
+        due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
+        near = not self.track.evident or PHASES.index(self.track.phase) >= _NEAR
+        return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
 
     def _look(self, patience: Patience) -> Sighting:
+        """At everything."""
         machine = self.observer.machine()
         self._read_console(machine)
+        sighting = self._judge(machine, patience)
+        self.due_s = self._elapsed() + self.settings.poll_s
+        return sighting
+
+    def _ask(self, last: Sighting, patience: Patience) -> Sighting:
+        """The engine alone; the rest is as it was."""
+        return self._judge(last.machine, patience)
+
+    def _judge(self, machine: MachineState, patience: Patience) -> Sighting:
         probe = None
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
@@ -262,8 +283,7 @@ class _Wait:
             at_s=self._elapsed(), machine=machine, view=self.view, probe=probe, notice=notice_of(self.console)
         )
         self.track = advance(self.track, sighting)
-        ready = probe is not None and probe.ok
-        error = None if ready else failure(self.track, sighting, self.table)
+        error = None if sighting.ready else failure(self.track, sighting, self.table)
         if error is not None:
             raise error
         self._announce(sighting, patience)
@@ -283,24 +303,35 @@ class _Wait:
 
     def _announce(self, sighting: Sighting, patience: Patience) -> None:
         track, probe = self.track, sighting.probe
-        expected_s, spent_s = patience.expected_s(track.phase), sighting.at_s - track.since_s
-        detail = sighting.view.detail if sighting.view.phase == track.phase else ""
+        allowed, spent_s = patience.of_phase(track.phase), sighting.at_s - track.since_s
+        detail = _detail(track, sighting, allowed)
         if probe is not None and probe.status is not None and not probe.ok:
             detail = f"health check answers {probe.status}"
             self._tell(f"the health check answers {probe.status}" + _SICK_NOTE.get(probe.status, ""))
-        self.listener.phase(track.phase, detail, spent_s, expected_s)
-        if track.evident and not track.stall_told and spent_s > _stalls_after_s(expected_s):
-            self.track = replace(track, stall_told=True)
-            self.listener.line(_stall(track.phase, spent_s, expected_s, sighting.view))
-        self._watch_progress(track, detail, sighting, patience)
+        self.listener.phase(track.phase, detail, spent_s, allowed.expected_s)
+        if track.evident:
+            self._watch(sighting, allowed, detail)
+            self._tell_of_stretch(sighting, patience)
 
-    def _watch_progress(self, track: Track, detail: str, sighting: Sighting, patience: Patience) -> None:
-        """Say once when neither the phase nor what it reports has moved for longer than it may."""
-        if self.progress != (track.phase, detail):
-            self.progress, self.progress_s = (track.phase, detail), sighting.at_s
-        quiet_s, allowed_s = sighting.at_s - self.progress_s, patience.stall_s(track.phase)
-        if track.evident and 0 < allowed_s < quiet_s:
-            self._tell(f"{track.phase} has shown no progress for over {allowed_s:.0f} s: it may hang")
+    def _watch(self, sighting: Sighting, allowed: PhaseDeadline, detail: str) -> None:
+        """Say once that a phase takes long, and once that it shows nothing any more."""
+        track = self.track
+        spent_s, quiet_s = sighting.at_s - track.since_s, sighting.at_s - track.moved_s
+        if not track.stall_told and 0 < allowed.stall_s < quiet_s:
+            self.track = replace(track, stall_told=True, late_told=True)
+            self.listener.line(_stall(track.phase, quiet_s, allowed, detail, self.settings.name))
+        elif not track.late_told and spent_s > _late_after_s(allowed.expected_s):
+            self.track = replace(track, late_told=True)
+            self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.view))
+
+    def _tell_of_stretch(self, sighting: Sighting, patience: Patience) -> None:
+        track, allowed = self.track, patience.of_phase(self.track.phase)
+        regular_s = track.since_s + allowed.deadline_s
+        if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:
+            self._tell(
+                f"{track.phase} is past its {allowed.deadline_s:.0f} s and still makes progress: "
+                f"it may take {allowed.limit_s:.0f} s"
+            )
 
     def _tell(self, text: str) -> None:
         """Say it once."""
@@ -327,11 +358,30 @@ class _Wait:
 _SICK_NOTE: Final = {_SICK: ": it was up and is sick now"}
 
 
-def _stalls_after_s(expected_s: float) -> float:
-    """Estimates are rough: half as long again, and some seconds, are no stall."""
-    return max(_STALL_FACTOR * expected_s, expected_s + _STALL_GRACE_S)
+def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
+    if sighting.view.phase != track.phase:
+        return ""
+    return detail_of(
+        sighting.view,
+        amount_mb=allowed.amount_mb,
+        quiet_s=sighting.at_s - track.moved_s,
+        left_s=allowed.expected_s - (sighting.at_s - track.since_s),
+    )
 
 
-def _stall(phase: str, spent_s: float, expected_s: float, view: PhaseView) -> str:
+def _late_after_s(expected_s: float) -> float:
+    """Estimates are rough: half as long again, and some seconds, are nothing to speak of."""
+    return max(_LATE_FACTOR * expected_s, expected_s + _LATE_GRACE_S)
+
+
+def _late(phase: str, spent_s: float, expected_s: float, view: PhaseView) -> str:
     said = f"; last line of the log: {view.last_line}" if view.last_line else ""
     return f"{phase} takes longer than expected ({spent_s:.0f} s, expected {expected_s:.0f} s){said}"
+
+
+def _stall(phase: str, quiet_s: float, allowed: PhaseDeadline, detail: str, name: str) -> str:
+    at = f" at {detail}" if detail else ""
+    return (
+        f"{phase} has stalled{at}: no progress for {quiet_s:.0f} s ({allowed.stall_s:.0f} s are the most to expect); "
+        f"{diagnose_hint(name)}"
+    )

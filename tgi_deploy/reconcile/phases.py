@@ -27,7 +27,8 @@ class PhaseView:
     attempt; engines survive some errors, so it is a verdict only as `died_of`: what the last failed attempt died of.
     `exit_code` is that of the latest attempt (-1: ended, code unknown), None while it goes on; `exits` counts failed
     attempts; `final`: the machine won't try again. `error_line` is the first line that looks like an error and is no
-    mere consequence of one.
+    mere consequence of one. `received_mb` has come of an image, `eta_s` is the engine's own word on a download, and
+    `steps` grows with each file, shard and the like.
     """
 
     phase: str = "launching"
@@ -43,6 +44,9 @@ class PhaseView:
     exit_code: int | None = None
     exits: int = 0
     final: bool = False
+    received_mb: int = 0
+    eta_s: float | None = None
+    steps: int = 0
 
 
 def read_phase(log_text: str, table: PhaseTable, *, previous: PhaseView | None = None) -> PhaseView:
@@ -95,6 +99,9 @@ def _view(reader: LogReader, known: PhaseView) -> PhaseView:
         exit_code=now.exit_code,
         exits=reader.exits,
         final=reader.final,
+        received_mb=now.received_mb or 0,
+        eta_s=now.eta_s,
+        steps=now.steps,
     )
 
 
@@ -108,8 +115,8 @@ def _rather(seen: Evidence | None, known: Finding | None, phase: str) -> Finding
 
 
 def _progress_of(attempt: Attempt, phase: str) -> tuple[str, float | None]:
-    if phase == "pulling" and attempt.image is not None:
-        return attempt.image, None
+    if phase == "pulling":
+        return f"{attempt.received_mb:,} MB" if attempt.received_mb else attempt.image or "", None
     if phase == "downloading":
         return _download_of(attempt)
     if phase == "loading":

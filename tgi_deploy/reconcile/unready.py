@@ -9,8 +9,9 @@ from tgi_deploy.reconcile.spot import is_reclaimed
 
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.findings import Finding
-    from tgi_deploy.reconcile.health import Patience, Sighting, Track
+    from tgi_deploy.reconcile.health import Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.reconcile.patience import Patience
     from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.spot import SpotNotice
 
@@ -80,24 +81,42 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
     )
 
 
-def timed_out(track: Track, sighting: Sighting, patience: Patience) -> NotHealthyError:
-    view = sighting.view
-    overall = sighting.at_s >= patience.overall_s
-    allowed_s = patience.overall_s if overall else patience.by_phase[track.phase].deadline_s
-    limit = f"the {allowed_s:.0f} s for all phases" if overall else f"the {allowed_s:.0f} s for this phase"
+def timed_out(track: Track, sighting: Sighting, patience: Patience, name: str = "NAME") -> NotHealthyError:
+    view, allowed = sighting.view, patience.of_phase(track.phase)
+    quiet_s = sighting.at_s - track.moved_s
+    stalled = track.evident and 0 < allowed.stall_s <= quiet_s
+    limit, allowed_s = _limit(track, sighting, patience)
     heard = view.finding.evidence if view.finding else view.last_line
     message = (
-        f"waiting for the engine, phase {track.phase}: not ready within {limit}. "
-        f"Health check: {sighting.probe or 'no address to ask'}. "
-        f"Last line of the log: {heard or 'none yet'}"
+        f"waiting for the engine, phase {track.phase}: not ready within {limit}"
+        + (f", and no progress for {quiet_s:.0f} s" if stalled else "")
+        + f". Health check: {sighting.probe or 'no address to ask'}. Last line of the log: {heard or 'none yet'}"
     )
-    hint = "look at 'logs NAME'; wait on by running 'up' again, or remove it with 'down NAME'"
+    hint = f"{diagnose_hint(name)}; wait on by running 'up' again, or remove it with 'down {name}'"
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
         hint=_hint_of(view.finding) if view.finding else hint,
-        data=_data(track, sighting) | {"deadline_s": allowed_s, "finding": view.finding.code if view.finding else None},
+        data=_data(track, sighting)
+        | {
+            "deadline_s": allowed_s,
+            "stalled_s": round(quiet_s, 3) if stalled else None,
+            "finding": view.finding.code if view.finding else None,
+        },
     )
+
+
+def _limit(track: Track, sighting: Sighting, patience: Patience) -> tuple[str, float]:
+    """What ran out, in words and in seconds."""
+    allowed = patience.of_phase(track.phase)
+    own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)
+    if not track.evident or sighting.at_s < track.since_s + own_s:
+        return f"the {patience.overall_s:.0f} s for all phases", patience.overall_s
+    return f"the {own_s:.0f} s for this phase", own_s
+
+
+def diagnose_hint(name: str) -> str:
+    return f"'diagnose {name}' looks for the cause"
 
 
 def _hint_of(finding: Finding) -> str:

@@ -11,8 +11,9 @@ import pytest
 from tgi_deploy.adapters.http import HttpEngine, probe_health
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.health import PhaseDeadline, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.health import WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.reconcile.patience import PhaseDeadline
 from tgi_deploy.reconcile.phase_table import PHASES, table_from
 from tgi_deploy.reconcile.phases import read_phase
 from tgi_deploy.reconcile.proof import ExpectedService, prove

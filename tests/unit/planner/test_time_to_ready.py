@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from builders.plans import candidate, instance_type, offer, storage
 
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import estimate, packed_mb
 
 GB = 10**9
 ORDER = ["launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready"]
@@ -96,3 +96,29 @@ def test_every_captured_batch_lengthens_the_warm_up() -> None:
     made = candidate()
     none = replace(made, engine=replace(made.engine, settings=replace(made.engine.settings, cuda_graphs=(0,))))
     assert estimate(none)[5].expected_s < estimate(made)[5].expected_s
+
+
+@pytest.mark.parametrize("weights_gb", [1, 26, 810])
+def test_every_phase_has_a_stall_and_a_limit(weights_gb: int) -> None:
+    phases = estimate(candidate(storage=storage(weights_bytes=weights_gb * GB)))
+    assert all(0 < phase.stall_s <= phase.deadline_s < phase.limit_s for phase in phases)
+
+
+def test_what_a_phase_brings_over_the_network() -> None:
+    made = candidate(storage=storage(weights_bytes=26 * GB, image_bytes=20 * GB))
+    amounts = {phase.phase: phase.amount_mb for phase in estimate(made) if phase.amount_mb}
+    assert amounts == {"pulling": 10_000, "downloading": 26_000}
+    assert packed_mb(20 * GB) == 10_000
+
+
+def test_a_larger_step_may_take_longer_in_silence() -> None:
+    slow = instance_type(network_gbps=1.0, ram_bytes=64 * GB)
+    small, large = (
+        {phase.phase: phase.stall_s for phase in estimate(candidate(offer=offer(instance_type=slow), storage=bytes_))}
+        for bytes_ in (
+            storage(weights_bytes=GB, image_bytes=GB, weights_on_nvme=False),
+            storage(weights_bytes=800 * GB, image_bytes=80 * GB, weights_on_nvme=False),
+        )
+    )
+    assert all(large[phase] > small[phase] for phase in ("pulling", "loading"))
+    assert all(large[phase] >= small[phase] for phase in ORDER)

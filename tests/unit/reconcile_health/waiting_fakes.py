@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.health import PhaseDeadline, Probe, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.health import Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.reconcile.patience import PhaseDeadline
 from tgi_deploy.reconcile.phase_table import table_from
 
 TABLE = table_from(read_phases())
@@ -67,15 +68,18 @@ class World:
     probes: list[tuple[float, Any]] = field(default_factory=lambda: [(0, REFUSED)])
     probe_takes_s: float = 0.0
     asked: list[str] = field(default_factory=list)
+    looks: list[str] = field(default_factory=list)
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.started = self.clock.seconds
 
     def machine(self) -> MachineState:
+        self.looks.append("machine")
         return self._at(self.machines)
 
     def console(self) -> str:
+        self.looks.append("console")
         text = self._at(self.consoles)
         if isinstance(text, Exception):
             raise text
@@ -123,7 +127,7 @@ class Story:
             table=TABLE,
             clock=self.world.clock,
             listener=self.heard,
-            settings=WaitSettings(**({"poll_s": 5.0, "settle_s": 3.0} | settings)),
+            settings=WaitSettings(**({"poll_s": 5.0, "probe_s": 5.0, "settle_s": 3.0} | settings)),
         )
 
 

@@ -1,0 +1,194 @@
+"""Progress, stalls and deadlines: what is told of a phase that is slow, and when a wait for it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from waiting_fakes import DEADLINES, ENGINE, LOAD, OK, PULL, REFUSED, UP, WARM, story
+
+from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.reconcile.patience import Marks
+
+LIMITED = [replace(item, stall_s=60, limit_s=3 * item.deadline_s, amount_mb=9100) for item in DEADLINES]
+
+
+def received(*megabytes):
+    return PULL + "".join(f"[tgi-deploy] received mb={amount}\n" for amount in megabytes)
+
+
+def pulling(until_s, *, every_s=10, mb=50, start_s=0):
+    """A console on which an image comes in, so much more each time."""
+    count = int((until_s - start_s) / every_s)
+    return [
+        (start_s + step * every_s, received(*(mb * part for part in range(1, step + 1)))) for step in range(count + 1)
+    ]
+
+
+def ends(tale, deadlines=LIMITED, **settings):
+    with pytest.raises(NotHealthyError) as caught:
+        tale.wait(deadlines, **settings)
+    return caught.value
+
+
+def test_megabytes_are_told_with_what_the_plan_expects():
+    tale = story(consoles=[(0, PULL), (10, received(1234)), (20, WARM)], probes=[(0, REFUSED), (30, OK)])
+    tale.wait(LIMITED)
+    told = [(phase, detail) for phase, detail, *_ in tale.heard.phases]
+    assert told[0] == ("pulling", "tgi:3.3.7")
+    assert ("pulling", "1,234 of about 9,100 MB") in told
+
+
+def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
+    tale = story(consoles=[*pulling(600), (600, WARM)], probes=[(0, REFUSED), (610, OK)])
+    report = tale.wait(LIMITED)
+    assert report.elapsed_s == 613
+    assert tale.heard.lines[-1] == "pulling is past its 300 s and still makes progress: it may take 900 s"
+    assert not any("stalled" in line for line in tale.heard.lines)
+
+
+def test_it_does_not_go_on_for_ever():
+    tale = story(consoles=pulling(2000))
+    error = ends(tale)
+    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 900)
+    assert "the 900 s for this phase" in error.message
+    assert error.data["stalled_s"] is None
+
+
+def test_past_the_deadline_it_ends_when_it_stalls():
+    tale = story(consoles=pulling(400))
+    error = ends(tale)
+    assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready_pulling", 460, 60)
+    assert "no progress for 60 s" in error.message
+    assert "'diagnose NAME'" in error.hint
+
+
+def test_a_phase_without_any_sign_of_progress_ends_at_its_deadline():
+    tale = story(consoles=[(0, PULL)])
+    assert (ends(tale).code, tale.elapsed_s) == ("not_ready_pulling", 300)
+
+
+def test_without_a_limit_progress_extends_nothing():
+    tale = story(consoles=pulling(2000))
+    assert (ends(tale, [replace(item, limit_s=0) for item in LIMITED]).code, tale.elapsed_s) == (
+        "not_ready_pulling",
+        300,
+    )
+
+
+def test_an_overall_limit_that_was_asked_for_is_never_extended():
+    tale = story(consoles=pulling(2000))
+    ends(tale, overall_s=350)
+    assert tale.elapsed_s == 350
+
+
+def test_what_was_granted_to_a_slow_phase_is_not_taken_from_the_others():
+    """920 s are the sum of all deadlines; the pull took 500 more than its own."""
+    tale = story(consoles=[*pulling(800), (800, LOAD)], probes=[(0, REFUSED)])
+    deadlines = [item if item.phase != "loading" else replace(item, deadline_s=400) for item in LIMITED]
+    error = ends(tale, deadlines)
+    assert (error.code, tale.elapsed_s) == ("not_ready_loading", 1200)
+
+
+def test_agents_that_talk_are_no_pull():
+    tale = story(consoles=pulling(2000, every_s=70, mb=1))
+    error = ends(tale, [replace(item, stall_s=40) for item in LIMITED])
+    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 300)
+    assert any(line.startswith("pulling has stalled at ") for line in tale.heard.lines)
+
+
+def test_a_stall_names_phase_place_time_and_what_to_do():
+    tale = story(consoles=pulling(100), probes=[(0, REFUSED), (200, OK)])
+    tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], name="demo")
+    assert tale.heard.lines == [
+        (
+            "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (60 s are the most to expect); "
+            "'diagnose demo' looks for the cause"
+        )
+    ]
+
+
+def test_a_second_stall_is_told_again():
+    first = pulling(50)
+    consoles = [*first, (200, received(50, 100, 150, 200, 250, 300))]
+    tale = story(consoles=consoles, probes=[(0, REFUSED), (290, OK)])
+    tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED])
+    assert len([line for line in tale.heard.lines if "stalled" in line]) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        (Marks(), Marks(received_mb=4), False),
+        (Marks(), Marks(received_mb=5), True),
+        (Marks(received_mb=900), Marks(received_mb=904), False),
+        (Marks(received_mb=900), Marks(received_mb=10), False),
+        (Marks(steps=1), Marks(steps=2), True),
+        (Marks(steps=3), Marks(steps=1, received_mb=3), False),
+    ],
+)
+def test_what_counts_as_progress(before, now, moved):
+    assert before.moved_to(now) is moved
+
+
+def test_a_pull_that_begins_anew_makes_progress_from_there():
+    first = received(50, 500)
+    again = first + received(50)
+    consoles = [(0, first), (100, again), (150, again + received(50, 100)), (200, WARM)]
+    tale = story(consoles=consoles, probes=[(0, REFUSED), (210, OK)])
+    tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED])
+    assert [line.partition(":")[0] for line in tale.heard.lines] == ["pulling has stalled at 500 of about 9,100 MB"]
+
+
+def test_a_download_tells_the_engines_own_estimate_as_it_runs_down():
+    said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
+    tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
+    tale.wait()
+    told = [(detail, at_s) for phase, detail, at_s, _ in tale.heard.phases if phase == "downloading"]
+    assert told[0] == ("about 50 s left", 0)
+    assert ("1 of 4 files, about 1 min 30 s left", 20) in told
+    assert ("1 of 4 files, about 1 min 5 s left", 45) in told
+
+
+def test_an_estimate_that_has_run_out_is_not_told():
+    said = ENGINE + "Download: [1/4] -- ETA: 0:00:10\n"
+    tale = story(consoles=[(0, said), (60, WARM)], probes=[(0, REFUSED), (70, OK)])
+    tale.wait()
+    assert [item for item in tale.heard.phases if item[0] == "downloading"][-1][1] == "1 of 4 files"
+
+
+def per_minute(console, **settings):
+    """Calls to the machine's state, the console and the health check in ten minutes of waiting, a minute."""
+    deadlines = [replace(item, deadline_s=600, stall_s=0) for item in DEADLINES]
+    tale = story(consoles=[(0, console)])
+    with pytest.raises(NotHealthyError):
+        tale.wait(deadlines, **settings)
+    assert tale.elapsed_s == 600
+    looks = tale.world.looks
+    return looks.count("machine") / 10, looks.count("console") / 10, len(tale.world.asked) / 10
+
+
+def test_early_phases_ask_the_cloud_and_the_engine_alike():
+    machine, console, probes = per_minute(PULL, poll_s=5, probe_s=0.5)
+    assert (machine, console, probes) == (12.1, 12.1, 12.1)
+
+
+def test_near_the_end_only_the_engine_is_asked_more_often():
+    machine, console, probes = per_minute(LOAD, poll_s=5, probe_s=0.5)
+    assert (machine, console) == (12.1, 12.1)
+    assert 118 <= probes <= 121
+
+
+def test_an_engine_is_found_ready_within_half_a_second_and_without_asking_the_cloud_again():
+    tale = story(consoles=[(0, UP)], probes=[(0, REFUSED), (7.1, OK)])
+    report = tale.wait(poll_s=5, probe_s=0.5, settle_s=0.2)
+    assert report.elapsed_s == pytest.approx(7.7)
+    assert report.kv_capacity_tokens == 9000
+    assert tale.world.looks == ["machine", "console"] * 2
+
+
+def test_a_log_that_has_not_told_the_capacity_yet_is_read_once_more():
+    tale = story(consoles=[(0, LOAD), (6.6, UP)], probes=[(0, REFUSED), (6.4, OK)])
+    report = tale.wait(poll_s=5, probe_s=0.5, settle_s=0.2)
+    assert report.kv_capacity_tokens == 9000
+    assert report.phases[-1].phase == "ready"
