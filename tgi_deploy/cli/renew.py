@@ -14,7 +14,7 @@ from tgi_deploy.errors import InputError
 @command("renew", examples=("tgi-deploy renew llama3-13b", "tgi-deploy renew llama3-13b --for 4h"))
 @name_argument
 @click.option("--for", "for_", metavar="TIME", help="How long from now.  [default: what --lease was]")
-@click.option("--ttl", metavar="TIME", hidden=True)
+@click.option("--ttl", metavar="TIME", hidden=True, help="Fixed at launch; a lease is what can be renewed.")
 @region_option
 @sandbox_option
 def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:

@@ -188,9 +188,9 @@ def test_addresses_are_loopback_and_differ_between_sandboxes():
 
 
 def test_commands_behind_a_prefix_of_systemd_are_the_machines_own():
-    mapper = PathMapper(root="/m/root", bin_folder="/m/bin")
+    mapper = PathMapper(root="/m/tree", bin_folder="/m/bin")
     assert mapper("ExecStop=-/usr/bin/docker stop tgi") == "ExecStop=-/m/bin/docker stop tgi"
-    assert mapper("ExecStart=-/opt/tgi-deploy/x") == "ExecStart=-/m/root/opt/tgi-deploy/x"
+    assert mapper("ExecStart=-/opt/tgi-deploy/x") == "ExecStart=-/m/tree/opt/tgi-deploy/x"
     assert mapper("a-/usr/bin/docker") == "a-/usr/bin/docker"
 
 
