@@ -154,7 +154,8 @@ class Layer:
 
     def _list_calls(self, call: Call) -> Answer:
         action = call.params.get("action")
-        calls = [one for one in self._calls if action in {None, one["action"]}]
+        made = list(self._calls)  # in one go: others call meanwhile, and a deque may not grow under a loop
+        calls = [one for one in made if action in {None, one["action"]}]
         return json_answer({"calls": calls})
 
     def _forget_calls(self, _call: Call) -> Answer:

@@ -9,20 +9,25 @@ import fcntl
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import ConflictError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+# A holder signs right after it took the lock. Who comes in between looks again, so long at most.
+SIGNATURE_S: Final = 3.0
+_LOOK_S: Final = 0.01
+
 
 def acquire(path: Path, *, what: str, command: str) -> int:
     """Take the lock at `path`; the handle to give to `release`.
 
-    Raises ConflictError("locked") saying who has it; never waits.
+    Raises ConflictError("locked") saying who has it; never waits for one who has signed.
     """
     handle = _acquire(path, what)
     _sign(handle, command)
@@ -31,6 +36,7 @@ def acquire(path: Path, *, what: str, command: str) -> int:
 
 def release(handle: int, path: Path, *, keep: bool) -> None:
     """Let go. Without `keep` the file goes too, and its folder if that leaves it empty."""
+    os.ftruncate(handle, 0)
     if not keep and _is_current(handle, path):
         path.unlink(missing_ok=True)
         with suppress(OSError):
@@ -39,20 +45,30 @@ def release(handle: int, path: Path, *, keep: bool) -> None:
 
 
 def _acquire(path: Path, what: str) -> int:
+    deadline = time.monotonic() + SIGNATURE_S
     while True:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = _open(path)
         if handle is None:
             continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = _holder(path)
+        if not _try_to_lock(handle):
             os.close(handle)
-            raise _locked(what, holder) from error
-        if _is_current(handle, path):
+            holder = _holder(path)
+            if holder or time.monotonic() >= deadline:
+                raise _locked(what, holder)
+            time.sleep(_LOOK_S)
+        elif _is_current(handle, path):
             return handle
-        os.close(handle)  # the holder before us removed the file: lock the one that is there now
+        else:
+            os.close(handle)  # the holder before us removed the file: lock the one that is there now
+
+
+def _try_to_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int | None:
@@ -86,7 +102,21 @@ def _holder(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and not _is_of_the_dead(found) else {}
+
+
+def _is_of_the_dead(signature: dict[str, Any]) -> bool:
+    """Signed by a process of this machine that is no more: whoever has the lock now has yet to sign."""
+    pid = signature.get("pid")
+    if signature.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _locked(what: str, holder: dict[str, Any]) -> ConflictError:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.model import Deployment, Event, ResourceRecord
-from tgi_deploy.state import codec
+from tgi_deploy.state import codec, lock
 from tgi_deploy.state.local import LocalStore
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
@@ -196,6 +198,58 @@ def test_the_lock_says_who_has_it(store):
     assert caught.value.code == "locked"
     assert "'tgi-deploy up x'" in caught.value.message
     assert str(os.getpid()) in caught.value.message
+
+
+def test_who_comes_before_the_holder_has_signed_waits_for_its_name(store, monkeypatch):
+    """One that died left its signature; who has the lock now signs while we look."""
+    path = path_of(store).parent / "lock"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"pid": dead.pid, "host": socket.gethostname(), "command": "a dead one"}))
+    looks = []
+
+    def sign(_seconds):
+        looks.append(path.read_text())
+        path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "command": "tgi-deploy up x"}))
+
+    monkeypatch.setattr(lock.time, "sleep", sign)
+    with path.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ConflictError) as caught, store.lock("demo", command="me"):
+            pass
+    assert len(looks) == 1
+    assert "'tgi-deploy up x'" in caught.value.message
+
+
+def test_a_holder_that_never_signs_is_another_process(store, monkeypatch):
+    monkeypatch.setattr(lock, "SIGNATURE_S", 0.0)
+    path = path_of(store).parent / "lock"
+    path.parent.mkdir(parents=True)
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with (
+            pytest.raises(ConflictError, match="is being changed by another process"),
+            store.lock("demo", command="me"),
+        ):
+            pass
+
+
+def test_a_lock_that_is_let_go_while_one_looks_is_taken(store, monkeypatch):
+    path = path_of(store).parent / "lock"
+    path.parent.mkdir(parents=True)
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        monkeypatch.setattr(lock.time, "sleep", lambda _seconds: fcntl.flock(held, fcntl.LOCK_UN))
+        with store.lock("demo", command="me"):
+            assert json.loads(path.read_text())["command"] == "me"
+
+
+def test_who_lets_go_takes_its_signature_along(store):
+    store.save(deployment(), expected_serial=0)
+    with store.lock("demo", command="c"):
+        assert (path_of(store).parent / "lock").read_text()
+    assert (path_of(store).parent / "lock").read_text() == ""
 
 
 def test_a_lock_leaves_nothing_where_nothing_was_recorded(store):
