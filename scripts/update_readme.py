@@ -27,7 +27,7 @@ def run(command: str, environ: dict[str, str]) -> str:
     done = subprocess.run(  # noqa: S603 -- the README's own commands
         words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
     )
-    return done.stdout.rstrip()
+    return done.stdout.rstrip().replace(environ["TGI_DEPLOY_HOME"], "~/.local/state/tgi-deploy")
 
 
 def renewed(block: str, environ: dict[str, str], *, all_commands: bool) -> str:
