@@ -17,11 +17,6 @@ from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
 class Office:
     """Computers, each with its own records, that share a clock and a cloud."""
 

@@ -6,23 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.surroundings import request
 
 from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.status import statuses
 from tgi_deploy.app.up import up
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.errors import InUseError
-
-
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
 
 
 def bring_up(around, *names):

@@ -4,23 +4,13 @@ from dataclasses import replace
 
 import pytest
 from fakes.cloud import KINDS
-from fakes.surroundings import Surroundings, request
+from fakes.surroundings import request
 
 from tgi_deploy.app.gc import GcRequest, gc
 from tgi_deploy.app.receipt import document, verify
 from tgi_deploy.app.up import up
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.reconcile.model import TAG_CREATED, TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, Found
-
-
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
 
 
 def bring_up(around, **changes):

@@ -72,11 +72,6 @@ class Sick:
         )
 
 
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
-
-
 def test_a_well_engine_needs_no_cure(around):
     outcome, cures = Sick(around, ()).up()
     assert (outcome.deployment.phase, cures) == ("ready", ())

@@ -14,16 +14,6 @@ from tgi_deploy.app.up import up
 from tgi_deploy.errors import ConflictError, DeployError
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
-
-
 def stop_up(around, strike, *, ask=lambda _things: True, moment="before", **changes):
     """Run `up` with `strike(stops)` at its calls; (how it was settled, the stops), or None when it got through."""
     stops = Stops()

@@ -19,16 +19,6 @@ from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.reconcile.model import TAG_PRICE, Event
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
-
-
 def bring_up(around, **changes):
     return up(around.context(), request(**changes)).deployment
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.surroundings import on, plan, request
 
 from tgi_deploy.app.down import down
 from tgi_deploy.app.gc import GcRequest, gc
@@ -22,16 +22,6 @@ from tgi_deploy.state.codec import decode, encode
 
 HOUR = {"lease_s": 3600}
 START = datetime(2026, 1, 9, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
 
 
 def bring_up(around, **settings):

@@ -5,7 +5,7 @@ import shlex
 
 import click
 import pytest
-from fakes.surroundings import Surroundings, plan, request
+from fakes.surroundings import plan, request
 
 from tgi_deploy.app.documents import plan_document
 from tgi_deploy.app.runbook import Subject, recorded_subject, runbook
@@ -13,11 +13,6 @@ from tgi_deploy.app.up import up
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
 
 
 def planned(**wishes):

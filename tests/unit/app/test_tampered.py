@@ -16,11 +16,6 @@ from tgi_deploy.errors import InputError, LeftBehindError
 from tgi_deploy.reconcile.model import STRANGE_RULES, Found
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
 @pytest.fixture
 def around(tmp_path):
     around = Surroundings(home=tmp_path)

@@ -22,16 +22,6 @@ from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
-
-
 def bring_up(around, **changes):
     return up(around.context(), request(**changes))
 
@@ -84,7 +74,7 @@ def test_everything_carries_its_tags_from_the_creating_call_on(around):
 def test_up_waits_for_the_engine_and_proves_it(around):
     outcome = bring_up(around, wait=True)
     assert outcome.deployment.phase == "ready"
-    assert outcome.proof.answer == "yes"
+    assert outcome.proof.served.answer == "yes"
 
 
 def test_up_twice_changes_nothing(around):

@@ -34,19 +34,9 @@ CACHE = "tgi-deploy-cache-hf-home"
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-
-
 @pytest.fixture
 def docker():
     return FakeDocker()
-
-
-@pytest.fixture
-def around(tmp_path):
-    return Surroundings(home=tmp_path)
 
 
 def no_aws(region):
