@@ -1,0 +1,115 @@
+"""What a machine says while it pulls its image: megabytes from its own network cards, from begin to end of the pull."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from builders import plans
+from builders.machine import Machine
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.render.artifacts import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TICK = "exec /bin/sleep 0.05\n"
+# Bytes come in while `docker pull` runs; it goes on until they have been told of.
+PULL = """case $1 in
+  image) exit 1 ;;
+  pull)
+    for file in "$STEPS"/*; do
+      /bin/cp "$file" "$NET_DEV.new" && /bin/mv "$NET_DEV.new" "$NET_DEV"
+      /bin/sleep 0.4
+    done
+    echo sha256:0000
+    exit "${PULL_CODE:-0}"
+    ;;
+esac
+"""
+
+
+def pulling(tmp_path: Path, *steps: dict[str, int], before: dict[str, int], **environment: str) -> Machine:
+    """A machine whose counters go through `steps` during the pull."""
+    text = render("user-data", plans.deployable()).text
+    machine = Machine(folder=tmp_path / "machine", user_data=text, commands={"docker": PULL, "sleep": TICK})
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    for number, step in enumerate(steps):
+        machine.received(**step)
+        (folder / str(number)).write_text(machine.at("/proc/net/dev").read_text())
+    machine.received(**before)
+    machine.environment |= {"STEPS": str(folder), "NET_DEV": str(machine.at("/proc/net/dev")), **environment}
+    return machine
+
+
+def told(output: str) -> list[int]:
+    return [int(mb) for mb in re.findall(r"^\[tgi-deploy\] received mb=(\d+)$", output, re.MULTILINE)]
+
+
+def test_what_has_come_in_is_told_while_the_image_is_pulled(tmp_path: Path):
+    done = pulling(
+        tmp_path, {"eth0": 1_500_000_000}, {"eth0": 2_750_000_000, "ens6": 250_000_000}, before={"eth0": 500_000_000}
+    ).run("run-engine")
+    amounts = told(done.stdout)
+    assert amounts == sorted(amounts)
+    assert {1000, 2500} <= set(amounts)
+    assert "sha256" not in done.stdout
+
+
+def test_bridges_and_loopback_count_for_nothing(tmp_path: Path):
+    local = {"lo": 9 * 10**9, "docker0": 10**9, "veth1234": 10**9, "br-5678": 10**9, "virbr0": 10**9}
+    done = pulling(tmp_path, {"eth0": 7_000_000, **local}, before={"eth0": 0}).run("run-engine")
+    assert set(told(done.stdout)) <= {0, 7}
+    assert 7 in told(done.stdout)
+
+
+def test_it_ends_with_the_pull(tmp_path: Path):
+    done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}).run("run-engine")
+    after = done.stdout.partition("phase=starting-engine")[2]
+    assert after
+    assert not told(after)
+    assert "Terminated" not in done.stderr
+
+
+@pytest.mark.parametrize("code", ["1", "7"])
+def test_a_failed_pull_is_still_a_failure(tmp_path: Path, code: str):
+    done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}, PULL_CODE=code).run("run-engine")
+    assert done.returncode == 1
+    assert f"error=the image {plans.IMAGE} could not be pulled" in done.stdout
+
+
+def test_an_image_that_is_there_is_not_waited_for(tmp_path: Path):
+    text = render("user-data", plans.deployable()).text
+    machine = Machine(folder=tmp_path / "machine", user_data=text, environment={"IMAGE_CODE": "0"})
+    assert not told(machine.run("run-engine").stdout)
+    assert not machine.docker("pull")
+
+
+def test_it_does_not_outlive_a_script_that_is_killed(tmp_path: Path):
+    """The pipe ends only when nobody is left who could write to it."""
+    machine = pulling(tmp_path, *([{"eth0": 10**9}] * 2), before={"eth0": 0})
+    script = machine.at("/opt/tgi-deploy/run-engine")
+    environment = {"PATH": str(machine.bin), "RECORD": str(tmp_path / "calls"), **machine.environment}
+    with subprocess.Popen([script], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "received" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+        process.stdout.read()
+
+
+def test_the_marker_is_progress_and_no_new_attempt():
+    table = table_from(read_phases())
+    pull = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n"
+    view = read_phase(pull + "[  12.5] run-engine[812]: [tgi-deploy] received mb=4096\n", table)
+    assert (view.phase, view.received_mb, view.detail, view.exits) == ("pulling", 4096, "4,096 MB", 0)
+    view = read_phase(pull + "[tgi-deploy] received mb=4096\nStarting shard rank=0\n", table)
+    assert view.phase == "loading"
