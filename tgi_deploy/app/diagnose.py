@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.logs import hide_secrets, locate
-from tgi_deploy.reconcile.diagnosis import Diagnosis, diagnose
+from tgi_deploy.reconcile.diagnosis import HANG_S, Diagnosis, diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +33,8 @@ class Examined:
     machine: MachineState
 
 
-def diagnose_deployment(context: Context, name: str) -> Examined:
-    """Ask for the machine's state and console, and read both by the table.
+def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = None) -> Examined:
+    """Ask for the machine's state and console, and read both by the table; `hang_s` as there, or its own.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -47,7 +47,8 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     recorded = context.store.load(name)
     facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
     text = "\n".join(filter(None, (hide_secrets(log), _reason(machine))))
-    return Examined(diagnosis=diagnose(text, context.phases(), facts=facts), machine=machine)
+    found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
+    return Examined(diagnosis=found, machine=machine)
 
 
 def _reason(machine: MachineState) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tgi_deploy.app.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import remove_own
+from tgi_deploy.app.failed import explained, kept, removed
 from tgi_deploy.app.launch import await_visible
 from tgi_deploy.app.launchpads import launchpad, reaches_aside, wish_marks
 from tgi_deploy.app.preflight import preflight, rehearsal_tags
@@ -20,7 +21,7 @@ from tgi_deploy.app.readiness import wait
 from tgi_deploy.app.renew import LeaseKeeper
 from tgi_deploy.app.service import Question, prove_service
 from tgi_deploy.app.status import added_rules
-from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
     ClaimedError,
@@ -318,24 +319,16 @@ def _measurements(proof: Proof) -> Mapping[str, Any]:
 
 
 def _failed(context: Context, request: UpRequest, deployment: Deployment, error: DeployError) -> DeployError:
-    """The same failure, saying what became of the machine."""
+    """The same failure, saying why and what became of the machine."""
     executor = context.executor()
     deployment = executor.save(replace(deployment, phase="failed"))
     executor.event(deployment, error.code, error.message, level="error")
+    error = explained(context, deployment, error)
     if request.on_failure(error) == "keep":
-        price = f" and costs ${deployment.usd_per_hour:.3f} an hour" if deployment.usd_per_hour else ""
-        name = deployment.name
-        kept = (
-            f"the machine still runs{price}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
-        )
-        return _with_hint(error, kept)
-    remove_own(context, deployment)
-    return _with_hint(error, "everything was removed again; --on-failure keep leaves the machine and its log")
-
-
-def _with_hint(error: DeployError, hint: str) -> DeployError:
-    """`hint` says what became of the machine; what the failure itself calls for stays apart, in the data."""
-    kind = NotHealthyError if isinstance(error, NotHealthyError) else DeployError
-    own = "" if error.hint is None or "logs" in error.hint else f"{error.hint}; "
-    full = f"{own}{hint}"
-    return kind(error.code, error.message, hint=full, data={**error.data, "remedy": error.hint})
+        return kept(deployment, error)
+    try:
+        receipt = remove_own(context, deployment)
+    except LeftBehindError:
+        context.reporter.warn(error.code, error.message)
+        raise
+    return removed(deployment, error, receipt)

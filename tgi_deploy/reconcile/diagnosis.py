@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.phase_table import PhaseTable
 
 # A 70B model has been seen to load for 530 s; nothing but waiting for longer is a hang (threads 1838, 2763).
-_HANG_S: Final = 600.0
+HANG_S: Final = 600.0
 _HANG_CONFIDENCE: Final = 0.5
 _TWIN_SHARE: Final = 0.5
 _EARLIER_SHARE: Final = 0.8
@@ -48,16 +48,19 @@ class Diagnosis:
         return not self.findings and not self.failed
 
 
-def diagnose(log_text: str, table: PhaseTable, *, facts: Mapping[str, str] | None = None) -> Diagnosis:
+def diagnose(
+    log_text: str, table: PhaseTable, *, facts: Mapping[str, str] | None = None, hang_s: float = HANG_S
+) -> Diagnosis:
     """The causes that a log shows. `facts` are what else is known: `name`, `model`, `num_shard`, `prefill`, `context`.
 
-    A machine's state reason can stand in the log as a line of its own.
+    A machine's state reason can stand in the log as a line of its own. `hang_s`: for how long shards that load may do
+    nothing but wait.
     """
     reader = LogReader(table=table)
     for line in read_lines(log_text):
         reader.hear(line)
-    told, share = _telling(reader)
-    findings = _findings(told, table, facts or {}, share)
+    told, share = _telling(reader, hang_s)
+    findings = _findings(told, table, facts or {}, share, hang_s)
     failed = bool(findings) or (told.failed and not told.stopping)
     unknown = told.error if failed and not findings else None
     return Diagnosis(
@@ -70,25 +73,27 @@ def diagnose(log_text: str, table: PhaseTable, *, facts: Mapping[str, str] | Non
     )
 
 
-def _telling(reader: LogReader) -> tuple[Attempt, float]:
+def _telling(reader: LogReader, hang_s: float) -> tuple[Attempt, float]:
     """The attempt that tells the cause, and how much of its confidence counts.
 
     The latest, unless it shows nothing (yet) and an earlier one does. An engine that came to serve has got over the
     failed starts before that, not over an earlier crash while it served.
     """
     now = reader.now
-    if now.best is not None or _hangs(now):
+    if now.best is not None or _hangs(now, hang_s):
         return now, 1.0
     serves = now.phase == READY and not now.failed
     earlier = [item for item in reader.past if item.best is not None and (item.phase == READY or not serves)]
     return (earlier[-1], _EARLIER_SHARE) if earlier else (now, 1.0)
 
 
-def _findings(attempt: Attempt, table: PhaseTable, facts: Mapping[str, str], share: float) -> tuple[Finding, ...]:
+def _findings(
+    attempt: Attempt, table: PhaseTable, facts: Mapping[str, str], share: float, hang_s: float
+) -> tuple[Finding, ...]:
     known = {**_facts(attempt), **facts}
     best = attempt.best
     if best is None:
-        return (_hang(attempt, table, known),) if _hangs(attempt) else ()
+        return (_hang(attempt, table, known),) if _hangs(attempt, hang_s) else ()
     found = finding_of(best, known, share=share)
     twins = [
         replace(
@@ -107,10 +112,10 @@ def _findings(attempt: Attempt, table: PhaseTable, facts: Mapping[str, str], sha
     return (replace(found, apart=apart), *twins)
 
 
-def _hangs(attempt: Attempt) -> bool:
+def _hangs(attempt: Attempt, hang_s: float) -> bool:
     """Only waiting lines for long, of several ranks, and no error."""
     waiting = attempt.phase == _LOADING and attempt.ranks > 1 and attempt.shards_ready == 0
-    return waiting and not attempt.failed and attempt.waited_s >= _HANG_S
+    return waiting and not attempt.failed and attempt.waited_s >= hang_s
 
 
 def _hang(attempt: Attempt, table: PhaseTable, known: Mapping[str, str]) -> Finding:

@@ -19,6 +19,8 @@ PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "w
 STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
 _ALWAYS: Final = frozenset({"name", "model"})
 _FIELD: Final = re.compile(r"\{(\w+)\}")
+# Between a remedy's sentence and its command.
+COMMAND: Final = " Command: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class Remedy:
         """The sentence, with the first command whose facts are all known."""
         sentence = _filled(self.text, facts)
         command = next((item for item in self.commands if _fields(item) <= facts.keys()), None)
-        return sentence if command is None else f"{sentence} Command: {_filled(command, facts)}"
+        return sentence if command is None else f"{sentence}{COMMAND}{_filled(command, facts)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

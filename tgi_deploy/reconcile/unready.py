@@ -73,11 +73,13 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
         ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
         reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
         hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
+    # The log may be at the next attempt already.
+    phase = finding.phase if finding else view.phase
     return NotHealthyError(
         "engine_failed",
-        f"waiting for the engine, phase {view.phase}: {reason}",
+        f"waiting for the engine, phase {phase}: {reason}",
         hint=hint,
-        data=_data(track, sighting) | {"finding": finding.code if finding else None},
+        data=_data(track, sighting) | {"phase": phase, "finding": finding.code if finding else None},
     )
 
 

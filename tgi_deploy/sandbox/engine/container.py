@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.failures import HelpAskedError, LauncherError, StoppedError, UsageError
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.inference import Inference
+from tgi_deploy.sandbox.engine.inference import OUT_OF_MEMORY, Inference
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
@@ -29,6 +29,8 @@ _STOPPED: Final = 0
 _FAILED: Final = 1
 _USAGE: Final = 2
 _CRASH_AFTER_S: Final = 30.0
+# A flag that no release has, one letter short of one that all have.
+_MISSPELT: Final = ("--max-batch-prefill-token", "4096")
 _DEFAULT_GRACE_S: Final = 90
 _POLL_S: Final = 0.05
 
@@ -46,6 +48,8 @@ class Run:
 
 def run(container: Container, argv: Sequence[str], options: Run) -> int:
     """The launcher's exit code: 0 stopped when asked, 1 any error of its own, 2 a bad command line."""
+    if Fault.BAD_FLAG in container.faults:
+        argv = (*argv, *_MISSPELT)
     try:
         arguments = parse(container.release.flags, argv, container.environ)
     except UsageError as error:
@@ -92,7 +96,7 @@ def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, daemon=True)
     loop.start()
     try:
-        _until_asked_to_stop(situation, stage)
+        _until_asked_to_stop(service.inference, stage)
     except StoppedError:
         _shut_down(server, situation, stage)
     finally:
@@ -109,12 +113,19 @@ def _service(situation: Situation, limits: TokenLimits, options: Run) -> Service
     )
 
 
-def _until_asked_to_stop(situation: Situation, stage: Stage) -> None:
-    if Fault.CRASH_AFTER_READY not in situation.faults:
-        while True:
-            stage.pace.pause(float("inf"))
-    stage.pace.pause(_CRASH_AFTER_S)
-    reason = "RuntimeError: CUDA error: an illegal memory access was encountered"
+def _until_asked_to_stop(inference: Inference, stage: Stage) -> None:
+    """Raises LauncherError `ShardFailed` when a shard dies before that."""
+    if Fault.CRASH_AFTER_READY in inference.situation.faults:
+        stage.pace.pause(_CRASH_AFTER_S)
+        _crash(stage, "RuntimeError: CUDA error: an illegal memory access was encountered")
+    if Fault.OOM_SERVING not in inference.situation.faults:
+        stage.pace.pause(float("inf"))
+    while not inference.out_of_memory.is_set():
+        stage.pace.pause(_POLL_S * stage.pace.speed)
+    _crash(stage, OUT_OF_MEMORY)
+
+
+def _crash(stage: Stage, reason: str) -> NoReturn:
     stage.log.launcher(
         f"Shard complete standard error output:\n\n{reason}", level="ERROR", span="shard-manager", rank=0
     )

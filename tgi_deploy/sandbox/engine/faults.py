@@ -9,12 +9,16 @@ from tgi_deploy.errors import InputError
 
 
 class Fault(StrEnum):
+    BAD_FLAG = "bad-flag"
     OOM_LOAD = "oom-load"
     OOM_WARMUP = "oom-warmup"
     GATED = "gated"
     DISK_FULL = "disk-full"
     NETWORK = "network"
+    SHM_TOO_SMALL = "shm-too-small"
+    NCCL_HANG = "nccl-hang"
     HANG_SHARD = "hang-shard"
+    OOM_SERVING = "oom-serving"
     CRASH_AFTER_READY = "crash-after-ready"
     SLOW_DOWNLOAD = "slow-download"
     WRONG_MODEL = "wrong-model"

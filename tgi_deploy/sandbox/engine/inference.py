@@ -28,6 +28,12 @@ _OLD_DEFAULT_NEW_TOKENS: Final = 100
 _BANDWIDTH_SHARE: Final = 0.6
 _COMPUTE_SHARE: Final = 0.4
 _LEAST_STEP_S: Final = 0.004
+# A prompt that a fault takes for long: more than a question, less than any plan's longest.
+_LONG_PROMPT_TOKENS: Final = 256
+OUT_OF_MEMORY: Final = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. "
+    "GPU 0 has a total capacity of 22.28 GiB of which 118.12 MiB is free."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +78,7 @@ class Answer:
 
 
 class Inference:
-    """One served model. Safe to call from many threads."""
+    """One served model. Safe to call from many threads. `out_of_memory`: a prefill took the shard down."""
 
     def __init__(self, situation: Situation, limits: TokenLimits, speed: float) -> None:
         arguments = situation.arguments
@@ -87,6 +93,7 @@ class Inference:
             max_input_tokens=limits.max_input_tokens,
             grammar_enabled=not arguments.on("disable-grammar-support"),
         )
+        self.out_of_memory = threading.Event()
         self._speed = speed
         self._slots = threading.BoundedSemaphore(arguments.required_number("max-concurrent-requests", 128))
 
@@ -159,6 +166,7 @@ class Inference:
         """Tokens as they come, at the card's pace. Counts the request when it is finished."""
         self.metrics.count("tgi_batch_inference_count", method="prefill")
         self._take(self._prefill_s(len(prepared.pieces)))
+        self._check_memory(len(prepared.pieces))
         self.metrics.count("tgi_batch_inference_success", method="prefill")
         produced = 0
         for step in generate(prepared.prompt, prepared.parameters, self.tokenizer, prepared.max_new_tokens):
@@ -168,6 +176,11 @@ class Inference:
             yield step
         timing.inferred = timing.total_s - timing.validated
         self._count_success(produced, timing)
+
+    def _check_memory(self, tokens: int) -> None:
+        if Fault.OOM_SERVING in self.situation.faults and tokens >= _LONG_PROMPT_TOKENS:
+            self.out_of_memory.set()
+            raise ApiError("generation", "Request failed during generation: Server error: CUDA out of memory")
 
     def answer(self, inputs: str, parameters: Parameters) -> Answer:
         """The whole generation at once."""

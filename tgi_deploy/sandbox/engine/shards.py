@@ -16,6 +16,20 @@ SPAN: Final = "shard-manager"
 _IMPORTS_S: Final = 15.0
 _BYTES_PER_S: Final = 700_000_000
 _WAITING_S: Final = 10.0
+# How long the engine lets an operation between its shards take.
+_WATCHDOG_S: Final = 120.0
+_HANGS: Final = (
+    "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=120000) ran for 120001 milliseconds before timing out."
+)
+_NO_SHARED_MEMORY: Final = (
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3356, unhandled system error "
+    "(run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\n"
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\n"
+    "Last error:\n"
+    "Error while creating shared memory segment /dev/shm/nccl-Jq3yTk (size 9637888), error: "
+    "No space left on device (28)"
+)
 
 
 def load_shards(situation: Situation, stage: Stage) -> None:
@@ -30,6 +44,8 @@ def load_shards(situation: Situation, stage: Stage) -> None:
     if refusal is not None:
         _wait(situation, stage, _IMPORTS_S)
         _die(situation, stage, refusal)
+    if situation.num_shard > 1:
+        _meet(situation, stage)
     if Fault.HANG_SHARD in situation.faults:
         _wait(situation, stage, float("inf"))
     seconds = _IMPORTS_S + situation.checkpoint.stored_bytes / _BYTES_PER_S
@@ -37,6 +53,16 @@ def load_shards(situation: Situation, stage: Stage) -> None:
     if Fault.OOM_LOAD in situation.faults or _verdict(situation) == "oom-load":
         _die_of_memory(situation, stage)
     _announce(situation, stage, seconds)
+
+
+def _meet(situation: Situation, stage: Stage) -> None:
+    """The shards' first common operation. One alone has nobody to talk to."""
+    if Fault.SHM_TOO_SMALL in situation.faults:
+        _wait(situation, stage, _IMPORTS_S)
+        _die(situation, stage, _NO_SHARED_MEMORY)
+    if Fault.NCCL_HANG in situation.faults:
+        _wait(situation, stage, _WATCHDOG_S)
+        _die(situation, stage, _HANGS)
 
 
 def _ranks(situation: Situation) -> range:

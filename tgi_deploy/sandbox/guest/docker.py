@@ -8,13 +8,13 @@ import secrets
 import signal
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, models_folder
+from tgi_deploy.planner.time_to_ready import packed_mb
 from tgi_deploy.sandbox.addresses import can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.sandbox.guest.hardware import Hardware
     from tgi_deploy.sandbox.guest.layout import MachineSpec
+    from tgi_deploy.sandbox.guest.network import Network
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job, Spawner
 
@@ -33,6 +34,19 @@ _DEFAULT_STOP_S: Final = 10.0
 _MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
 _LOG_LINES: Final = 20000
+# Faults of the machine, not of the engine, under the names by which they are asked for.
+PORT_TAKEN: Final = "port-taken"
+DRIVER_TOO_OLD: Final = "driver-too-old"
+NO_GPU: Final = "no-gpu"
+FAULTS: Final = (PORT_TAKEN, DRIVER_TOO_OLD, NO_GPU)
+# What the hook of the NVIDIA container toolkit says of an image that asks for a newer driver.
+_TOO_OLD: Final = (
+    "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: error running prestart hook #0: exit status 1, "
+    "stdout: , stderr: Auto-detected mode as 'legacy'\n"
+    "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer "
+    "version, or use an earlier cuda container: unknown"
+)
 _SAID: Final = {
     "info": "Server Version: 29.0.0\nRuntimes: nvidia runc\n",
     "version": "29.0.0\n",
@@ -66,8 +80,9 @@ class Container:
 
 
 class Docker:
-    def __init__(self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner) -> None:
+    def __init__(self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner, network: Network) -> None:
         self._spec = spec
+        self._network = network
         self._hardware = hardware
         self._spawner = spawner
         self._images: set[str] = set()
@@ -126,12 +141,18 @@ class Docker:
             say(f"Status: Image is up to date for {image}\n")
             return
         say(f"{tag}: Pulling from {repository.partition('/')[2]}\n")
-        time.sleep(size / _PULL_BYTES_PER_S / self._spec.speed)
+        self._receive(size)
         if self._failed_pulls > 0:
             self._failed_pulls -= 1
             raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
         self._images.add(image)
         say(f"Status: Downloaded newer image for {image}\n")
+
+    def _receive(self, size_bytes: int) -> None:
+        """Over the network comes what is packed; what is asked for is how long that and the unpacking take."""
+        slow, packed = self._spec.pull_mb_per_s, packed_mb(size_bytes)
+        takes_s = packed / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._spec.speed
+        self._network.receive(packed * 1e6, takes_s=takes_s)
 
     def _run(self, client: Client, argv: list[str]) -> int:
         options = parse_run(argv)
@@ -190,10 +211,9 @@ class Docker:
         container.done.set()
 
     def _engine_command(self, options: RunOptions, environment: dict[str, str]) -> list[str]:
-        gpus = options.gpus(self._hardware.gpu_count)
         version = options.image.rpartition(":")[2]
-        faults = [word for fault in self._spec.engine_faults for word in ("--fault", fault)]
-        hardware = ["--accelerator", self._hardware.accelerator or "none", "--gpus", str(gpus)]
+        faults = [word for fault in self._spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)]
+        hardware = ["--accelerator", *self._visible(options)]
         return [
             sys.executable,
             "-m",
@@ -209,6 +229,15 @@ class Docker:
             *options.arguments,
         ]
 
+    def _visible(self, options: RunOptions) -> tuple[str, str, str]:
+        """The accelerator in the container, and how many there are."""
+        gpus = options.gpus(self._hardware.gpu_count)
+        if DRIVER_TOO_OLD in self._spec.engine_faults and gpus:
+            raise DockerError(_TOO_OLD)
+        if NO_GPU in self._spec.engine_faults:
+            return "none", "--gpus", "0"
+        return self._hardware.accelerator or "none", "--gpus", str(gpus)
+
     def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
         """Where the engine is reachable: the published port, if it leads to the port the launcher opens."""
         inside = int(_flag(options.arguments, "--port") or environment.get("PORT") or "80")
@@ -222,7 +251,7 @@ class Docker:
         return "127.0.0.1:0"
 
     def _free(self, port: int) -> int:
-        if not can_bind(self._spec.address, port):
+        if PORT_TAKEN in self._spec.engine_faults or not can_bind(self._spec.address, port):
             raise DockerError(
                 "failed to set up container networking: driver failed programming external connectivity on endpoint: "
                 f"Bind for 0.0.0.0:{port} failed: port is already allocated"

@@ -1,0 +1,132 @@
+"""What a failed `up` tells: phase, cause, evidence, remedy, and what still costs money.
+
+The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
+diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `fate` (`kept` or
+`removed`), `still_costs` (null when nothing is left) and `receipt` (null while it runs).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.app.diagnose import diagnose_deployment
+from tgi_deploy.app.receipt import document
+from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.reconcile.signatures import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.receipt import Receipt
+    from tgi_deploy.reconcile.findings import Finding
+    from tgi_deploy.reconcile.model import Deployment
+
+PROOF: Final = "proof"
+# These say all there is to say: what an engine that runs would log is beside the point.
+_PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
+# A console is late: the reason of an answer that just failed may not stand in it yet.
+_LOOKS: Final = 3
+# Shards that did nothing but wait for half of the time that loading may take hang.
+_HANG_SHARE: Final = 0.5
+
+
+def explained(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
+    """The same failure with what the machine's log and state and the plan tell of it."""
+    found = None if error.code in _PLAIN else _finding(context, deployment, error)
+    known = error.data
+    facts: dict[str, Any] = {
+        "phase": known.get("phase") or PROOF,
+        "finding": known.get("finding"),
+        "cause": None,
+        "evidence": known.get("evidence") or error.message.partition(": ")[2] or error.message,
+        "line": None,
+        "remedy": error.hint,
+        "command": None,
+    }
+    if found is not None:
+        facts |= {"finding": found.code, "cause": found.cause, "evidence": found.evidence, "line": found.line or None}
+        facts |= {"remedy": found.remedy, "command": found.remedy.partition(COMMAND)[2] or None}
+    return _like(error, error.hint, {**known, **facts})
+
+
+def _like(error: DeployError, hint: str | None, data: Mapping[str, Any]) -> DeployError:
+    kind = NotHealthyError if isinstance(error, NotHealthyError) else DeployError
+    return kind(error.code, error.message, hint=hint, data=data)
+
+
+def _finding(context: Context, deployment: Deployment, error: DeployError) -> Finding | None:
+    """What a diagnosis says of it now: the cause that the wait has named already, if it has named one."""
+    wanted = error.data.get("finding")
+    looks = 1 if "phase" in error.data else _LOOKS
+    for look in range(looks):
+        if look:
+            context.clock.sleep(context.pace.ready_poll_s)
+        found = _diagnosed(context, deployment, error)
+        if found:
+            return next((item for item in found if item.code == wanted), None if wanted else found[0])
+    return None
+
+
+def _diagnosed(context: Context, deployment: Deployment, error: DeployError) -> Sequence[Finding]:
+    """Nothing, where the machine or its log can't be asked any more."""
+    allowed_s = error.data.get("deadline_s")
+    hang_s = None if allowed_s is None else allowed_s * _HANG_SHARE
+    try:
+        return diagnose_deployment(context, deployment.name, hang_s=hang_s).diagnosis.findings
+    except DeployError:
+        return ()
+
+
+def kept(deployment: Deployment, error: DeployError) -> DeployError:
+    """It still runs, and costs money."""
+    name, price = deployment.name, deployment.usd_per_hour
+    costs = f" and costs ${price:.3f} an hour" if price else ""
+    told = f"the machine still runs{costs}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
+    command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
+    data = {
+        "fate": "kept",
+        "still_costs": _still_costs(deployment),
+        "receipt": None,
+        "command": error.data.get("command") or command,
+    }
+    return _like(error, _hint(error, told), {**error.data, **data})
+
+
+def _still_costs(deployment: Deployment) -> dict[str, Any]:
+    machine = deployment.machine
+    ends = [at for at in (deployment.expires, deployment.lease_until) if at is not None]
+    return {
+        "machine": machine.attributes.get("id") if machine else None,
+        "region": machine.place if machine else deployment.region,
+        "usd_per_hour": deployment.usd_per_hour,
+        "ends_at": min(ends).isoformat() if ends else None,
+        "ends_with": f"tgi-deploy down {deployment.name}",
+    }
+
+
+def removed(deployment: Deployment, error: DeployError, receipt: Receipt) -> DeployError:
+    """All of it is gone, and costs nothing any more."""
+    again = f"tgi-deploy up {_model(deployment)} --name {deployment.name}"
+    command = again if error.code in _PLAIN else f"{again} --on-failure keep"
+    data = {
+        "fate": "removed",
+        "still_costs": None,
+        "receipt": document(receipt),
+        "command": error.data.get("command") or command,
+    }
+    told = "everything was removed again; --on-failure keep leaves the machine and its log"
+    return _like(error, _hint(error, told), {**error.data, **data})
+
+
+def _model(deployment: Deployment) -> str:
+    return str(deployment.plan.get("model", {}).get("id", "MODEL"))
+
+
+def _hint(error: DeployError, fate: str) -> str:
+    """What the failure calls for, where to read on, and what became of the machine. A hint begins small."""
+    if error.data["cause"] is None:
+        return fate if error.hint is None or "logs" in error.hint else f"{error.hint}; {fate}"
+    remedy = str(error.data["remedy"])
+    more = f"more: 'tgi-deploy explain {error.data['finding']}'"
+    return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; {more}; {fate}"
