@@ -17,9 +17,12 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.addresses import AddressPool
+
+if TYPE_CHECKING:
+    from flask import Flask
 
 DEFAULT_SPEED: Final = 60.0
 RECORD: Final = "sandbox.json"
@@ -69,7 +72,13 @@ class Sandbox:
         self.machines = Machines(
             home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
         )
-        moto = DomainDispatcherApplication(create_backend_app)
+
+        def backend_app(service: str) -> Flask:
+            made = create_backend_app(service)
+            made.config["PROPAGATE_EXCEPTIONS"] = False  # logged, and answered: the connection would just end
+            return made
+
+        moto = DomainDispatcherApplication(backend_app)
         self.access_key = secrets.token_hex(16)
         self.machines.access_key = self.access_key
         layer = Layer(moto, self.machines, faults=faults, lock=lock, identity=self.identity, access_key=self.access_key)

@@ -25,6 +25,7 @@ _KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
 _SECRET: Final = frozenset({"Value"})  # of PutParameter
 _HIDDEN: Final = "***"
+_FAILED: Final = 500
 
 
 class Layer:
@@ -125,7 +126,7 @@ class Layer:
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
             refused = rules.refuse(completed) if call.service == "ec2" else schedules.refuse(completed)
-            answer = refused or ask_moto(completed)
+            answer = refused or _in_words(call, ask_moto(completed))
         self._tokens.remember(call, answer)
         return answer
 
@@ -206,6 +207,13 @@ class Layer:
     def _shutdown(self, _call: Call) -> Answer:
         threading.Thread(target=self.shut_down, name="shutdown").start()
         return json_answer({})
+
+
+def _in_words(call: Call, answer: Answer) -> Answer:
+    """AWS's own internal error in place of a web server's page: a failure of moto's, told in its log."""
+    if answer.status != _FAILED or "html" not in answer.content_type:
+        return answer
+    return error(call, "InternalError", "An internal error has occurred", _FAILED)
 
 
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:

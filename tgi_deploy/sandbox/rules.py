@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import world
+from tgi_deploy.sandbox import gone, world
 from tgi_deploy.sandbox.wire import Answer, Call, error
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def complete(call: Call) -> Call:
         return _with_zone(_with_image(_with_template(call)))
     if call.action == "DescribeInstances":
         return _with_token_filter(call)
-    if call.action == "DescribeLaunchTemplates":
+    if call.action in {"DescribeLaunchTemplates", "DescribeLaunchTemplateVersions"}:
         # moto cuts the answer off there and gives no token to go on with.
         return call.with_params({**call.params, "MaxResults": str(_ALL)})
     return call
@@ -54,6 +54,9 @@ def refuse(call: Call) -> Answer | None:
     """The error that EC2 would give and moto would not; None when there is none."""
     if not world.is_region(call.region):
         return error(call, "InvalidRegion", f"the region {call.region!r} does not exist")
+    missing = gone.refuse(call)
+    if missing:
+        return missing
     if call.action == "RunInstances":
         return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
     if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:

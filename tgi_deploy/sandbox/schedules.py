@@ -31,10 +31,13 @@ def run_due(timer_speed: float) -> None:
 
 
 def refuse(call: Call) -> Answer | None:
-    """A deletion of a group that is not there, which moto does not survive."""
-    if call.action != "DeleteScheduleGroup":
+    """Deleting a group that is not there, or making a schedule in it, which moto does not survive."""
+    if call.action == "DeleteScheduleGroup":
+        name = call.path.rpartition("/")[2]
+    elif call.action == "CreateSchedule":
+        name = call.text("GroupName") or "default"
+    else:
         return None
-    name = call.path.rpartition("/")[2]
     if name in _backend(call.region).schedule_groups:
         return None
     return error(call, "ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)

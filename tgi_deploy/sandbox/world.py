@@ -243,6 +243,10 @@ def has_instance_profile(name_or_arn: str) -> bool:
     return any(name_or_arn in {one.name, one.arn} for one in profiles)
 
 
+def has_group(region: str, group_id: str) -> bool:
+    return any(group_id in groups for groups in backend(region).groups.values())
+
+
 def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
     """The tags of a thing as they are now."""
     tags: Mapping[str, str] = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})

@@ -1,0 +1,97 @@
+"""What is named and gone: EC2's own words for it, whatever moto makes of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from botocore.exceptions import ClientError
+
+ANY = {"TotalTargetCapacity": 1}
+GROUP, TEMPLATE = "sg-0123456789abcdef0", "lt-0123456789abcdef0"
+TARGET = {
+    "Arn": "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances",
+    "RoleArn": "arn:aws:iam::123456789012:role/none",
+}
+
+
+def refused(ask, **parameters):
+    with pytest.raises(ClientError) as caught:
+        ask(**parameters)
+    response = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"], response["Error"]["Message"]
+
+
+@pytest.mark.parametrize("version", [{}, {"Version": "1"}, {"Version": "$Latest"}])
+def test_a_launch_from_a_template_that_is_gone(cloud, version):
+    template = {"LaunchTemplateId": TEMPLATE, **version}
+    status, code, message = refused(cloud.ec2.run_instances, LaunchTemplate=template, MinCount=1, MaxCount=1)
+    assert (status, code) == (400, "InvalidLaunchTemplateId.NotFound")
+    assert TEMPLATE in message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"SecurityGroupIds": [GROUP]}, {"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [GROUP]}]}],
+    ids=["of-the-machine", "of-its-interface"],
+)
+def test_a_launch_whose_group_is_gone(cloud, data):
+    wanted = {"ImageId": cloud.image(), "InstanceType": "g6e.xlarge", **data}
+    template = cloud.ec2.create_launch_template(LaunchTemplateName="demo", LaunchTemplateData=wanted)["LaunchTemplate"]
+    named = {"LaunchTemplateId": template["LaunchTemplateId"]}
+    status, code, message = refused(cloud.ec2.run_instances, LaunchTemplate=named, MinCount=1, MaxCount=1)
+    assert (status, code) == (400, "InvalidGroup.NotFound")
+    assert GROUP in message
+    assert refused(cloud.run, SecurityGroupIds=[GROUP])[1] == "InvalidGroup.NotFound"
+    assert cloud.ec2.describe_instances()["Reservations"] == []
+
+
+def test_a_group_that_is_there_is_taken(cloud):
+    group = cloud.ec2.create_security_group(GroupName="demo", Description="d")["GroupId"]
+    machine = cloud.instance(cloud.run(SecurityGroupIds=[group]))
+    assert [item["GroupId"] for item in machine["SecurityGroups"]] == [group]
+
+
+def test_a_spot_request_that_is_gone(cloud):
+    asked = {"SpotInstanceRequestIds": ["sir-abc12345"]}
+    status, code, _ = refused(cloud.ec2.cancel_spot_instance_requests, **asked)
+    assert (status, code) == (400, "InvalidSpotInstanceRequestID.NotFound")
+
+
+def test_a_schedule_in_a_group_that_is_gone(cloud):
+    status, code, _ = refused(
+        cloud.client("scheduler").create_schedule, Name="demo", GroupName="gone", Target=TARGET,
+        ScheduleExpression="at(2090-01-01T00:00:00)", FlexibleTimeWindow={"Mode": "OFF"},
+    )  # fmt: skip
+    assert (status, code) == (404, "ResourceNotFoundException")
+
+
+def test_a_failure_of_motos_is_an_internal_error_in_words(cloud):
+    """A fleet from a template that is not there is more than moto survives."""
+    status, code, message = refused(cloud.ec2.create_fleet, LaunchTemplateConfigs=[], TargetCapacitySpecification=ANY)
+    assert (status, code) == (500, "InternalError")
+    assert "<" not in message
+
+
+def test_eight_callers_at_once_are_all_answered(cloud):
+    """Asking for what was called reads a list that the others' calls are added to."""
+    problems, rounds = [], 12
+
+    def ask(number):
+        client = cloud.client("ec2", "us-west-2")
+        for turn in range(rounds):
+            try:
+                client.create_security_group(GroupName=f"demo-{number}-{turn}", Description="d")
+                cloud.control("GET", "calls")
+                cloud.control("GET", "machines")
+            except (ClientError, OSError, ValueError) as problem:
+                problems.append(problem)
+
+    cloud.client("ec2", "us-west-2")  # made before: boto3's making of clients is not safe among threads
+    callers = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert problems == []
+    assert len(cloud.calls("CreateSecurityGroup")) == 8 * rounds
