@@ -17,7 +17,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.addresses import AddressPool
 
@@ -73,7 +73,7 @@ class Sandbox:
             home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
         )
 
-        def backend_app(service: str) -> Flask:
+        def backend_app(service: Any) -> Flask:  # noqa: ANN401 -- moto lists its names of services
             made = create_backend_app(service)
             made.config["PROPAGATE_EXCEPTIONS"] = False  # logged, and answered: the connection would just end
             return made
