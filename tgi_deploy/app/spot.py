@@ -8,9 +8,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.spot import is_reclaimed, notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Found, MachineState
 
 # Status codes of a spot request whose machine goes (EC2 User Guide, "Spot Instance request status").
@@ -18,7 +17,12 @@ _ENDING: Final = frozenset({"marked-for-termination", "marked-for-stop", "instan
 
 
 def spot_notice(
-    context: Context, machine: Found | None, state: MachineState | None, seen: Iterable[Found], *, healthy: bool
+    machine: Found | None,
+    state: MachineState | None,
+    seen: Iterable[Found],
+    console: Callable[[], str],
+    *,
+    healthy: bool,
 ) -> str | None:
     """The notice in a sentence, None where there is none.
 
@@ -35,7 +39,7 @@ def spot_notice(
     if healthy or not machine.alive:
         return None
     try:
-        notice = notice_of(context.cloud(machine.place).console(machine.id))
+        notice = notice_of(console())
     except DeployError:
         return None
     return None if notice is None else str(notice)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.app.fleet import each, look_at_all
 from tgi_deploy.app.places import where
 from tgi_deploy.app.spot import spot_notice
+from tgi_deploy.app.starting import console_of, starting
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.model import STRANGE_RULES, MachineState
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.starting import Starting
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.health import Probe
     from tgi_deploy.reconcile.model import Deployment, Found
@@ -36,7 +38,8 @@ class Status:
     """`machine` and `probe` are None where there is no machine, or no endpoint to ask.
 
     `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
-    a spot machine back, and how it is known.
+    a spot machine back, and how it is known. `starting` is how far an engine that does not answer has come; only the
+    status of one deployment has it.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Status:
     probe: Probe | None
     ends: tuple[End, ...] = ()
     spot_notice: str | None = None
+    starting: Starting | None = None
 
     @property
     def healthy(self) -> bool:
@@ -61,7 +65,7 @@ def status(context: Context, name: str) -> Status:
         raise unknown_deployment(context, name)
     machine = _machine(seen)
     state = context.cloud(machine.place).machine(machine.id) if machine else None
-    return _status(context, name, recorded, seen, state)
+    return _status(context, name, recorded, seen, state, alone=True)
 
 
 def statuses(context: Context) -> list[Status]:
@@ -90,11 +94,18 @@ def _state(machine: Found | None) -> MachineState | None:
 
 
 def _status(
-    context: Context, name: str, recorded: Deployment | None, seen: tuple[Found, ...], state: MachineState | None
+    context: Context,
+    name: str,
+    recorded: Deployment | None,
+    seen: tuple[Found, ...],
+    state: MachineState | None,
+    *,
+    alone: bool = False,
 ) -> Status:
     machine, url = _machine(seen), recorded.endpoint if recorded else None
     probe = context.probe(url) if url and machine and machine.alive else None
     healthy = probe is not None and probe.ok
+    console = console_of(context, machine) if machine else lambda: ""
     return Status(
         name=name,
         recorded=recorded,
@@ -103,7 +114,8 @@ def _status(
         machine=state,
         probe=probe,
         ends=ends_of(recorded, [machine.tags] if machine else []),
-        spot_notice=spot_notice(context, machine, state, seen, healthy=healthy),
+        spot_notice=spot_notice(machine, state, seen, console, healthy=healthy),
+        starting=starting(context, recorded, state, console) if alone and not healthy else None,
     )
 
 

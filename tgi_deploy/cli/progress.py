@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Step
 
 _DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
+# Without a terminal a phase says now and then how far it is.
+_TELL_EVERY_S = 30.0
 _DONE = {"create": "created", "delete": "removed", "adopt": "adopted", "keep": "kept"}
 
 
@@ -24,6 +26,7 @@ class Progress:
     def __init__(self) -> None:
         self._status: Status | None = None
         self._phase = ""
+        self._told = ("", 0.0)
         self._live = use_colour(sys.stderr)
 
     def __enter__(self) -> Self:
@@ -59,8 +62,18 @@ class Progress:
             self._phase = phase
             expected = f" (about {expected_s:.0f} s)" if expected_s else ""
             self._print(f"{words}{expected}")
+            self._told = ("", elapsed_s)
         about = f" of about {expected_s:.0f} s" if expected_s else ""
         self._show(f"{words} {elapsed_s:.0f} s{about}{f': {detail}' if detail else ''}")
+        if not self._live and detail and self._due(detail, elapsed_s):
+            self._print(f"{words} {elapsed_s:.0f} s{about}: {detail}")
+
+    def _due(self, detail: str, elapsed_s: float) -> bool:
+        before, told_s = self._told
+        if detail == before or elapsed_s - told_s < _TELL_EVERY_S:
+            return False
+        self._told = (detail, elapsed_s)
+        return True
 
     def line(self, text: str) -> None:
         self._print(text)

@@ -64,7 +64,8 @@ class MachineFault:
     """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
 
     Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
-    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail; `dark`: it never boots.
+    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail;
+    `pull_mb_per_s` is how fast they are; `dark`: it never boots.
     """
 
     reason: str = ""
@@ -72,6 +73,7 @@ class MachineFault:
     boot_s: float | None = None
     engine: str = ""
     failed_pulls: int = 0
+    pull_mb_per_s: float | None = None
     dark: bool = False
     times: int = 1
     when: Mapping[str, str] = field(default_factory=dict)
@@ -139,6 +141,7 @@ _MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
     "slow-boot": MachineFault(boot_s=20.0),
     "engine": MachineFault(engine="oom-load"),
     "failed-pull": MachineFault(failed_pulls=1),
+    "slow-pull": MachineFault(pull_mb_per_s=100.0),
     "dark": MachineFault(dark=True),
 }
 _STORM: Final = "storm"
@@ -156,6 +159,7 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "boot_s": float,
     "engine": str,
     "failed_pulls": int,
+    "pull_mb_per_s": float,
     "explicit_only": bool,
     "skip": int,
     "signal": str,

@@ -22,6 +22,7 @@ from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.hardware import Hardware, hardware_of
 from tgi_deploy.sandbox.guest.init import Init
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
+from tgi_deploy.sandbox.guest.network import Network
 from tgi_deploy.sandbox.guest.power import Power
 from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date
 from tgi_deploy.sandbox.guest.services import Host
@@ -68,7 +69,8 @@ class Machine:
             serve_device(self._console, self._layout.at(device))
         if hardware.nvme:
             self._layout.at("/opt/dlami/nvme").mkdir(parents=True, exist_ok=True)
-        docker = Docker(spec=self._spec, hardware=hardware, spawner=self._spawner)
+        network = Network(self._layout.at("/proc/net/dev"))
+        docker = Docker(spec=self._spec, hardware=hardware, spawner=self._spawner, network=network)
         commands = Commands(spec=self._spec, hardware=hardware, console=self._console, mapper=self._layout.mapper())
         server = CommandServer(
             {

@@ -40,6 +40,7 @@ class Machine:
     boot_s: float = _BOOT_S
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
+    pull_mb_per_s: float | None = None
     dark: bool = False
     ending: threading.Thread | None = None
 
@@ -184,6 +185,7 @@ class Machines:
         if fault.engine:
             machine.engine_faults = (*machine.engine_faults, fault.engine)
         machine.failed_pulls += fault.failed_pulls
+        machine.pull_mb_per_s = fault.pull_mb_per_s or machine.pull_mb_per_s
         machine.dark = machine.dark or fault.dark
 
     def _meet_fate(self, instance: SandboxInstance, machine: Machine) -> None:
@@ -231,6 +233,7 @@ class Machines:
             boot_s=machine.boot_s,
             engine_faults=machine.engine_faults,
             failed_pulls=machine.failed_pulls,
+            pull_mb_per_s=machine.pull_mb_per_s,
         )
 
     def _end(self, machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.heal import Cure
     from tgi_deploy.app.listing import Row
     from tgi_deploy.app.service import Proof
+    from tgi_deploy.app.starting import Starting
     from tgi_deploy.app.status import Status
     from tgi_deploy.app.up import Proposal, UpOutcome
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
@@ -213,6 +215,7 @@ def status_document(status: Status) -> dict[str, Any]:
         if machine is None
         else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
         "probe": None if probe is None else {"outcome": probe.outcome, "status": probe.status},
+        "starting": None if status.starting is None else asdict(status.starting),
     }
 
 
@@ -234,6 +237,8 @@ def status_text(status: Status) -> str:
     if recorded is not None and recorded.endpoint:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
+    if status.starting is not None:
+        lines.append(f"  start     {_starting(status.starting, status.name)}")
     if recorded is not None:
         price = "-" if recorded.usd_per_hour is None else f"{usd(recorded.usd_per_hour)} an hour"
         lines.append(f"  cost      {price}")
@@ -244,6 +249,14 @@ def status_text(status: Status) -> str:
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {item.message}" for item in status.drift)
     return "\n".join(lines)
+
+
+def _starting(starting: Starting, name: str) -> str:
+    words = starting.phase.replace("_", " ")
+    if starting.exit_code is not None:
+        why = f": {starting.cause}" if starting.cause else ""
+        return f"{words}: the engine ended{why}; 'tgi-deploy diagnose {name}' looks for the cause"
+    return f"{words}: {starting.detail}" if starting.detail else words
 
 
 def access_document(access: Access) -> dict[str, Any]:

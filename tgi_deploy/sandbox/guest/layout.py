@@ -37,6 +37,7 @@ MAPPED: Final = (
     "/etc/tgi-deploy",
     "/etc/docker",
     "/etc/profile.d",
+    "/proc/net/dev",
     "/dev/console",
     "/dev/ttyS0",
     "/root",
@@ -68,7 +69,7 @@ class MachineSpec:
     """What the cloud tells a machine about itself.
 
     Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
-    does the machine's clock from `epoch` on.
+    does the machine's clock from `epoch` on. `pull_mb_per_s` is by real seconds.
     """
 
     instance_id: str
@@ -86,6 +87,7 @@ class MachineSpec:
     epoch: float = 0.0
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
+    pull_mb_per_s: float | None = None
 
     @property
     def clock(self) -> FastClock:

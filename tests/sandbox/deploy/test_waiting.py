@@ -1,0 +1,86 @@
+"""Waiting, from outside: a slow pull tells its megabytes, `status` the phase, and `logs -f` ends with the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+NAME = "trial"
+UP = ("up", "smollm2-135m", "--name", NAME, "--yes")
+
+
+def seen(program):
+    (found,) = program.here("status", NAME).json["data"]["deployments"]
+    return found
+
+
+def until(program, condition, within_s=90):
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = seen(program)
+        if condition(found):
+            return found
+        time.sleep(0.1)
+    return pytest.fail(f"status never got there: {found}")
+
+
+def pulls_mb(found):
+    starting = found["starting"] or {}
+    return starting.get("phase") == "pulling" and " MB" in starting["detail"]
+
+
+def test_status_shows_how_far_a_slow_pull_is_and_that_it_gets_on(program):
+    program.fault(name="slow-pull", pull_mb_per_s=1200)
+    assert program.here(*UP, "--no-wait").code == 0
+    first = until(program, pulls_mb)["starting"]["detail"]
+    assert re.fullmatch(r"[\d,]+ of about 10,000 MB", first)
+    until(program, lambda found: pulls_mb(found) and found["starting"]["detail"] != first)
+    text = program.run("status", NAME, "--sandbox").out
+    assert re.search(r"^  start +(pulling|downloading|loading|warming up)", text, re.MULTILINE), text
+    ready = until(program, lambda found: found["healthy"])
+    assert ready["starting"] is None
+
+
+def test_an_up_that_waits_for_a_slow_pull_gets_ready(program):
+    program.fault(name="slow-pull", pull_mb_per_s=4000)
+    up = program.run(*UP, "--sandbox")
+    assert up.code == 0, up.err
+    assert "pulling (about " in up.err
+    assert "stalled" not in up.err
+    lines = program.here("logs", NAME).json["data"]["lines"]
+    amounts = [int(line.rpartition("=")[2]) for line in lines if line.startswith("[tgi-deploy] received mb=")]
+    assert amounts == sorted(amounts)
+    assert amounts[-1] <= 10_000
+    assert len(amounts) > 2
+
+
+def test_a_followed_log_ends_with_the_machine(program):
+    """A real process: it prints what is there, what comes, and nothing twice; then it ends by itself."""
+    assert program.here(*UP, "--no-wait").code == 0
+    words = ["logs", NAME, "--follow", "--sandbox"]
+    environment = {**os.environ, "TGI_DEPLOY_HOME": str(program.home)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tgi_deploy", *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as following:
+        try:
+            until(program, lambda found: found["healthy"])
+            assert program.here("down", NAME, "--yes").code == 0
+            out, err = following.communicate(timeout=120)
+        finally:
+            following.kill()
+    assert following.returncode == 0, err
+    lines = out.splitlines()
+    markers = [line for line in lines if line.startswith("[tgi-deploy] phase=")]
+    assert [marker.partition("=")[2].split()[0] for marker in markers[:3]] == ["booting", "pulling", "starting-engine"]
+    assert any(line.endswith("Connected") for line in lines)
+    assert len(markers) == len(set(markers))
+    assert err == ""

@@ -1,0 +1,36 @@
+"""What a wait says where there is no terminal: each phase once, and now and then how far it is."""
+
+from __future__ import annotations
+
+from tgi_deploy.cli.progress import Progress
+
+
+def said(capsys, *events):
+    with Progress() as progress:
+        for phase, detail, elapsed_s, expected_s in events:
+            progress.phase(phase, detail, elapsed_s, expected_s)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_each_phase_is_said_once(capsys):
+    events = [("pulling", "", second, 100) for second in range(0, 90, 5)] + [("warming_up", "", 0, 0)]
+    assert said(capsys, *events) == ["pulling (about 100 s)", "warming up"]
+
+
+def test_how_far_it_is_is_said_every_half_minute_when_it_has_moved(capsys):
+    events = [("pulling", f"{second * 10} of about 9,100 MB", second, 100) for second in range(0, 70, 5)]
+    assert said(capsys, *events) == [
+        "pulling (about 100 s)",
+        "pulling 30 s of about 100 s: 300 of about 9,100 MB",
+        "pulling 60 s of about 100 s: 600 of about 9,100 MB",
+    ]
+
+
+def test_what_has_not_moved_is_not_repeated(capsys):
+    events = [("loading", "1 of 2 shards ready", second, 0) for second in range(0, 200, 5)]
+    assert said(capsys, *events) == ["loading", "loading 30 s: 1 of 2 shards ready"]
+
+
+def test_a_new_phase_begins_to_count_anew(capsys):
+    events = [("pulling", "tgi:3.3.7", 40, 0), ("loading", "0 of 2 shards ready", 0, 0), ("loading", "1", 20, 0)]
+    assert said(capsys, *events) == ["pulling", "loading"]

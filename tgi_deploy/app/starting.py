@@ -1,0 +1,63 @@
+"""How far the start of an engine that does not answer yet has come, by its machine's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.planner.time_to_ready import packed_mb
+from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.reconcile.progress import detail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import Deployment, Found, MachineState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Starting:
+    """`fraction` is from 0 to 1 where it is known. `cause` is the code of what its last attempt died of, if known."""
+
+    phase: str
+    detail: str = ""
+    fraction: float | None = None
+    exit_code: int | None = None
+    cause: str | None = None
+
+
+def console_of(context: Context, machine: Found) -> Callable[[], str]:
+    """Its console, read at the first call and never again."""
+    return cache(lambda: context.cloud(machine.place).console(machine.id))
+
+
+def starting(
+    context: Context, recorded: Deployment | None, state: MachineState | None, console: Callable[[], str]
+) -> Starting | None:
+    """None where the machine does not run, or its console can't be read."""
+    if state is None or state.state not in {"pending", "running"}:
+        return None
+    if state.state == "pending":
+        return Starting(phase="launching")
+    try:
+        view = read_phase(console(), context.phases())
+    except DeployError:
+        return None
+    if not view.evident:
+        return Starting(phase="booting")
+    return Starting(
+        phase=view.phase,
+        detail=detail_of(view, amount_mb=_image_mb(recorded)),
+        fraction=view.progress,
+        exit_code=view.exit_code,
+        cause=view.died_of.code if view.died_of else None,
+    )
+
+
+def _image_mb(recorded: Deployment | None) -> float:
+    """What the pull brings, by the recorded plan; 0 where there is none."""
+    storage = recorded.plan.get("storage") if recorded else None
+    return packed_mb(int(storage["image_bytes"])) if storage else 0.0
