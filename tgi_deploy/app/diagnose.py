@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.logs import hide_secrets, locate
@@ -22,6 +22,7 @@ _IN_PLAN: Final = {
     "disk_gib": ("storage", "root_volume_gib"),
     "instance": ("chosen", "instance_type"),
 }
+_MARK: Final = "error: "
 _PREFILL: Final = "--max-batch-prefill-tokens"
 
 
@@ -46,16 +47,28 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
     facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
-    text = "\n".join(filter(None, (hide_secrets(log), _reason(machine))))
+    log = hide_secrets(log)
+    text = "\n".join(filter(None, (log, _reason(machine))))
     found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
-    return Examined(diagnosis=found, machine=machine)
+    return Examined(diagnosis=_placed(found, last_line=log.count("\n") + 1), machine=machine)
+
+
+def _placed(found: Diagnosis, *, last_line: int) -> Diagnosis:
+    """What only the state reason shows is no line of the log."""
+    findings = tuple(
+        replace(item, line=0, evidence=item.evidence.removeprefix(_MARK)) if item.line > last_line else item
+        for item in found.findings
+    )
+    return replace(found, findings=findings)
 
 
 def _reason(machine: MachineState) -> str:
     """The state reason as a line that the table reads."""
     if not machine.reason_code and not machine.reason:
         return ""
-    return f"error: EC2 state reason of the machine: {machine.reason_code or ''}: {machine.reason or ''}"
+    code, text = machine.reason_code or "", machine.reason or ""
+    said = text if text.startswith(code) else f"{code}: {text}"
+    return f"{_MARK}EC2 state reason of the machine: {said or code}"
 
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, str]:

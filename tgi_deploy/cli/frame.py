@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -208,6 +208,11 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
 
 def failure(error: DeployError) -> Result:
     item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
+    if "still_costs" in error.data:
+        from tgi_deploy.cli.views.failure import failure_block, short_message  # noqa: PLC0415 -- only a failed 'up' pays
+
+        block, short = failure_block(error.data), short_message(error.message, error.data)
+        item = replace(item, block=block, short=short)
     return Result(data=error.data, exit_code=error.exit_code, errors=(item,))
 
 

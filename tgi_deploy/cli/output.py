@@ -34,11 +34,16 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorItem:
-    """One failure: `code` is stable and for programs, `hint` says what to do now."""
+    """One failure: `code` is stable and for programs, `hint` says what to do now.
+
+    `block` stands in the hint's place in text, and `short` in the message's, where they are not empty.
+    """
 
     code: str
     message: str
     hint: str | None = None
+    block: str = ""
+    short: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +142,11 @@ def _message_lines(result: Result) -> list[str]:
         if not item.in_text
     ]
     for error in result.errors:
-        lines.append(f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(error.message)}")
-        if error.hint:
+        message = one_line(error.short or error.message)
+        lines.append(f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {message}")
+        if error.block:
+            lines.append(error.block)
+        elif error.hint:
             lines.append(f"{click.style('hint', bold=True)}: {one_line(error.hint)}")
     return lines
 

@@ -1,0 +1,70 @@
+"""A failed `up` as text: the phase, the line that shows the cause, what to do, and what costs money from now on."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.views.receipt import duration
+from tgi_deploy.cli.views.text import usd, wrapped
+from tgi_deploy.reconcile.signatures import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_INDENT: Final = " " * 12
+_CENT: Final = Decimal("0.01")
+
+
+def short_message(message: str, data: Mapping[str, Any]) -> str:
+    """The message without the evidence, which the block has."""
+    return message.replace(f" Evidence: {data['evidence']}", "")
+
+
+def failure_block(data: Mapping[str, Any]) -> str:
+    """`data` is that of a failure that says what became of the machine (`fate`)."""
+    return "\n".join(_lines(data))
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    yield _line("phase", str(data["phase"]).replace("_", " "))
+    where = f"line {data['line']}: " if data["line"] else ""
+    yield _line("evidence", where + one_line(str(data["evidence"])))
+    remedy, _, _ = str(data["remedy"] or "").partition(COMMAND)
+    if remedy:
+        yield _line("do this", one_line(remedy))
+    if data["command"]:
+        yield f"{_INDENT if remedy else _label('do this')}{data['command']}"
+    if data["finding"]:
+        yield _line("more", f"tgi-deploy explain {data['finding']}")
+    yield _line("costs", _costs(data))
+
+
+def _line(label: str, text: str) -> str:
+    return wrapped(text, first=_label(label), rest=_INDENT)
+
+
+def _label(label: str) -> str:
+    return f"  {label:<{len(_INDENT) - 2}}"
+
+
+def _costs(data: Mapping[str, Any]) -> str:
+    still = data["still_costs"]
+    if still is None:
+        return f"nothing any more: everything was removed again{_spent(data['receipt'])}"
+    price = f"{usd(still['usd_per_hour'])} an hour" if still["usd_per_hour"] is not None else "no rent"
+    until = f" until {still['ends_at']}" if still["ends_at"] else ""
+    return f"{price}{until}: {still['machine']} in {still['region']} still runs; '{still['ends_with']}' ends it"
+
+
+def _spent(receipt: Mapping[str, Any]) -> str:
+    """What it came to, as far as the receipt knows."""
+    cost = receipt["cost"]
+    if cost["seconds"] is None:
+        return ""
+    ran = f"; it ran {duration(cost['seconds'])}"
+    if cost["usd"] is None:
+        return ran
+    amount = Decimal(cost["usd"]).quantize(_CENT)
+    return f"{ran} and cost {f'about ${amount:,}' if amount else 'less than a cent'}"
