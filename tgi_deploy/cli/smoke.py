@@ -17,6 +17,7 @@ from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, target_option, wish_words, yes_option
 from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line
+from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,17 @@ if TYPE_CHECKING:
 # Smokes end themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
 _ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
-_PASSED_ON: Final = ("target", "subnet", "ami", "instance_profile", "hub_token_parameter")
+_PASSED_ON: Final = (
+    "target",
+    "subnet",
+    "ami",
+    "instance_profile",
+    "hub_token_parameter",
+    "hub_token_from_env",
+    "api_key_parameter",
+    "api_key_from_env",
+    "external_ttl",
+)
 
 
 @command(
@@ -45,8 +56,7 @@ _PASSED_ON: Final = ("target", "subnet", "ami", "instance_profile", "hub_token_p
 @target_option
 @click.option("--subnet", metavar="ID", help="A subnet of yours.")
 @click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
-@click.option("--instance-profile", metavar="NAME", help="Instance profile of the machine.")
-@click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token.")
+@secret_options
 @click.option(
     "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
 )
@@ -117,8 +127,9 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     if given["target"] != "docker" and not _ENDS.intersection(words):
         words.extend(_TTL)
     for option in _PASSED_ON:
-        if given[option]:
-            words.extend((f"--{option.replace('_', '-')}", given[option]))
+        value, flag = given[option], f"--{option.replace('_', '-')}"
+        if value:
+            words.extend((flag,) if value is True else (flag, value))
     return Job(
         model=model,
         name=smoke_name(model, os.urandom(3).hex()),
