@@ -34,8 +34,8 @@ class Pace:
     sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
     unsettled_s: float = 60.0
     ready_poll_s: float = 5.0
-    health_poll_s: float = 0.5
-    settle_s: float = 0.2
+    health_poll_s: float = 0.3
+    settle_s: float = 0.1
     at_once: int = 8
 
 

@@ -191,8 +191,8 @@ class WaitSettings:
     """
 
     poll_s: float = 5.0
-    probe_s: float = 0.5
-    settle_s: float = 0.2
+    probe_s: float = 0.3
+    settle_s: float = 0.1
     overall_s: float | None = None
     name: str = "NAME"
 
