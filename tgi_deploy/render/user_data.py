@@ -165,10 +165,11 @@ def _check_reachable(deployable: Deployable) -> None:
             f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
             hint="export HF_TOKEN and run 'up', which stores it as an SSM SecureString, or name such a parameter",
         )
-    if names - {HUB_TOKEN, API_KEY}:
+    lacking = names - {HUB_TOKEN} - ({API_KEY} if deployable.api_key_parameter else set())
+    if lacking:
         raise InputError(
             "secret_not_deliverable",
-            f"{', '.join(sorted(names - {HUB_TOKEN, API_KEY}))} can't be brought to a rented machine",
+            f"{', '.join(sorted(lacking))} can't be brought to a rented machine",
             hint="only the hub token and the API key can be read there, from SSM parameters",
         )
 

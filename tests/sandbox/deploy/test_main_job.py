@@ -18,7 +18,8 @@ def test_the_whole_job(program):
     data = up.json["data"]
     assert data["deployment"]["phase"] == "ready"
     assert data["endpoint"].startswith("http://127.")
-    assert [step["name"] for step in data["proof"]["steps"]] == ["health", "info", "generate", "stream", "chat"]
+    steps = [step["name"] for step in data["proof"]["steps"]]
+    assert steps == ["health", "info", "generate", "stream", "chat", "longest", "together", "repeat"]
     assert [change["action"] for change in data["changes"]] == ["create"] * 3
 
     again = program.here(*UP)
