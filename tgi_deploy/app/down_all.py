@@ -62,16 +62,17 @@ class _Result:
 
 
 def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, volumes: bool = False) -> DownOutcome:
-    """Remove everything that is known.
+    """Remove everything that is known. What has a record that can't be read is left as it is, and told.
 
-    Raises LeftBehindError (exit 6) with every id that is still there, or else the first other failure; all
+    Raises LeftBehindError (exit 6) with every id that is still there, or else what else has failed; all
     deployments are tried before.
     """
-    seen = look_at_all(context, whole=True)
+    everything = look_at_all(context, whole=True)
+    seen = [item for item in everything if item.unreadable is None]
     removals = tuple(_removal(item, volumes=volumes) for item in seen)
     if removals and not confirm(removals):
         return DownOutcome(removed=(), absent=(), removals=removals, declined=True)
-    result = _Result()
+    result = _Result(failures=[_untouched(item, item.unreadable) for item in everything if item.unreadable])
     ordinary = [item for item in seen if _is_ordinary(item)]
     for start in range(0, len(ordinary), _LOCKED_AT_ONCE):
         _remove_together(context, ordinary[start : start + _LOCKED_AT_ONCE], result)
@@ -107,12 +108,24 @@ def _try(result: _Result, remove: Callable[[], Receipt]) -> None:
         result.failures.append(error)
 
 
+def _untouched(item: Seen, error: DeployError) -> DeployError:
+    """Exit 1: the command was right, and something may still run."""
+    there = ", ".join(f"{found.kind} {found.id} in {found.place}" for found in item.everything) or "nothing by its tags"
+    return DeployError(error.code, f"'{item.name}' was left as it is ({there}): {error.message}", hint=error.hint)
+
+
 def _raise_failures(result: _Result) -> None:
+    """All of them in one. The most that is left decides the exit code."""
     left = [error for error in result.failures if isinstance(error, LeftBehindError)]
+    others = [error for error in result.failures if not isinstance(error, LeftBehindError)]
     if left:
-        raise all_left(left)
-    if result.failures:
-        raise result.failures[0]
+        error = all_left(left)
+        message = "; ".join(item.message for item in (error, *others))
+        raise LeftBehindError(error.code, message, hint=error.hint, data=error.data)
+    if len(others) > 1:
+        raise DeployError(others[0].code, "; ".join(item.message for item in others), hint=others[0].hint)
+    if others:
+        raise others[0]
 
 
 def _remove_together(context: Context, many: Sequence[Seen], result: _Result) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tgi_deploy.app.known import by_name
 from tgi_deploy.app.places import all_places
+from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.observe import find_common, read_recorded
 
 if TYPE_CHECKING:
@@ -22,12 +23,16 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What there is of one deployment. `untagged` is known by its recorded id alone."""
+    """What there is of one deployment. `untagged` is known by its recorded id alone.
+
+    `unreadable` says why its record tells nothing: what it was in other regions is not known then.
+    """
 
     name: str
     recorded: Deployment | None
     found: tuple[Found, ...]
     untagged: tuple[Found, ...] = ()
+    unreadable: DeployError | None = None
 
     @property
     def everything(self) -> tuple[Found, ...]:
@@ -37,9 +42,9 @@ class Seen:
 def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
     """Everything there is, by name. `whole`: also kinds that few deployments have.
 
-    Raises what the cloud raises and what an unreadable record raises: what may lack something is no list.
+    Raises what the cloud raises: what may lack something is no list.
     """
-    records = {name: context.store.load(name) for name in context.store.names()}
+    records, unreadable = _load_all(context)
     kept = [record for record in records.values() if record is not None]
     places = dict.fromkeys((*all_places(context, kept), *(place for record in kept for place in record.places)))
     seen = by_name(search(context, places, whole=whole))
@@ -54,9 +59,22 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
             recorded=records.get(name),
             found=seen.get(name, ()),
             untagged=tuple(untagged.get(name, ())),
+            unreadable=unreadable.get(name),
         )
-        for name in sorted({*records, *seen})
+        for name in sorted({*records, *unreadable, *seen})
     )
+
+
+def _load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:
+    """The records by name, and what is said of those that can't be read."""
+    records: dict[str, Deployment | None] = {}
+    unreadable: dict[str, DeployError] = {}
+    for name in context.store.names():
+        try:
+            records[name] = context.store.load(name)
+        except DeployError as error:
+            unreadable[name] = error
+    return records, unreadable
 
 
 def search(context: Context, places: Iterable[str], *, whole: bool) -> tuple[Found, ...]:

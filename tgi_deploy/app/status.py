@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.fleet import each, look_at_all
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.fleet import Seen
     from tgi_deploy.app.starting import Starting
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.health import Probe
@@ -69,12 +70,19 @@ def status(context: Context, name: str) -> Status:
 
 
 def statuses(context: Context) -> list[Status]:
-    """Of every deployment, by one search of each kind in each place; endpoints are asked some at a time."""
-    return each(
-        context,
-        look_at_all(context),
-        lambda item: _status(context, item.name, item.recorded, item.everything, _state(_machine(item.everything))),
-    )
+    """Of every deployment, by one search of each kind in each place; endpoints are asked some at a time.
+
+    A record that can't be read is told as a difference: the others are still worth seeing.
+    """
+    return each(context, look_at_all(context), lambda item: _status_of(context, item))
+
+
+def _status_of(context: Context, item: Seen) -> Status:
+    found = _status(context, item.name, item.recorded, item.everything, _state(_machine(item.everything)))
+    if item.unreadable is None:
+        return found
+    told = f"{item.unreadable.message}; {item.unreadable.hint}"
+    return replace(found, drift=(Drift(key="record", code=item.unreadable.code, message=told),))
 
 
 def _machine(seen: Sequence[Found]) -> Found | None:

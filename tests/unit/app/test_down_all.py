@@ -11,8 +11,9 @@ from fakes.surroundings import request
 from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.status import statuses
 from tgi_deploy.app.up import up
-from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.reconcile.model import TAG_NAME
 
 
 def bring_up(around, *names):
@@ -143,13 +144,63 @@ def test_one_that_is_being_changed_is_told_and_the_others_go(around):
     assert len(around.world.running()) == 1
 
 
-def test_a_record_that_cannot_be_read_stops_it_before_anything_is_done(around, tmp_path):
-    bring_up(around, *names(2))
-    (tmp_path / "deployments" / "demo-001" / "deployment.json").write_text("{")
-    with pytest.raises(InputError) as caught:
+def spoil(tmp_path, name):
+    (tmp_path / "deployments" / name / "deployment.json").write_text("{")
+
+
+def test_a_record_that_cannot_be_read_is_told_and_the_others_go(around, tmp_path):
+    bring_up(around, *names(3))
+    spoil(tmp_path, "demo-001")
+    shown = []
+    with pytest.raises(DeployError) as caught:
+        down_all(around.context(), lambda removals: shown.extend(removals) or True)
+    assert [item.name for item in shown] == ["demo-000", "demo-002"]
+    assert (caught.value.code, caught.value.exit_code) == ("corrupt_record", 1)
+    assert caught.value.hint
+    (machine,) = around.world.running()
+    assert machine.tags[TAG_NAME] == "demo-001"
+    assert machine.id in caught.value.message
+    assert around.store.names() == ("demo-001",)
+
+
+def test_every_failure_is_told(around, tmp_path):
+    bring_up(around, *names(4))
+    spoil(tmp_path, "demo-000")
+    spoil(tmp_path, "demo-001")
+    with around.store.lock("demo-003", command="tgi-deploy up demo-003"), pytest.raises(DeployError) as caught:
         all_down(around)
-    assert caught.value.code == "corrupt_record"
-    assert len(around.world.running()) == 2
+    assert caught.value.exit_code == 1
+    assert all(name in caught.value.message for name in ("'demo-000'", "'demo-001'", "'tgi-deploy up demo-003'"))
+    assert around.store.names() == ("demo-000", "demo-001", "demo-003")
+
+
+def test_what_is_left_comes_before_what_cannot_be_read(around, tmp_path):
+    bring_up(around, *names(2))
+    spoil(tmp_path, "demo-000")
+    stuck = around.store.load("demo-001").record("security-group").attributes["id"]
+
+    def hold(name, properties):
+        if name == "delete security-group" and properties["id"] == stuck:
+            raise InUseError("an interface of somebody's holds it")
+
+    around.world.on_call = hold
+    with pytest.raises(LeftBehindError) as caught:
+        all_down(around)
+    assert [item["id"] for item in caught.value.data["left_behind"]] == [stuck]
+    assert "'demo-000' was left as it is" in caught.value.message
+
+
+def test_status_of_all_tells_of_a_record_that_cannot_be_read(around, tmp_path):
+    bring_up(around, *names(3))
+    spoil(tmp_path, "demo-001")
+    found = statuses(around.context())
+    assert [item.name for item in found] == names(3)
+    assert [len(item.drift) for item in found] == [0, 1, 0]
+    (told,) = found[1].drift
+    assert (told.key, told.code) == ("record", "corrupt_record")
+    assert "deployment.json can't be read" in told.message
+    assert "move it away" in told.message
+    assert found[1].machine.state == "running"
 
 
 def test_killed_and_begun_again_nothing_is_forgotten(around):

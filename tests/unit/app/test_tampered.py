@@ -12,7 +12,7 @@ from tgi_deploy.app.down import down
 from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.status import status
 from tgi_deploy.app.up import up
-from tgi_deploy.errors import InputError, LeftBehindError
+from tgi_deploy.errors import DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.model import STRANGE_RULES, Found
 
 
@@ -175,8 +175,8 @@ def record_path(around):
 def test_a_record_that_cannot_be_read_is_told_and_nothing_is_touched(around, spoil, code):
     path = record_path(around)
     path.write_text(spoil(path.read_text()))
-    for remove in (remove_one, remove_all):
-        with pytest.raises(InputError) as caught:
+    for remove, failure in ((remove_one, InputError), (remove_all, DeployError)):
+        with pytest.raises(failure) as caught:
             remove(around)
         assert caught.value.code == code
         assert str(path) in caught.value.message
