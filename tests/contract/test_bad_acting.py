@@ -45,7 +45,8 @@ def run(*args):
 def last_error(finished):
     """(code, message, hint) of the last error line; it is one line, and there is no traceback anywhere."""
     assert "Traceback" not in finished.stderr
-    *_, error, hint = finished.stderr.splitlines()
+    *lines, hint = finished.stderr.splitlines()
+    error = next(line for line in reversed(lines) if line.startswith("error["))
     assert hint.startswith("hint: "), finished.stderr
     code, _, message = error.removeprefix("error[").partition("]: ")
     return code, message, hint

@@ -1,8 +1,8 @@
 """What a failed `up` tells: phase, cause, evidence, remedy, and what still costs money.
 
 The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
-diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `fate` (`kept` or
-`removed`), `still_costs` (null when nothing is left) and `receipt` (null while it runs).
+diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `deployment` (its
+name), `fate` (`kept` or `removed`), `still_costs` (null when nothing is left) and `receipt` (null while it runs).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PROOF: Final = "proof"
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
+_GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
+_LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
 # Shards that did nothing but wait for half of the time that loading may take hang.
 _HANG_SHARE: Final = 0.5
 
@@ -85,6 +87,7 @@ def kept(deployment: Deployment, error: DeployError) -> DeployError:
     told = f"the machine still runs{costs}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
     command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
     data = {
+        "deployment": name,
         "fate": "kept",
         "still_costs": _still_costs(deployment),
         "receipt": None,
@@ -109,14 +112,17 @@ def removed(deployment: Deployment, error: DeployError, receipt: Receipt) -> Dep
     """All of it is gone, and costs nothing any more."""
     again = f"tgi-deploy up {_model(deployment)} --name {deployment.name}"
     command = again if error.code in _PLAIN else f"{again} --on-failure keep"
-    data = {
+    data: dict[str, Any] = {
+        "deployment": deployment.name,
         "fate": "removed",
         "still_costs": None,
         "receipt": document(receipt),
         "command": error.data.get("command") or command,
     }
-    told = "everything was removed again; --on-failure keep leaves the machine and its log"
-    return _like(error, _hint(error, told), {**error.data, **data})
+    if error.data["cause"] is None and error.code not in _PLAIN:
+        data["remedy"] = _LOOK_AGAIN
+        return _like(error, _GONE, {**error.data, **data})
+    return _like(error, _hint(error, _GONE), {**error.data, **data})
 
 
 def _model(deployment: Deployment) -> str:

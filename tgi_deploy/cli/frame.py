@@ -209,10 +209,9 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
 def failure(error: DeployError) -> Result:
     item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
     if "still_costs" in error.data:
-        from tgi_deploy.cli.views.failure import failure_block, short_message  # noqa: PLC0415 -- only a failed 'up' pays
+        from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-        block, short = failure_block(error.data), short_message(error.message, error.data)
-        item = replace(item, block=block, short=short)
+        item = replace(item, told=told(error.message, error.data))
     return Result(data=error.data, exit_code=error.exit_code, errors=(item,))
 
 

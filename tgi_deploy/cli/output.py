@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -33,17 +33,22 @@ class Notice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorItem:
-    """One failure: `code` is stable and for programs, `hint` says what to do now.
+class Told:
+    """A failure in text: lines between message and hint hold what both of them then leave out."""
 
-    `block` stands in the hint's place in text, and `short` in the message's, where they are not empty.
-    """
+    message: str
+    lines: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorItem:
+    """One failure: `code` is stable and for programs, `hint` says what to do now; people read `told` instead."""
 
     code: str
     message: str
     hint: str | None = None
-    block: str = ""
-    short: str = ""
+    told: Told | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,13 +147,18 @@ def _message_lines(result: Result) -> list[str]:
         if not item.in_text
     ]
     for error in result.errors:
-        message = one_line(error.short or error.message)
-        lines.append(f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {message}")
-        if error.block:
-            lines.append(error.block)
-        elif error.hint:
-            lines.append(f"{click.style('hint', bold=True)}: {one_line(error.hint)}")
+        lines.extend(_error_lines(error))
     return lines
+
+
+def _error_lines(error: ErrorItem) -> Iterator[str]:
+    told = error.told
+    message, hint = (told.message, told.hint) if told else (error.message, error.hint)
+    yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(message)}"
+    if told:
+        yield told.lines
+    if hint:
+        yield f"{click.style('hint', bold=True)}: {one_line(hint)}"
 
 
 def _write(stream: IO[str] | None, text: str) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FAULTS: Final = (
     "capacity", "quota", "throttle", "lost-reply", "spot-reclaim", "slow-boot", "dead-host", "oom", "gated",
+    "oom-load", "oom-warmup", "oom-serving", "disk-full", "bad-flag", "port-taken", "network", "wrong-model",
+    "driver-too-old", "no-gpu",
 )  # fmt: skip
 _LOOPBACK: Final = "127.0.0.1/32"
 _LEFT: Final = 6

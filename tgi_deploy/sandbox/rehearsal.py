@@ -48,6 +48,19 @@ def _refusals(chance: random.Random) -> tuple[Document, ...]:
 
 
 _SLOW_BOOT_S: Final = 5.0
+# Faults of the engine and of the machine under it: what one meets, all after it meet.
+_ENGINE: Final = {
+    "oom-load": "the same as oom",
+    "oom-warmup": "the prefill of the warm-up needs more memory than the weights leave",
+    "oom-serving": "the longest promised request needs more memory than is left",
+    "disk-full": "the disk is full before the weights are there",
+    "bad-flag": "the launcher does not know an option that it is given",
+    "port-taken": "something else on the machine holds the engine's port",
+    "network": "the machine can't reach the hub",
+    "wrong-model": "the engine serves another model than the plan's",
+    "driver-too-old": "the machine's driver is older than the image needs",
+    "no-gpu": "the container sees no GPU",
+}
 TROUBLES: Final = (
     Trouble(
         name="capacity",
@@ -98,6 +111,10 @@ TROUBLES: Final = (
         name="gated",
         description="the hub refuses the weights: their licence was not accepted",
         documents=_always(name="engine", engine="gated", times=_EVERY),
+    ),
+    *(
+        Trouble(name=name, description=text, documents=_always(name="engine", engine=name, times=_EVERY))
+        for name, text in _ENGINE.items()
     ),
 )
 

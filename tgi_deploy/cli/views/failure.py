@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.cli.output import one_line
+from tgi_deploy.cli.output import Told, one_line
 from tgi_deploy.cli.views.receipt import duration
 from tgi_deploy.cli.views.text import usd, wrapped
 from tgi_deploy.reconcile.signatures import COMMAND
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 _INDENT: Final = " " * 12
 _CENT: Final = Decimal("0.01")
+_HINTS: Final = {
+    "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
+    "removed": "everything was removed again; --on-failure keep leaves the machine and its log",
+}
 
 
-def short_message(message: str, data: Mapping[str, Any]) -> str:
-    """The message without the evidence, which the block has."""
-    return message.replace(f" Evidence: {data['evidence']}", "")
-
-
-def failure_block(data: Mapping[str, Any]) -> str:
+def told(message: str, data: Mapping[str, Any]) -> Told:
     """`data` is that of a failure that says what became of the machine (`fate`)."""
-    return "\n".join(_lines(data))
+    return Told(
+        message=message.replace(f" Evidence: {data['evidence']}", ""),
+        lines="\n".join(_lines(data)),
+        hint=_HINTS[data["fate"]].format(name=data["deployment"]),
+    )
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
@@ -52,7 +55,7 @@ def _label(label: str) -> str:
 def _costs(data: Mapping[str, Any]) -> str:
     still = data["still_costs"]
     if still is None:
-        return f"nothing any more: everything was removed again{_spent(data['receipt'])}"
+        return f"nothing any more{_spent(data['receipt'])}"
     price = f"{usd(still['usd_per_hour'])} an hour" if still["usd_per_hour"] is not None else "no rent"
     until = f" until {still['ends_at']}" if still["ends_at"] else ""
     return f"{price}{until}: {still['machine']} in {still['region']} still runs; '{still['ends_with']}' ends it"

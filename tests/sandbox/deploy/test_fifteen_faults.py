@@ -1,0 +1,123 @@
+"""Fifteen ways to fail: what `up` says of each, what still costs money, and that nothing is left after a removal."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from disruptions.checks import Account
+
+from tgi_deploy.app import readiness
+from tgi_deploy.app.receipt import verify
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.reconcile.signatures import COMMAND
+
+FOLDER = Path(__file__).parents[2] / "cases" / "faults"
+CASES = {
+    path.stem: {"options": [], "exit": 5, "ready": "fast"} | tomllib.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(FOLDER.glob("*.toml"))
+}
+KEPT = [name for name, case in CASES.items() if case.get("kept")]
+UP = ("up", "tinyllama-1.1b", "--budget", "6", "--name", "one", "--yes", "--no-preflight")
+
+
+@cache
+def account_of(url, access_key):
+    return Account(SimpleNamespace(url=url, access_key=access_key))
+
+
+def prepare(program, monkeypatch, case):
+    """Ask for the fault, and give a phase less time than a slow one is worth waiting for in a test."""
+    shorter = case.get("deadline_s", {})
+    usual = readiness.estimate
+
+    def hasty(candidate):
+        return tuple(
+            replace(item, deadline_s=shorter[item.phase], limit_s=shorter[item.phase])
+            if item.phase in shorter
+            else item
+            for item in usual(candidate)
+        )
+
+    monkeypatch.setattr(readiness, "estimate", hasty)
+    program.fault(**case["fault"])
+
+
+def bring_up(program, case, *words):
+    return program.run(*UP, "--ready", case["ready"], *case["options"], "--sandbox", *words)
+
+
+def check_told(said, case):
+    """Phase, code, evidence and remedy are what the case says."""
+    assert said.code == case["exit"], said.out + said.err
+    (error,) = said.json["errors"]
+    data = said.json["data"]
+    assert error["code"] in case["code"]
+    assert data["phase"] in case["phase"]
+    assert data["finding"] == case.get("finding")
+    assert case["evidence"] in data["evidence"]
+    assert case["command"] in data["command"]
+    assert data["remedy"]
+    assert error["hint"]
+    if data["finding"]:
+        assert data["cause"]
+        assert f"tgi-deploy explain {data['finding']}" in error["hint"]
+
+
+def check_command(command):
+    """What is advised is something this program, or a shell, takes. Click ends it otherwise."""
+    program, *words = shlex.split(command)
+    if program == "tgi-deploy":
+        taken = ROOT.make_context("tgi-deploy", words, resilient_parsing=False)
+        name, member, rest = ROOT.resolve_command(taken, words)
+        assert member.make_context(name, list(rest), parent=taken).params
+    else:
+        assert program in {"curl", "docker"}
+
+
+def nothing_is_left(program):
+    account = account_of(program.url, program.access_key)
+    return account.leftovers() == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told_and_nothing_is_left(program, monkeypatch, name):
+    case = CASES[name]
+    prepare(program, monkeypatch, case)
+    said = bring_up(program, case, "--on-failure", "remove", "--json")
+    check_told(said, case)
+    data = said.json["data"]
+    assert (data["fate"], data["still_costs"]) == ("removed", None)
+    assert data["receipt"]["status"] == "gone"
+    assert Decimal(data["receipt"]["cost"]["usd"]) > 0
+    assert verify(data["receipt"])
+    assert nothing_is_left(program)
+    check_command(data["command"])
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeypatch, name):
+    case = CASES[name]
+    prepare(program, monkeypatch, case)
+    said = bring_up(program, case, "--on-failure", "keep")
+    assert said.code == case["exit"]
+    block = said.err[said.err.index("error[") :].splitlines()
+    labels = [line.split()[0] for line in block[1:] if line.startswith("  ") and line[2] != " "]
+    assert labels == ["phase", "evidence", "do", "more", "costs"]
+    assert block[1].split(maxsplit=1)[1] in [phase.replace("_", " ") for phase in case["phase"]]
+    (machine,) = account_of(program.url, program.access_key).alive()
+    told = " ".join(" ".join(block).split())
+    (seen,) = program.here("status", "one").json["data"]["deployments"]
+    assert f"costs ${seen['recorded']['usd_per_hour']:.4f} an hour" in told
+    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down one' ends it" in told
+    examined = program.here("diagnose", "one").json["data"]["findings"][0]
+    assert examined["code"] == case["finding"]
+    assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in told
+    assert program.here("down", "one", "--yes").code == 0
+    assert nothing_is_left(program)
