@@ -1,7 +1,8 @@
-"""A machine without the image pulls it from a registry, and tries again where that fails at first."""
+"""A machine without the image pulls it from a registry, tells of it, and tries again where that fails at first."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,9 @@ from builders.boot_kinds import KINDS
 from builders.registry import serving
 
 from tgi_deploy.render.artifacts import render
+
+# Longer than the pause between two words on what has come in.
+PULL_S = 15
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
 
@@ -28,10 +32,14 @@ def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, regist
     engine = replace(deployable.candidate.engine, image=registry.image("3.3.7"))
     deployable = replace(deployable, candidate=replace(deployable.candidate, engine=engine))
     registry.refusals = 1
+    registry.bytes_per_s = max(path.stat().st_size for path in registry.blobs.values()) / PULL_S
     with boot(docker_engine, render("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
-        assert f"phase=pulling image={engine.image}" in machine.markers()
+        said = machine.markers()
+        pulling = said[said.index(f"phase=pulling image={engine.image}") : said.index("phase=starting-engine")]
+        assert [mb for mb in pulling if re.fullmatch(r"received mb=[1-9]\d*", mb)], said
+        assert not any(marker.startswith("received") for marker in said[said.index("phase=starting-engine") :])
         assert registry.refusals == 0
         assert any("/manifests/3.3.7" in path for path in registry.asked)
         assert machine.units("failed") == []
