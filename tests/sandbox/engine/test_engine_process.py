@@ -172,3 +172,14 @@ def test_own_options_are_checked(options, complaint):
     assert done.returncode == 2
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_long_prompt_takes_the_engine_down(start_engine):
+    kind = {"Content-Type": "application/json"}
+    with start_engine(options=["--fault", "oom-serving"]) as engine:
+        engine.wait_until_ready()
+        assert engine.request("POST", "/generate", json.dumps({"inputs": "short"}), kind)[0] == 200
+        long = {"inputs": "word " * 400, "parameters": {"max_new_tokens": 4}}
+        assert engine.request("POST", "/generate", json.dumps(long), kind)[0] == 424
+        assert engine.end() == 1
+        engine.wait_for("CUDA out of memory")

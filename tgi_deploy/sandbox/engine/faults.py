@@ -9,9 +9,9 @@ from tgi_deploy.errors import InputError
 
 
 class Fault(StrEnum):
-    BAD_FLAG = "bad-flag"
     OOM_LOAD = "oom-load"
     OOM_WARMUP = "oom-warmup"
+    BAD_FLAG = "bad-flag"
     GATED = "gated"
     DISK_FULL = "disk-full"
     NETWORK = "network"

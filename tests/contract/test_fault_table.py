@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.faults import NAMES
+from tgi_deploy.sandbox.guest.docker import FAULTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def script():
+    spec = importlib.util.spec_from_file_location("update_faults", ROOT / "scripts" / "update_faults.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_faults_is_current():
+    faults = script()
+    assert faults.TARGET.read_text(encoding="utf-8") == faults.page(), "run scripts/update_faults.py"
+    assert faults.main(["--check"]) == 0
+
+
+def test_every_fault_of_a_machine_is_on_the_sandboxs_page():
+    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    assert [name for name in FAULTS if f"`{name}`" not in page] == []
+
+
+def test_faults_of_engine_machine_and_cloud_have_names_of_their_own():
+    names = [*NAMES, *(fault.value for fault in Fault), *FAULTS]
+    assert len(names) == len(set(names))
