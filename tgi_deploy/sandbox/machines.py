@@ -65,6 +65,7 @@ class Machines:
         self._metadata = Metadata(self._clock)
         self._lock = lock
         self._machines: dict[str, Machine] = {}
+        self._over: set[str] = set()  # terminated ones: moto keeps them, and nothing comes to them any more
         self._closed = threading.Event()
 
     def run(self) -> None:
@@ -77,7 +78,8 @@ class Machines:
             if not self._closed.is_set():
                 schedules.run_due(self._timer_speed)
                 for region, instance in world.instances():
-                    self._step(region, instance)
+                    if instance.id not in self._over:
+                        self._step(region, instance)
 
     def console(self, instance_id: str) -> bytes | None:
         machine = self._machines.get(instance_id)
@@ -131,6 +133,7 @@ class Machines:
         with self._lock:
             machines = list(self._machines.values())
             self._machines.clear()
+            self._over.clear()
             for machine in machines:
                 self._end(machine)
         for machine in machines:
@@ -154,9 +157,11 @@ class Machines:
         machine = self._machines.get(instance.id)
         if machine is None:
             if instance.state == "terminated":
+                self._over.add(instance.id)
                 return
             machine = self._admit(region, instance)
-        self._metadata.note(region, instance)
+        if instance.user_data:  # without it there is no guest that could ask
+            self._metadata.note(region, instance)
         self._meet_fate(instance, machine)
         now = time.monotonic()
         state = instance.state
@@ -168,6 +173,8 @@ class Machines:
             self._end(machine)
             if machine.gone:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
+        elif state == "terminated" and machine.gone:
+            self._over.add(instance.id)
 
     def _admit(self, region: str, instance: SandboxInstance) -> Machine:
         facts = rules.launch_facts(region, instance)
