@@ -251,8 +251,9 @@ class _Wait:
     def _settled(self, first: Sighting, patience: Patience) -> Sighting:
         """What comes right after the first answer. The log is read once more if it has not told all yet."""
         self.clock.sleep(self.settings.settle_s)
-        whole = self.view.kv_capacity_tokens is None
-        again = self._look(patience) if whole else self._ask(first, patience)
+        if self.view.kv_capacity_tokens is None:
+            self._read_console(first.machine)
+        again = self._ask(first, patience)
         if not again.ready:
             self._tell("the engine answered once and then no more: going on to wait")
         return again

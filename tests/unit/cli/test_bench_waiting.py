@@ -27,7 +27,7 @@ def test_shares_are_told_as_multiples_of_the_target(bench):
         "| the same for 10 minutes, CPU s | 3.0 | x 0.50 |",
         "| calls to the cloud a minute | 18 | |",
         "| largest memory, MiB | 84 | |",
-        "| first 200 to the end of `up`, less its proof, s | 0.50 | x 0.50 |",
+        "| first 200 to the output of `up`, less its proof, s | 0.50 | x 0.50 |",
         "| the longest of 3 | 1.50 | x 1.50 |",
     ]
 

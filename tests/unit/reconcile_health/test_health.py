@@ -336,7 +336,7 @@ def test_a_machine_that_never_appears_is_a_time_out():
 
 
 def test_a_machine_that_dies_while_the_answer_settles_is_dead():
-    tale = story(machines=[(0, RUNNING), (2, dead("Server.InternalError"))], probes=[(0, OK)])
+    tale = story(machines=[(0, RUNNING), (2, dead("Server.InternalError"))], probes=[(0, OK), (2, REFUSED)])
     assert fails(tale).code == "machine_died"
 
 
