@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 import tomllib
 from dataclasses import replace
 from decimal import Decimal
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from disruptions.checks import Account
 
+from tgi_deploy.adapters.http import HttpEngine
 from tgi_deploy.app import readiness
 from tgi_deploy.app.receipt import verify
 from tgi_deploy.cli.main import ROOT
@@ -119,5 +121,23 @@ def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeyp
     examined = program.here("diagnose", "one").json["data"]["findings"][0]
     assert examined["code"] == case["finding"]
     assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in told
+    assert program.here("down", "one", "--yes").code == 0
+    assert nothing_is_left(program)
+
+
+def test_an_engine_that_dies_later_is_explained_even_when_it_serves_again(program, monkeypatch):
+    case = CASES["08-crash-in-the-proof"]
+    prepare(program, monkeypatch, case)
+    said = bring_up(program, {**case, "ready": "fast"}, "--json")
+    assert said.code == 0, said.out + said.err
+    url = said.json["data"]["deployment"]["endpoint"]
+    long = {"inputs": "word " * 400, "parameters": {"max_new_tokens": 4}}
+    assert HttpEngine(url).post("/generate", long).status == 424
+    deadline = time.monotonic() + 60
+    while not (findings := program.here("diagnose", "one").json["data"]["findings"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert findings[0]["code"] == case["finding"]
+    assert case["command"] in findings[0]["remedy"]
     assert program.here("down", "one", "--yes").code == 0
     assert nothing_is_left(program)
