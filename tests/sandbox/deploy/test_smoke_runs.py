@@ -76,7 +76,11 @@ def test_a_deployment_is_proved_and_left_alone(program):
         (("smoke", "no-such-model", "--yes"), 2, "unknown_model"),
         (("smoke", "tinyllama-1.1b", "--budget", "0.01", "--yes"), 3, "no_feasible_plan"),
         (("smoke", "tinyllama-1.1b"), 2, "confirmation_needed"),
-        (("smoke", "tinyllama-1.1b", "--yes", "--junit", "/nowhere/smoke.xml", "--budget", "0.01"), 2, "unwritable_file"),
+        (
+            ("smoke", "tinyllama-1.1b", "--yes", "--junit", "/nowhere/smoke.xml", "--budget", "0.01"),
+            2,
+            "unwritable_file",
+        ),
     ],
 )
 def test_what_can_not_be_smoked_is_said(program, words, code, error):
