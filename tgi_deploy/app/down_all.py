@@ -7,6 +7,7 @@ request, a thing without tags, a kind that few deployments have) goes the way of
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -178,19 +179,41 @@ def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
 
 
 def _remove_locked(context: Context, endings: list[_Ending], result: _Result) -> None:
+    """Until all are gone, or nothing more has gone for as long as a single removal may take."""
     places = tuple(dict.fromkeys(place for ending in endings for place in ending.places))
     first, total = True, len(endings)
-    for _ in looks(context.clock, context.pace.deletion):
+    watch = _Watch(least=_things(endings), since=context.clock.monotonic())
+    for _ in looks(context.clock, replace(context.pace.deletion, deadline_s=math.inf)):
         if not first:
             _look_again(context, endings, places)
             endings = _finish_gone(context, endings, result)
             context.reporter.note(f"{total - len(endings)} of {total} are gone")
+            if watch.still_s(_things(endings), context.clock.monotonic()) >= context.pace.deletion.deadline_s:
+                break
         first = False
         if not endings:
             return
         _delete_what_can_go(context, endings)
     for ending in endings:
         result.failures.append(ending.error or _left(context, ending))
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The fewest things that were seen, and since when: hundreds of deletions take longer than one may."""
+
+    least: int
+    since: float
+
+    def still_s(self, left: int, now: float) -> float:
+        """For how long nothing has gone."""
+        if left < self.least:
+            self.least, self.since = left, now
+        return now - self.since
+
+
+def _things(endings: Sequence[_Ending]) -> int:
+    return sum(len(ending.known) for ending in endings)
 
 
 def _look_again(context: Context, endings: Sequence[_Ending], places: Sequence[str]) -> None:

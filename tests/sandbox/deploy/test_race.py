@@ -31,7 +31,7 @@ def race(program, folder, homes):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     said = [json.loads((folder / f"{number}.json").read_text()) for number in range(RUNNERS)]

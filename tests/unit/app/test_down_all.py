@@ -119,6 +119,33 @@ def test_what_will_not_go_is_named_and_the_others_are_gone(around):
     assert [found.id for found in around.world.left()] == [stuck]
 
 
+def test_many_deletions_may_take_longer_than_one(around):
+    bring_up(around, *names(6))
+    deadline_s = around.context().pace.deletion.deadline_s
+
+    def take_long(name, _properties):
+        if name.startswith("delete"):
+            around.clock.seconds += deadline_s / 2
+
+    around.world.on_call = take_long
+    assert len(all_down(around).receipts) == 6
+    assert around.world.left() == []
+
+
+def test_what_does_not_go_is_waited_for_as_long_as_one(around):
+    bring_up(around, *names(2))
+
+    def hold(name, _properties):
+        if name == "delete security-group":
+            raise InUseError("an interface of somebody's holds it")
+
+    around.world.on_call = hold
+    started, deadline_s = around.clock.seconds, around.context().pace.deletion.deadline_s
+    with pytest.raises(LeftBehindError):
+        all_down(around)
+    assert deadline_s <= around.clock.seconds - started < deadline_s + 60
+
+
 def test_what_is_refused_for_one_does_not_keep_the_others(around):
     bring_up(around, *names(3))
     protected = around.store.load("demo-002").record("instance").attributes["id"]
