@@ -82,3 +82,18 @@ def test_what_was_changed_by_hand_is_told_and_goes(program):
     groups = ec2.describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups if group["GroupName"].startswith("tgi-deploy")] == []
     assert ec2.describe_launch_templates()["LaunchTemplates"] == []
+
+
+def test_a_record_that_cannot_be_read_is_told_and_the_others_are_seen_to(program):
+    load_bench().Fleet.open(program.home).fill(3)
+    record = program.home / "sandbox" / "records" / "deployments" / "demo-0001" / "deployment.json"
+    record.write_text("{")
+    said = program.here("status")
+    assert (said.code, [item["code"] for item in said.json["warnings"]]) == (0, ["corrupt_record"])
+    assert len(said.json["data"]["deployments"]) == 3
+    said = program.here("down", "--all", "--yes")
+    assert (said.code, [item["code"] for item in said.json["errors"]]) == (1, ["corrupt_record"])
+    assert [row["name"] for row in program.instances()] == ["demo-0001"]
+    record.unlink()
+    assert program.here("down", "--all", "--yes").code == 0
+    assert program.instances() == []
