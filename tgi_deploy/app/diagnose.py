@@ -34,8 +34,10 @@ class Examined:
     machine: MachineState
 
 
-def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = None) -> Examined:
+def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = None, ended: bool = False) -> Examined:
     """Ask for the machine's state and console, and read both by the table; `hang_s` as there, or its own.
+
+    `ended`: the machine is known to have ended, and what it wrote as it went is no cause.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -47,10 +49,10 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
     facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
-    log = hide_secrets(log)
+    log = "" if ended and _reason(machine) else hide_secrets(log)
     text = "\n".join(filter(None, (log, _reason(machine))))
     found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
-    return Examined(diagnosis=_placed(found, last_line=log.count("\n") + 1), machine=machine)
+    return Examined(diagnosis=_placed(found, last_line=log.count("\n") + 1 if log else 0), machine=machine)
 
 
 def _placed(found: Diagnosis, *, last_line: int) -> Diagnosis:

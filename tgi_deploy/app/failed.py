@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PROOF: Final = "proof"
 # These say all there is to say: what an engine that runs would log is beside the point.
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
+_ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
 _GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
@@ -75,7 +76,8 @@ def _diagnosed(context: Context, deployment: Deployment, error: DeployError) -> 
     allowed_s = error.data.get("deadline_s")
     hang_s = None if allowed_s is None else allowed_s * _HANG_SHARE
     try:
-        return diagnose_deployment(context, deployment.name, hang_s=hang_s).diagnosis.findings
+        ended = error.code in _ENDED
+        return diagnose_deployment(context, deployment.name, hang_s=hang_s, ended=ended).diagnosis.findings
     except DeployError:
         return ()
 

@@ -53,3 +53,12 @@ def test_an_unknown_name_is_bad_input(around):
     with pytest.raises(InputError) as caught:
         diagnose_deployment(around.context(), "nobody")
     assert caught.value.code == "unknown_deployment"
+
+
+def test_what_a_machine_wrote_as_it_went_does_not_hide_why(around, monkeypatch):
+    (machine,) = around.world.running()
+    around.world.reasons[machine.id] = "Server.SpotInstanceTermination"
+    monkeypatch.setattr(FakeCloud, "console", lambda _cloud, _id: OOM)
+    (finding,) = diagnose_deployment(around.context(), "demo", ended=True).diagnosis.findings
+    assert (finding.code, finding.line) == ("spot_reclaimed", 0)
+    assert finding.evidence.startswith("EC2 state reason")
