@@ -71,7 +71,7 @@ class Fleet:
     @classmethod
     def open(cls, home: Path) -> Fleet:
         info = control.start(home / "sandbox", speed=600.0)
-        session = boto3.Session(aws_access_key_id=info.access_key, aws_secret_access_key="loopback", region_name=REGION)
+        session = boto3.Session(info.access_key, "loopback", region_name=REGION)
         ec2 = session.client("ec2", endpoint_url=info.endpoint_url)
         ssm = session.client("ssm", endpoint_url=info.endpoint_url)
         image = ssm.get_parameter(Name=_AMI)["Parameter"]["Value"]
@@ -181,10 +181,8 @@ def pages(number: int) -> int:
 
 def table(rows: list[Measured]) -> str:
     first = {row.command: row.program_cpu_s / row.deployments for row in reversed(rows)}
-    lines = [
-        "| command | deployments | calls | searches | pages of one look | program, CPU s | server, CPU s | clock, s | ratio |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    heads = "command", "deployments", "calls", "searches", "pages of one look", "program, CPU s", "server, CPU s"
+    lines = [f"| {' | '.join(heads)} | clock, s | ratio |", f"|---{'|---:' * (len(heads) + 1)}|"]
     for row in sorted(rows, key=lambda row: row.command):
         ratio = row.program_cpu_s / row.deployments / first[row.command]
         lines.append(
