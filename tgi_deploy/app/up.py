@@ -118,7 +118,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         for rule in added_rules(seen):
             context.reporter.warn(rule.code, rule.message)
         deployment = _starting_point(context, request, pad, name, recorded, seen)
-        if _is_done(deployment, seen, wait=request.wait):
+        if _is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)
         return _bring_up(context, request, pad, deployment, seen)
 
@@ -191,6 +191,14 @@ def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[
         wish=wish,
         owner=context.owner,
     )
+
+
+def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
+    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
+    if not wait or deployment.endpoint is None or context.probe(deployment.endpoint).ok:
+        return True
+    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
+    return False
 
 
 def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:

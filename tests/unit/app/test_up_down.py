@@ -86,6 +86,16 @@ def test_up_twice_changes_nothing(around):
     assert len(around.world.creations) == calls
 
 
+def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
+    first = bring_up(around, wait=True)
+    around.probe = Probe(outcome="refused")
+    around.heard.lines.clear()
+    with pytest.raises(NotHealthyError):
+        bring_up(around, wait=True, on_failure=lambda _error: "keep")
+    assert any("does not answer" in line for line in around.heard.lines)
+    assert [found.id for found in around.world.running()] == [first.deployment.machine.attributes["id"]]
+
+
 def test_up_again_after_no_wait_goes_on_to_wait(around):
     bring_up(around, wait=False)
     outcome = bring_up(around, wait=True)
