@@ -42,7 +42,8 @@ def renewed(block: str, environ: dict[str, str], *, all_commands: bool) -> str:
 
 def renewed_readme(text: str, *, all_commands: bool) -> str:
     with tempfile.TemporaryDirectory() as home:
-        environ = {**os.environ, "TGI_DEPLOY_HOME": home, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}
+        shown = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1", "TGI_DEPLOY_OWNER": "ann@laptop"}
+        environ = {**os.environ, "TGI_DEPLOY_HOME": home, **shown}
         try:
             return _BLOCK.sub(lambda match: f"```\n{renewed(match[1], environ, all_commands=all_commands)}```\n", text)
         finally:
