@@ -119,9 +119,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
     return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
 
 
-def _remove_seen(
-    context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
-) -> Receipt:
+def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
     """`tags` tell what else belongs to it."""
     name, places = deployment.name, _places(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))

@@ -237,9 +237,7 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
-def _preflight(
-    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt
-) -> tuple[Finding, ...]:
+def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Finding, ...]:
     if not request.preflight:
         return ()
     token_parameter = getattr(request.settings, "hub_token_parameter", None)
