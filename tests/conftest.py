@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from pytest_socket import socket_allow_hosts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
@@ -29,3 +31,32 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 @pytest.fixture(autouse=True)
 def _loopback_only() -> None:
     socket_allow_hosts(["127.0.0.0/8", "::1", "localhost"], allow_unix_socket=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="all cases of the tests that a usual run takes a sample of"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep of each test marked `sampled(n)` only n cases, always the same ones, unless all are asked for."""
+    if config.getoption("--thorough"):
+        return
+    left_out = set(_left_out(items))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _left_out(items: list[pytest.Item]) -> Iterator[str]:
+    by_test: dict[str, list[str]] = {}
+    most: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            by_test.setdefault(test, []).append(item.nodeid)
+            most[test] = mark.args[0]
+    for test, cases in by_test.items():
+        yield from sorted(cases, key=lambda nodeid: hashlib.sha256(nodeid.encode()).digest())[most[test] :]
