@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.docker_engine
+pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]  # one host: each looks at all of it
 TOKEN = "hf_plantedplantedplanted"
 CACHE = "tgi-deploy-cache-hf-home"
 PATIENCE_S = 120

@@ -15,7 +15,7 @@ from tgi_deploy.adapters.docker.errors import ErrorTable, HostRefusedError
 from tgi_deploy.adapters.docker.pull import pull
 from tgi_deploy.resources import profiles_dir
 
-pytestmark = pytest.mark.docker_engine
+pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
 
 

@@ -117,7 +117,10 @@ def test_the_way_out_is_the_default_route_of_the_subnets_own_table(tables, expec
 def test_everything_is_allowed_in_the_sandbox_and_nothing_is_made(bench, inspector, launch):
     verdicts = {action: inspector.rehearse(action, launch) for action in inspector.actions}
     assert set(verdicts.values()) == {"allowed", "unproved"}
-    assert [action for action, verdict in verdicts.items() if verdict == "unproved"] == ["ec2:GetConsoleOutput"]
+    assert [action for action, verdict in verdicts.items() if verdict == "unproved"] == [
+        "ec2:GetConsoleOutput",
+        "ec2:CancelSpotInstanceRequests",
+    ]
     assert bench.cloud().find({}) == ()
     assert bench.calls("RunInstances") == [], "the log tells rehearsals from the real thing"
     (rehearsed,) = bench.calls("DryRun:RunInstances")
