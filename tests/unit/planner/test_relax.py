@@ -236,6 +236,7 @@ COUNTED: tuple[tuple[str, str, Callable[[Requirements], int], str], ...] = (
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "axis", "amount", "field"), COUNTED)
 def test_no_larger_amount_works_anywhere_in_the_range(
     name: str, axis: str, amount: Callable[[Requirements], int], field: str
@@ -269,6 +270,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 9])
 def test_random_wishes_agree_with_brute_force(seed: int) -> None:
     random = Random(seed)  # noqa: S311 -- the same wishes every time
