@@ -36,7 +36,7 @@ def test_enough_shapes_are_described():
     assert {SHAPES[hub_id]["model_type"] for hub_id in DESCRIBED} == set(checkpoints.CLASSES)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("hub_id", DESCRIBED)
 def test_parameters_are_exact(hub_id, tmp_path):
     shape = SHAPES[hub_id]
