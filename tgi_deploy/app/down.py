@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.kept import kept_ids, kept_things
-from tgi_deploy.app.known import known_names
 from tgi_deploy.app.places import removal_command, target_of, where
 from tgi_deploy.app.receipt import Ledger, Receipt, moment, recorded_things, sighting, write
 from tgi_deploy.errors import LeftBehindError
@@ -68,12 +67,11 @@ def down(
     *,
     volumes: bool = False,
 ) -> DownOutcome:
-    """Remove the named deployments, all that are known if none is named; with `volumes` also what outlives them.
+    """Remove the named deployments; with `volumes` also what outlives them.
 
     Raises LeftBehindError (exit 6) with every id that is still there; all names are tried before.
     """
-    wanted = tuple(dict.fromkeys(names)) or known_names(context)
-    removals = tuple(_look(context, name, volumes=volumes) for name in wanted)
+    removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
     present = [removal for removal in removals if not removal.nothing]
     absent = tuple(removal.name for removal in removals if removal.nothing)
     if present and not confirm(present):
@@ -102,7 +100,7 @@ def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
 def remove_own(context: Context, deployment: Deployment) -> Receipt:
     """`remove_everything` that leaves alone what another deployment has under the same name."""
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=_places(context, deployment))
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
     kept = kept_ids(deployment, seen, volumes=False)
     doomed = [found for found in own(seen, deployment.id) if found.id not in kept]
     return _remove_seen(context, deployment, doomed, tags)
@@ -113,7 +111,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
     Raises LeftBehindError; the record stays then.
     """
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=_places(context, deployment))
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
     kept = kept_ids(deployment, seen, volumes=volumes)
     doomed = [found for found in seen if found.id not in kept]
     return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
@@ -121,7 +119,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
     """`tags` tell what else belongs to it."""
-    name, places = deployment.name, _places(context, deployment)
+    name, places = deployment.name, places_of(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
     deployment = executor.save(replace(deployment, phase="deleting"))
 
@@ -135,8 +133,8 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
         attached = tuple(found for found in seen if found.attached)
         sweep(context, tags, places, note=note, seen=attached, patience=context.pace.sweep)
     except LeftBehindError as error:
-        raise _with_receipt(error, _receipt(context, deployment, places, left=error.data["left_behind"])) from error
-    receipt = _receipt(context, deployment, places)
+        raise still_there(context, deployment, places, error) from error
+    receipt = receipt_of(context, deployment, places)
     context.store.remove(name)
     return receipt
 
@@ -164,15 +162,16 @@ def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
     return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_NAME: name}))
 
 
-def _places(context: Context, deployment: Deployment) -> tuple[str, ...]:
+def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
     """Everywhere it has been, those that a failover has left again among them."""
     touched = Ledger.of(context.store.events(deployment.name)).regions
     return tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
 
 
-def _receipt(
+def receipt_of(
     context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Mapping[str, str]] = ()
 ) -> Receipt:
+    """The receipt of all that its history tells."""
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     return issue(context, deployment, Ledger.of(history), places, left=left)
 
@@ -219,9 +218,13 @@ def _unsearched(
     )
 
 
-def _with_receipt(error: LeftBehindError, receipt: Receipt) -> LeftBehindError:
+def still_there(
+    context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
+) -> LeftBehindError:
     """The same error with the command that removes each thing, and where the receipt so far lies."""
-    return left_error(error.message, error.data["left_behind"], hint=error.hint, receipts=(receipt,))
+    items = error.data["left_behind"]
+    receipt = receipt_of(context, deployment, places, left=items)
+    return left_error(error.message, items, hint=error.hint, receipts=(receipt,))
 
 
 def left_error(
@@ -300,10 +303,15 @@ def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
 def _look(context: Context, name: str, *, volumes: bool) -> Removal:
     recorded = context.store.load(name)
     seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
+    return removal_of(name, recorded, seen, volumes=volumes)
+
+
+def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> Removal:
+    """What removing all that was seen of it takes."""
     records = recorded.resources if recorded else ()
     kept = kept_ids(recorded, seen, volumes=volumes)
     changes = diff((), records, [found for found in seen if found.id not in kept])
-    return Removal(name=name, deployment=recorded, seen=seen, changes=changes, kept=tuple(sorted(kept)))
+    return Removal(name=name, deployment=recorded, seen=tuple(seen), changes=changes, kept=tuple(sorted(kept)))
 
 
 def _recorded(context: Context, name: str) -> Deployment:
@@ -311,15 +319,20 @@ def _recorded(context: Context, name: str) -> Deployment:
     recorded = context.store.load(name)
     if recorded is not None:
         return recorded
-    now = context.clock.now()
     seen = observe(name, None, cloud=context.cloud, places=context.regions, side=True)
     ids = sorted({found.tags[TAG_ID] for found in seen if found.tags.get(TAG_NAME) == name})
-    region = seen[0].place if seen else context.regions[0]
+    place = seen[0].place if seen else context.regions[0]
+    return stand_in(context, name, ids[0] if ids else context.new_id(), place)
+
+
+def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
+    """The record of a removal, where no other is left."""
+    now = context.clock.now()
     return Deployment(
         name=name,
-        id=ids[0] if ids else context.new_id(),
-        target=target_of(region),
-        region=region,
+        id=deployment_id,
+        target=target_of(place),
+        region=place,
         phase="deleting",
         created=now,
         updated=now,

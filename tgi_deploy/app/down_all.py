@@ -12,14 +12,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.down import DownOutcome, Removal, all_left, issue, left_error, remove_named
+from tgi_deploy.app.down import (
+    DownOutcome,
+    Removal,
+    all_left,
+    places_of,
+    receipt_of,
+    removal_of,
+    remove_named,
+    stand_in,
+    still_there,
+)
 from tgi_deploy.app.fleet import Seen, each, look_at_all, search
-from tgi_deploy.app.kept import kept_ids
 from tgi_deploy.app.known import by_name
-from tgi_deploy.app.places import target_of, where
-from tgi_deploy.app.receipt import Ledger, Receipt, recorded_things, sighting
+from tgi_deploy.app.receipt import Receipt, sighting
 from tgi_deploy.errors import DeployError, LeftBehindError
-from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.model import TAG_ID, Deployment
@@ -70,7 +77,7 @@ def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, 
     """
     everything = look_at_all(context, whole=True)
     seen = [item for item in everything if item.unreadable is None]
-    removals = tuple(_removal(item, volumes=volumes) for item in seen)
+    removals = tuple(removal_of(item.name, item.recorded, item.everything, volumes=volumes) for item in seen)
     if removals and not confirm(removals):
         return DownOutcome(removed=(), absent=(), removals=removals, declined=True)
     result = _Result(failures=[_untouched(item, item.unreadable) for item in everything if item.unreadable])
@@ -83,15 +90,6 @@ def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, 
     _raise_failures(result)
     removed = tuple(item.name for item in seen)
     return DownOutcome(removed=removed, absent=(), removals=removals, receipts=tuple(result.receipts))
-
-
-def _removal(item: Seen, *, volumes: bool) -> Removal:
-    records = item.recorded.resources if item.recorded else ()
-    kept = kept_ids(item.recorded, item.everything, volumes=volumes)
-    changes = diff((), records, [found for found in item.everything if found.id not in kept])
-    return Removal(
-        name=item.name, deployment=item.recorded, seen=item.everything, changes=changes, kept=tuple(sorted(kept))
-    )
 
 
 def _is_ordinary(item: Seen) -> bool:
@@ -144,26 +142,12 @@ def _remove_together(context: Context, many: Sequence[Seen], result: _Result) ->
 def _begin(context: Context, item: Seen) -> _Ending:
     """Put on record that it goes, and what it was. Somebody may have changed it since it was looked at."""
     recorded = context.store.load(item.name)
-    deployment = recorded or _stand_in(context, item)
-    touched = Ledger.of(context.store.events(item.name)).regions
-    places = tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
+    deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
+    places = places_of(context, deployment)
     deployment = context.executor().save(replace(deployment, phase="deleting"))
     ending = _Ending(deployment=deployment, places=places, known={})
     _note(context, ending, item.found)
     return ending
-
-
-def _stand_in(context: Context, item: Seen) -> Deployment:
-    now, place = context.clock.now(), item.found[0].place
-    return Deployment(
-        name=item.name,
-        id=item.found[0].tags[TAG_ID],
-        target=target_of(place),
-        region=place,
-        phase="deleting",
-        created=now,
-        updated=now,
-    )
 
 
 def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
@@ -231,20 +215,14 @@ def _finish_gone(context: Context, endings: Sequence[_Ending], result: _Result) 
         elif ending.known:
             result.failures.append(ending.error or _left(context, ending))
         else:
-            result.receipts.append(_issue(context, ending))
+            result.receipts.append(receipt_of(context, ending.deployment, ending.places))
             context.store.remove(ending.name)
     return rest
 
 
-def _issue(context: Context, ending: _Ending, *, left: Sequence[dict[str, str]] = ()) -> Receipt:
-    history = (*context.store.events(ending.name), *recorded_things(ending.deployment))
-    return issue(context, ending.deployment, Ledger.of(history), ending.places, left=left)
-
-
 def _left(context: Context, ending: _Ending) -> LeftBehindError:
     error = left_behind(list(ending.known.values()), "it is still there")
-    items = error.data["left_behind"]
-    return left_error(error.message, items, hint=error.hint, receipts=(_issue(context, ending, left=items),))
+    return still_there(context, ending.deployment, ending.places, error)
 
 
 def _delete_what_can_go(context: Context, endings: Sequence[_Ending]) -> None:

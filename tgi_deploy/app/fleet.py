@@ -44,7 +44,7 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
 
     Raises what the cloud raises: what may lack something is no list.
     """
-    records, unreadable = _load_all(context)
+    records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
     places = dict.fromkeys((*all_places(context, kept), *(place for record in kept for place in record.places)))
     seen = by_name(search(context, places, whole=whole))
@@ -65,7 +65,7 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
     )
 
 
-def _load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:
+def load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:
     """The records by name, and what is said of those that can't be read."""
     records: dict[str, Deployment | None] = {}
     unreadable: dict[str, DeployError] = {}

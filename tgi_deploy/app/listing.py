@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tgi_deploy.app.fleet import load_all
 from tgi_deploy.app.known import by_name
 from tgi_deploy.app.places import all_places
 from tgi_deploy.errors import DeployError
@@ -47,13 +48,8 @@ class Listing:
 
 def list_deployments(context: Context) -> Listing:
     """A cloud that can't be asked, or a record that can't be read, is a warning: the rest is still worth seeing."""
-    warnings: list[tuple[str, str]] = []
-    records: dict[str, Deployment | None] = {}
-    for name in context.store.names():
-        try:
-            records[name] = context.store.load(name)
-        except DeployError as error:
-            warnings.append((error.code, error.message))
+    records, unreadable = load_all(context)
+    warnings = [(error.code, error.message) for error in unreadable.values()]
     found: list[Found] = []
     for place in all_places(context, [record for record in records.values() if record]):
         try:

@@ -8,6 +8,7 @@ from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.app.claim import FRESH
 from tgi_deploy.app.down import down
+from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.launch import LaunchSettings
 from tgi_deploy.app.up import default_name, up
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
@@ -256,7 +257,7 @@ def test_down_all_finds_what_only_tags_know(around):
     bring_up(around)
     bring_up(around, name="other")
     around.store.remove("other")
-    outcome = take_down(around)
+    outcome = down_all(around.context(), lambda _removals: True)
     assert outcome.removed == ("demo", "other")
     assert around.world.left() == []
 
