@@ -66,11 +66,7 @@ def _placed(found: Diagnosis, *, last_line: int) -> Diagnosis:
 
 def _reason(machine: MachineState) -> str:
     """The state reason as a line that the table reads."""
-    if not machine.reason_code and not machine.reason:
-        return ""
-    code, text = machine.reason_code or "", machine.reason or ""
-    said = text if text.startswith(code) else f"{code}: {text}"
-    return f"{_MARK}EC2 state reason of the machine: {said or code}"
+    return f"{_MARK}EC2 state reason of the machine: {machine.why}" if machine.why else ""
 
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, str]:

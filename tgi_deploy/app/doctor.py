@@ -15,7 +15,7 @@ from tgi_deploy.app.account_checks import (
 )
 from tgi_deploy.app.findings import Finding, error
 from tgi_deploy.app.launch_checks import disk_finding, image_finding
-from tgi_deploy.app.launchpads import launchpad
+from tgi_deploy.app.launchpads import launchpad, token_parameter
 from tgi_deploy.app.local_checks import engine_findings, extras_findings, python_finding, state_finding
 from tgi_deploy.app.preflight import flight_of, launch_findings, rehearsal_tags
 from tgi_deploy.app.survey import together
@@ -147,18 +147,12 @@ def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Find
         request.survey,
         plan,
         flight,
-        token_parameter=token_parameter_of(request.settings),
+        token_parameter=token_parameter(request.settings),
         actions=request.survey.inspector(region).actions,
     )
     disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
     told_before = {"identity", "clock", "clock_skew"}
     return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in told_before)
-
-
-def token_parameter_of(settings: object) -> str | None:
-    """The parameter that the machine reads the hub's token from, where one is named."""
-    named: str | None = getattr(settings, "hub_token_parameter", None)
-    return named
 
 
 # What is looked at for each target, in order. Another target adds its own line.

@@ -45,14 +45,13 @@ class LaunchSettings:
     ami: str | None = None
     secrets: SecretWishes = field(default_factory=SecretWishes)
     external_ttl: bool = False
+    idle_s: int | None = None
+    lease_s: int | None = None
 
     @property
     def hub_token_parameter(self) -> str | None:
         """The one that exists already, if any."""
         return self.secrets.hub_token.parameter if self.secrets.hub_token else None
-
-    idle_s: int | None = None
-    lease_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,6 +27,11 @@ def wish_marks(settings: Settings) -> dict[str, Any]:
     return marks(settings) if isinstance(settings, LaunchSettings) else {}
 
 
+def token_parameter(settings: Settings) -> str | None:
+    """The parameter that the machine reads the hub's token from, where one is named."""
+    return settings.hub_token_parameter if isinstance(settings, LaunchSettings) else None
+
+
 def launchpad(context: Context, plan: Plan, settings: Settings) -> Launchpad:
     if isinstance(settings, DockerSettings):
         return DockerLauncher(context=context, plan=plan, settings=settings)

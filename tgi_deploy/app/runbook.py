@@ -11,6 +11,7 @@ from tgi_deploy.app.access import access
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.model import TAG_NAME
+from tgi_deploy.render.container import grouped
 from tgi_deploy.render.environment import render_text
 from tgi_deploy.targets.ec2_commands import removal_command
 
@@ -174,20 +175,8 @@ def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     lines += [["-p", f"127.0.0.1:{engine['port']}:80"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
     lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
     lines.append([shlex.quote(engine["image"])])
-    lines += [[shlex.quote(word) for word in pair] for pair in _pairs(engine["args"])]
+    lines += [[shlex.quote(word) for word in pair] for pair in grouped(engine["args"])]
     return " \\\n  ".join(" ".join(line) for line in lines)
-
-
-def _pairs(args: Sequence[str]) -> Iterator[list[str]]:
-    """A flag with its value, as a reader groups them."""
-    pair: list[str] = []
-    for word in args:
-        if word.startswith("--") and pair:
-            yield pair
-            pair = []
-        pair.append(word)
-    if pair:
-        yield pair
 
 
 def _removals(subject: Subject) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import remove_own
 from tgi_deploy.app.failed import explained, kept, removed
 from tgi_deploy.app.launch import await_visible
-from tgi_deploy.app.launchpads import launchpad, reaches_aside, wish_marks
+from tgi_deploy.app.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.readiness import wait
 from tgi_deploy.app.renew import LeaseKeeper
@@ -240,9 +240,8 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
 def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Finding, ...]:
     if not request.preflight:
         return ()
-    token_parameter = getattr(request.settings, "hub_token_parameter", None)
     tags = rehearsal_tags(deployment.name, deployment.id)
-    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter)
+    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
 
 
 def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[Finding, ...]) -> Proposal:

@@ -130,7 +130,7 @@ def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: s
         settings=settings,
         confirm=lambda _proposal: True,
         on_failure=lambda _error: "remove",
-        versions=tuple(filter(None, (release.version, release.reported_version))),
+        versions=release.reported_as,
         name=name,
     )
 

@@ -237,7 +237,7 @@ def _request(
         else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
         confirm=lambda proposal: _confirm(proposal, options, context),
         on_failure=lambda error: _on_failure(error, options, context),
-        versions=tuple(filter(None, (release.version, release.reported_version))),
+        versions=release.reported_as,
         name=options.name,
         wait=options.wait,
         ready=options.ready,

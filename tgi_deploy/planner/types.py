@@ -273,6 +273,11 @@ class EngineRelease:
     metrics_path: str | None = None
     request_counters: tuple[str, ...] = ()
 
+    @property
+    def reported_as(self) -> tuple[str, ...]:
+        """All that it may call itself: some images were built with another version inside."""
+        return tuple(filter(None, (self.version, self.reported_version)))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirements:

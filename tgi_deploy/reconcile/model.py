@@ -263,3 +263,9 @@ class MachineState:
     reason_code: str | None = None
     reason: str | None = None
     address: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Code and text of its state, empty where there are none; clouds often begin the text with the code."""
+        code, text = self.reason_code or "", self.reason or ""
+        return text or code if text.startswith(code) else f"{code}: {text}" if text else code

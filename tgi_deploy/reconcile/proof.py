@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tgi_deploy.errors import NotHealthyError
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.reconcile.ports import Clock
 
+_T = TypeVar("_T")
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _UNPROCESSABLE: Final = 422
@@ -110,10 +112,8 @@ def prove(client: EngineClient, expected: ExpectedService, *, clock: Clock) -> P
     found: dict[str, _Finding] = {}
     steps = []
     for name, ask in _STEPS.items():
-        began = clock.monotonic()
-        found[name] = ask(client, expected)
-        took_ms = (clock.monotonic() - began) * 1000
-        steps.append(ProofStep(name=name, took_ms=round(took_ms, 3), detail=found[name].detail))
+        found[name], took_ms = timed(clock, partial(ask, client, expected))
+        steps.append(ProofStep(name=name, took_ms=took_ms, detail=found[name].detail))
     return ProofReport(
         steps=tuple(steps),
         answer=found["generate"].answer,
@@ -121,6 +121,13 @@ def prove(client: EngineClient, expected: ExpectedService, *, clock: Clock) -> P
         first_token_ms=found["stream"].first_token_ms,
         warnings=tuple(item.warning for item in found.values() if item.warning is not None),
     )
+
+
+def timed(clock: Clock, ask: Callable[[], _T]) -> tuple[_T, float]:
+    """The answer, and how many milliseconds it took."""
+    began = clock.monotonic()
+    answer = ask()
+    return answer, round((clock.monotonic() - began) * 1000, 3)
 
 
 def _health(client: EngineClient, _expected: ExpectedService) -> _Finding:

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, NotHealthyError
-from tgi_deploy.reconcile.proof import ProofStep, ProofWarning, Streamed, plain_answer, whole_stream
+from tgi_deploy.reconcile.proof import ProofStep, ProofWarning, Streamed, plain_answer, timed, whole_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.proof import EngineClient
@@ -80,13 +80,13 @@ def prove_promise(
             `engine_unreachable`.
     """
     _check_room(promise, kv_capacity_tokens)
-    watch = _Watch(clock)
-    watch.time("longest", lambda: _longest(client, promise))
-    answers, took_s = watch.time("together", lambda: _together(client, promise))
-    same = watch.time("repeat", lambda: _twice(client))
+    _, longest_ms = timed(clock, lambda: _longest(client, promise))
+    answers, together_ms = timed(clock, lambda: _together(client, promise))
+    same, repeat_ms = timed(clock, lambda: _twice(client))
+    took = {"longest": longest_ms, "together": together_ms, "repeat": repeat_ms}
     return LoadReport(
-        steps=tuple(watch.steps),
-        measured=_measured(answers, took_s, promise, kv_capacity_tokens),
+        steps=tuple(ProofStep(name=name, took_ms=took_ms) for name, took_ms in took.items()),
+        measured=_measured(answers, together_ms / _MILLISECONDS, promise, kv_capacity_tokens),
         warnings=() if same else (_DIFFERS,),
     )
 
@@ -95,19 +95,6 @@ _DIFFERS: Final = ProofWarning(
     code="not_repeatable",
     message="the same greedy request was answered in two ways: the engine's kernels are not deterministic here",
 )
-
-
-@dataclass(slots=True)
-class _Watch:
-    clock: Clock
-    steps: list[ProofStep] = field(default_factory=list)
-
-    def time(self, name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever the question answers
-        began = self.clock.monotonic()
-        answer = ask()
-        took_s = self.clock.monotonic() - began
-        self.steps.append(ProofStep(name=name, took_ms=round(took_s * _MILLISECONDS, 3)))
-        return (answer, took_s) if name == "together" else answer
 
 
 def _check_room(promise: Promise, kv_capacity_tokens: int | None) -> None:

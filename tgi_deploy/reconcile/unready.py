@@ -29,7 +29,7 @@ def machine_died(track: Track, sighting: Sighting, table: PhaseTable) -> DeployE
     machine = sighting.machine
     reclaimed = is_reclaimed(machine)
     state = "is gone" if machine.state == "missing" else f"is {machine.state}"
-    why = _why(machine)
+    why = machine.why
     return DeployError(
         "spot_reclaimed" if reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
@@ -49,7 +49,7 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
 
 def _death_hint(machine: MachineState, table: PhaseTable) -> str:
     """The remedy that the table has for the state reason, and where to read more."""
-    known = next((item for item in table.signatures if item.machine and item.pattern.search(_why(machine))), None)
+    known = next((item for item in table.signatures if item.machine and item.pattern.search(machine.why)), None)
     if known is None:
         return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
     return _with_page(_as_hint(known.remedy.text), known.code)
@@ -57,12 +57,6 @@ def _death_hint(machine: MachineState, table: PhaseTable) -> str:
 
 def _with_page(hint: str, code: str) -> str:
     return f"{hint}; more: 'tgi-deploy explain {code}'"
-
-
-def _why(machine: MachineState) -> str:
-    """Code and text; clouds often begin the text with the code."""
-    code, text = machine.reason_code or "", machine.reason or ""
-    return text or code if text.startswith(code) else f"{code}: {text}" if text else code
 
 
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:

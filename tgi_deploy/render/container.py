@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.render.deployable import HUB_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tgi_deploy.planner.types import Candidate
     from tgi_deploy.render.deployable import Deployable
@@ -57,8 +57,7 @@ class Container:
 
     @property
     def arg_lines(self) -> tuple[tuple[str, ...], ...]:
-        """The arguments as a reader groups them: a flag with its value."""
-        return tuple(_grouped(self.args))
+        return tuple(grouped(self.args))
 
 
 def container_for(deployable: Deployable) -> Container:
@@ -117,7 +116,8 @@ def _with_mounted_model(args: Iterable[str]) -> Iterator[str]:
             yield arg
 
 
-def _grouped(args: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def grouped(args: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Arguments as a reader groups them: a flag with its value."""
     rest = list(args)
     while rest:
         size = 2 if rest[0].startswith("--") and len(rest) > 1 and not rest[1].startswith("--") else 1

@@ -113,15 +113,17 @@ def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any
             "elapsed_s": round(ready.elapsed_s, 1),
             "phases": [{"phase": item.phase, "took_s": round(item.took_s, 1)} for item in ready.phases],
         },
-        "proof": None
-        if proof is None
-        else {
-            "level": proof.level,
-            "steps": [{"name": item.name, "took_ms": item.took_ms} for item in proof.steps],
-            "answer": proof.served.answer,
-            "first_token_ms": proof.served.first_token_ms,
-            "measured": measured_document(proof.borne.measured) if proof.borne else None,
-        },
+        "proof": None if proof is None else proof_document(proof),
+    }
+
+
+def proof_document(proof: Proof) -> dict[str, Any]:
+    return {
+        "level": proof.level,
+        "steps": [{"name": item.name, "took_ms": item.took_ms} for item in proof.steps],
+        "answer": proof.served.answer,
+        "first_token_ms": proof.served.first_token_ms,
+        "measured": measured_document(proof.borne.measured) if proof.borne else None,
     }
 
 

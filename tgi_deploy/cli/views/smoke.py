@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.cli.views.deployment import proof_document
 from tgi_deploy.cli.views.text import table, usd
-from tgi_deploy.reconcile.proof_load import measured_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,16 +58,7 @@ def verdict(result: Smoked) -> str:
 
 
 def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
-    return {"proofs": {name: _proof(proof) for name, proof in proofs.items()}}
-
-
-def _proof(proof: Proof) -> dict[str, Any]:
-    return {
-        "level": proof.level,
-        "steps": [{"name": step.name, "took_ms": step.took_ms} for step in proof.steps],
-        "answer": proof.served.answer,
-        "measured": measured_document(proof.borne.measured) if proof.borne else None,
-    }
+    return {"proofs": {name: proof_document(proof) for name, proof in proofs.items()}}
 
 
 def proofs_text(proofs: Mapping[str, Proof]) -> str:
