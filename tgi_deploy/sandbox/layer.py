@@ -26,6 +26,7 @@ _CONTROL: Final = "/_sandbox/"
 _SECRET: Final = frozenset({"Value"})  # of PutParameter
 _HIDDEN: Final = "***"
 _FAILED: Final = 500
+_STRANGER: Final = "the sandbox lets in only the access key that 'tgi-deploy sandbox start' prints to its owner"
 
 
 class Layer:
@@ -73,7 +74,7 @@ class Layer:
             return self._control(environ, call)
         machine = api.machine_of(call.access_key, self._access_key)
         if call.access_key != self._access_key and machine is None:
-            return error(call, "AuthFailure", "this sandbox belongs to somebody else", 401)
+            return error(call, "AuthFailure", _STRANGER, 401)
         self._record(call)
         refused = self._refuse_machine(call, machine)
         return refused or self._aws(environ, call)

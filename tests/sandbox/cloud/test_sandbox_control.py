@@ -74,7 +74,7 @@ def test_somebody_else_is_not_let_in(home):
         aws_access_key_id="stranger",
         aws_secret_access_key="b",
     )
-    with pytest.raises(ClientError, match="AuthFailure"):
+    with pytest.raises(ClientError, match=r"AuthFailure.*sandbox start"):
         stranger.describe_instances()
 
 
