@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tgi_deploy.app.documents import plan_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tgi_deploy.planner.types import Candidate, Plan
@@ -66,7 +66,7 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
         deployment,
         region=attempt.place,
         phase="creating",
-        plan=_as_json(plan_document(replace(plan, chosen=candidate))),
+        plan=_recorded_plan(replace(plan, chosen=candidate)),
         usd_per_hour=None if owned else candidate.cost.usd_per_hour,
         ttl_s=attempt.ttl_s,
         expires=expiry(deployment, attempt.ttl_s, clock),
@@ -90,7 +90,12 @@ def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
     return None if lease_s is None else (clock.now() + timedelta(seconds=lease_s)).replace(microsecond=0)
 
 
-def _as_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as it reads back from a file: prices are numbers there, exact ones stand in the record itself."""
+def _recorded_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as it reads back from a file: prices are numbers there, exact ones stand in the record itself.
+
+    What was refused is by far the largest part, is written anew at every step, and helps nobody later.
+    """
+    document = plan_document(replace(plan, rejections=()))
+    del document["rejections"]
     plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
     return plain

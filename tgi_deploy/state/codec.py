@@ -26,7 +26,7 @@ class NewerSchemaError(ValueError):
 
 
 def encode(deployment: Deployment) -> str:
-    """The plan is by far the largest part and is written often: one line, neither copied nor indented."""
+    """The plan is the largest part and is written often: one line, neither copied nor indented."""
     document = asdict(replace(deployment, plan={}))
     del document["plan"]
     rest = json.dumps(document, indent=2, sort_keys=True, default=_plain).removesuffix("\n}")

@@ -12,6 +12,7 @@ from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.launch import LaunchSettings
 from tgi_deploy.app.up import default_name, up
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
+from tgi_deploy.planner.types import Rejection
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
     LostReplyError,
@@ -60,6 +61,26 @@ def test_up_makes_one_machine_and_records_it(around):
     assert around.store.load("demo") == outcome.deployment
     assert outcome.deployment.phase == "running"
     assert outcome.deployment.record("instance").attributes["id"] == machine.id
+
+
+def test_the_record_keeps_the_plan_without_what_was_refused(around):
+    """It is written at every step, and a plan refuses hundreds of configurations that nothing asks the record for."""
+    refused = Rejection(
+        instance_type="g5.xlarge",
+        num_shard=1,
+        quantize="none",
+        code="memory",
+        message="it does not fit",
+        numbers={},
+        codes=("memory",),
+        region="us-east-1",
+        market="on-demand",
+        usd_per_hour=None,
+    )
+    deployment = up(around.context(), request(replace(plan(), rejections=(refused,) * 800))).deployment
+    assert "rejections" not in deployment.plan
+    assert deployment.plan["chosen"]["instance_type"] == "g6e.xlarge"
+    assert (around.home / "deployments" / "demo" / "deployment.json").stat().st_size < 16_384
 
 
 def test_everything_carries_its_tags_from_the_creating_call_on(around):
