@@ -77,6 +77,11 @@ def test_tls_comes_from_the_environment_too(tmp_path):
         ({"DOCKER_CONTEXT": "nowhere"}, "unknown_docker_context"),
         ({"DOCKER_HOST": "ssh://me@box"}, "docker_host_not_supported"),
         ({"DOCKER_HOST": "gopher://box"}, "docker_host_not_supported"),
+        ({"DOCKER_HOST": "tcp://[::1"}, "docker_host_not_supported"),
+        ({"DOCKER_HOST": "tcp://box:99999"}, "docker_host_not_supported"),
+        ({"DOCKER_HOST": "box:docker"}, "docker_host_not_supported"),
+        ({"DOCKER_HOST": "::::"}, "docker_host_not_supported"),
+        ({"DOCKER_HOST": "unix://"}, "docker_host_not_supported"),
     ],
 )
 def test_what_can_not_be_meant_says_what_to_do(tmp_path, more, code):
@@ -84,6 +89,29 @@ def test_what_can_not_be_meant_says_what_to_do(tmp_path, more, code):
         current_endpoint(environ(tmp_path, **more))
     assert caught.value.code == code
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("tcp://box", "tcp://box:2375"), ("box", "tcp://box:2375"), ("tcp://", "tcp://localhost:2375"),
+     ("tcp://[::1]", "tcp://[::1]:2375"), ("tcp://box:1/prefix", "tcp://box:1/prefix")],
+)  # fmt: skip
+def test_a_host_without_a_port_is_at_dockers_own(tmp_path, host, url):
+    assert current_endpoint(environ(tmp_path, DOCKER_HOST=host)).url == url
+
+
+def test_dockers_own_port_is_another_one_with_tls(tmp_path, config):
+    found = current_endpoint(environ(tmp_path, DOCKER_HOST="tcp://box", DOCKER_TLS_VERIFY="1"))
+    assert found.url == "tcp://box:2376"
+    assert endpoint_of(found.place, environ(tmp_path, DOCKER_HOST="tcp://box", DOCKER_TLS_VERIFY="1")) == found
+
+
+@pytest.mark.parametrize("endpoints", [None, {}, {"docker": None}, {"docker": {"Host": None}}, "odd"])
+def test_a_context_without_a_docker_host_is_the_local_one(tmp_path, config, endpoints):
+    context(config, "box", "")
+    (meta,) = config.glob("contexts/meta/*/meta.json")
+    meta.write_text(json.dumps({"Name": "box", "Endpoints": endpoints}), encoding="utf-8")
+    assert current_endpoint(environ(tmp_path, DOCKER_CONTEXT="box")).url == LOCAL_URL
 
 
 def test_ssh_is_answered_with_the_tunnel_to_make(tmp_path):

@@ -23,6 +23,8 @@ LOCAL_URL: Final = "unix:///var/run/docker.sock"
 _DEFAULT_CONTEXT: Final = "default"
 _LOCAL_SCHEMES: Final = ("unix", "npipe")
 _SCHEMES: Final = (*_LOCAL_SCHEMES, "tcp", "http", "https")
+# Docker's own: without TLS, and with it.
+_PORTS: Final = (2375, 2376)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +57,9 @@ def current_endpoint(environ: Mapping[str, str]) -> Endpoint:
     Raises:
         InputError: `unknown_docker_context`, `bad_docker_config` or `docker_host_not_supported`.
     """
-    host = environ.get("DOCKER_HOST")
-    if host:
-        return _supported(Endpoint(url=_url(host), source="DOCKER_HOST", **_tls_of_environment(environ)))
+    of_variables = _of_variables(environ)
+    if of_variables is not None:
+        return _supported(of_variables)
     named = environ.get("DOCKER_CONTEXT")
     name = named or _current_context(environ)
     if name is None or name == _DEFAULT_CONTEXT:
@@ -75,16 +77,24 @@ def current_endpoint(environ: Mapping[str, str]) -> Endpoint:
 def endpoint_of(place: str, environ: Mapping[str, str]) -> Endpoint:
     """The host of a place, with the certificates that variables or contexts have for it."""
     url = place.partition(":")[2] or LOCAL_URL
-    host = environ.get("DOCKER_HOST")
-    if host and _url(host) == url:
-        return _supported(Endpoint(url=url, source="DOCKER_HOST", **_tls_of_environment(environ)))
+    of_variables = _of_variables(environ)
+    if of_variables is not None and of_variables.url == url:
+        return _supported(of_variables)
     known = (found for _, found in _contexts(environ) if found.url == url)
     return _supported(next(known, Endpoint(url=url, source="the record")))
 
 
+def _of_variables(environ: Mapping[str, str]) -> Endpoint | None:
+    host = environ.get("DOCKER_HOST")
+    if not host:
+        return None
+    tls = _tls_of_environment(environ)
+    return Endpoint(url=_url(host, tls=bool(tls)), source="DOCKER_HOST", **tls)
+
+
 def _supported(endpoint: Endpoint) -> Endpoint:
-    scheme = urlsplit(endpoint.url).scheme
-    if scheme in _SCHEMES:
+    scheme = endpoint.url.partition(":")[0]
+    if scheme in _SCHEMES and _is_whole(endpoint.url):
         return endpoint
     hint = "name it as unix:///path/docker.sock or tcp://host:2376"
     if scheme == "ssh":
@@ -96,9 +106,25 @@ def _supported(endpoint: Endpoint) -> Endpoint:
     raise InputError("docker_host_not_supported", f"the Docker host {endpoint.url[:80]!r} can't be asked", hint=hint)
 
 
-def _url(host: str) -> str:
-    """Docker's own command line takes a bare address for TCP."""
-    return host if "://" in host else f"tcp://{host}"
+def _is_whole(url: str) -> bool:
+    """Whether it says where: a path for a socket, else a host, and a port that can be one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.path if parts.scheme in _LOCAL_SCHEMES else parts.hostname and parts.port != 0)
+    except ValueError:
+        return False
+
+
+def _url(host: str, *, tls: bool) -> str:
+    """Docker's own command line takes a bare address for TCP, and knows the port and the host that are left out."""
+    url = host if "://" in host else f"tcp://{host}"
+    scheme, _, rest = url.partition("://")
+    if scheme != "tcp":
+        return url
+    address, slash, path = rest.partition("/")
+    if not address.rpartition("]")[2].partition(":")[1]:
+        address = f"{address or 'localhost'}:{_PORTS[tls]}"
+    return f"tcp://{address}{slash}{path}"
 
 
 def _tls_of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -122,13 +148,14 @@ def _contexts(environ: Mapping[str, str]) -> Iterator[tuple[str, Endpoint]]:
     folder = _config_dir(environ) / "contexts"
     for path in sorted(folder.glob("meta/*/meta.json")):
         meta = _read(path)
-        name, docker = str(meta.get("Name", "")), meta.get("Endpoints", {}).get("docker", {})
+        name, docker = str(meta.get("Name", "")), _object(_object(meta.get("Endpoints")).get("docker"))
         certificates = folder / "tls" / hashlib.sha256(name.encode()).hexdigest() / "docker"
+        secured = certificates.is_dir()
         yield (
             name,
             Endpoint(
-                url=_url(str(docker.get("Host", "")) or LOCAL_URL),
-                certificates=certificates if certificates.is_dir() else None,
+                url=_url(str(docker.get("Host") or LOCAL_URL), tls=secured),
+                certificates=certificates if secured else None,
                 verify=not docker.get("SkipTLSVerify", False),
                 source=f"context {name}",
             ),
@@ -144,4 +171,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(
             "bad_docker_config", f"reading Docker's settings in {path} failed: {error}", hint="mend or remove the file"
         ) from None
-    return content if isinstance(content, dict) else {}
+    return _object(content)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
