@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
 
 MOST: Final = 2
+_AGAIN: Final = "again"
+_OTHER_MACHINE: Final = "other_machine"
 _PREFILL: Final = "max-batch-prefill-tokens"
 _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
@@ -39,10 +41,23 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """`edits` by code, in the order of trying. `plan_again` makes a plan of a changed wish."""
+    """`edits` by code, in the order of trying. `plan_again` makes a plan of a changed wish.
+
+    Raises InputError `bad_phase_table` for a change that nobody knows how to make.
+    """
 
     edits: Mapping[str, Sequence[str]]
     plan_again: Callable[[Wish], Plan | NoPlan]
+
+    def __post_init__(self) -> None:
+        known = (_AGAIN, _OTHER_MACHINE, *_EDITS)
+        unknown = next((name for names in self.edits.values() for name in names if name not in known), None)
+        if unknown is not None:
+            raise InputError(
+                "bad_phase_table",
+                f"reading the changes that cure failures: there is no change {unknown[:60]!r}",
+                hint=f"diagnosis/heal.json may name {', '.join(known)}",
+            )
 
     def cure(self, error: DeployError, wish: Wish, plan: Plan, made: Sequence[Cure]) -> Cure | None:
         """The next change that the failure calls for and the planner can do, None where there is none."""
@@ -50,7 +65,7 @@ class Healer:
             return None
         code = str(error.data.get("finding") or error.code)
         for edit in self.edits.get(code, ()):
-            if edit != "again" and (code, edit) in {(cure.code, cure.edit) for cure in made}:
+            if edit != _AGAIN and (code, edit) in {(cure.code, cure.edit) for cure in made}:
                 continue
             changed = self._changed(edit, wish, plan)
             if changed is not None:
@@ -59,9 +74,9 @@ class Healer:
         return None
 
     def _changed(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
-        if edit == "again":
+        if edit == _AGAIN:
             return wish, plan, "the same on a new machine"
-        if edit == "other_machine":
+        if edit == _OTHER_MACHINE:
             return _other_machine(wish, plan)
         changed, what = _EDITS[edit](wish, plan)
         try:

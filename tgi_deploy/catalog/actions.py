@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.fields import Where
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.resources import profiles_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,7 @@ class Actions:
 def read_actions() -> Actions:
     """Raises InputError `bad_profile`."""
     where = Where(_FILE)
-    document = Store((profiles_dir(),)).json(_FILE)
+    document = Store.behind().json(_FILE)
     try:
         scopes = {name: _scope(name, raw) for name, raw in document["scopes"].items()}
         grants = tuple(Grant(**{**raw, "scope": scopes[raw["scope"]]}) for raw in document["grants"])

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, Where, list_of, read, text
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.resources import profiles_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_ALERT: Final = {
+    "name": REQUIRED_TEXT,
+    "expression": REQUIRED_TEXT,
+    "for": Field(check=text, target="lasting"),
+    "severity": REQUIRED_TEXT,
+    "means": REQUIRED_TEXT,
+    "commands": Field(check=list_of(text)),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,16 +34,10 @@ class Alert:
 
 
 def read_alerts(engine: str = "tgi", *, user_dir: Path | None = None) -> tuple[Alert, ...]:
-    """In the file's order; a user's own file stands in for ours. Raises CatalogError."""
-    folders = tuple(folder for folder in (user_dir, profiles_dir()) if folder is not None)
-    return tuple(
-        Alert(
-            name=item["name"],
-            expression=item["expression"],
-            lasting=item["for"],
-            severity=item["severity"],
-            means=item["means"],
-            commands=tuple(item["commands"]),
-        )
-        for item in Store(folders).json(f"engines/{engine}/alerts.json")["alerts"]
-    )
+    """In the file's order; a user's own file stands in for ours. Raises InputError `bad_profile`."""
+    file = f"engines/{engine}/alerts.json"
+    where = Where(file).child("alerts")
+    alerts = Store.behind(user_dir).json(file).get("alerts")
+    if not isinstance(alerts, list):
+        raise where.error("should be a list")
+    return tuple(Alert(**read(raw, _ALERT, where.child(index))) for index, raw in enumerate(alerts))

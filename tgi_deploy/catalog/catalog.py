@@ -6,7 +6,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy import resources
 from tgi_deploy.catalog import engines, names, prices
 from tgi_deploy.catalog.fields import Where, text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
@@ -44,14 +43,13 @@ class Catalog:
         Raises:
             InputError: `unreadable_path` when the user's folder is not there.
         """
-        packaged = resources.profiles_dir()
         if user_dir is not None and not user_dir.is_dir():
             raise InputError(
                 "unreadable_path",
                 f"{names.quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
-        return cls(Store((packaged,) if user_dir is None else (user_dir, packaged)), hub)
+        return cls(Store.behind(user_dir), hub)
 
     @property
     def date(self) -> str:

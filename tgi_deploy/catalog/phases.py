@@ -45,9 +45,20 @@ def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
-    """By the code of a failure: the changes of a plan that can cure it, first to try first."""
-    table = _read("diagnosis/heal.json", user_dir)
-    return {code: tuple(edits) for code, edits in table.get("edits", {}).items()}
+    """By the code of a failure: the changes of a plan that can cure it, first to try first.
+
+    Raises:
+        InputError: `bad_phase_table`.
+    """
+    below = "diagnosis/heal.json"
+    edits = _read(below, user_dir).get("edits")
+    if not isinstance(edits, dict) or not all(map(_is_list_of_texts, edits.values())):
+        raise _bad(_path(below, user_dir), "'edits' is no table of lists of names")
+    return {code: tuple(names) for code, names in edits.items()}
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _read(below: str, user_dir: Path | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import resources
 from tgi_deploy.catalog.fields import Where
 from tgi_deploy.errors import InputError
 
@@ -20,6 +21,12 @@ class Store:
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots
         self._parsed: dict[str, Any] = {}
+
+    @classmethod
+    def behind(cls, user_dir: Path | None = None) -> Store:
+        """The packaged folder, behind a folder of the user's own where there is one."""
+        packaged = resources.profiles_dir()
+        return cls((packaged,) if user_dir is None else (user_dir, packaged))
 
     def find(self, name: str) -> Path | None:
         """The first folder's file of that name, if any has it."""

@@ -351,9 +351,8 @@ def _clouds(sessions: SessionFactory, unsearched: dict[tuple[str, str], str]) ->
 
 def _profile_data(name: str) -> dict[str, Any]:
     from tgi_deploy.catalog.store import Store  # noqa: PLC0415 -- see context()
-    from tgi_deploy.resources import profiles_dir  # noqa: PLC0415 -- likewise
 
-    return Store((profiles_dir(),)).json(name)
+    return Store.behind().json(name)
 
 
 def _phases(profiles_dir: Path | None) -> PhaseTable:
