@@ -37,7 +37,7 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Seconds, requests and tokens a second of one replica. `batch` is what really runs at once."""
+    """Seconds, requests and tokens a second of one replica. `batch` is what runs at once; the other clients wait."""
 
     ttft_s: float
     tpot_s: float
@@ -46,7 +46,8 @@ class Timing:
     clients: float
 
     def requests_per_s(self) -> float:
-        return self.batch / self.e2e_s
+        """`e2e_s` holds the waiting for a place in the batch, so all clients count."""
+        return self.clients / self.e2e_s
 
 
 def fitting_batch(work: Work, traffic: Traffic, kv_tokens: float, *, limited: bool = True) -> float:
@@ -70,8 +71,8 @@ def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Tim
     prefill = work.prefill_s(batch, traffic.input_tokens)
     step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2)
     ttft = prefill + work.engine.first_ms * 1e-3
-    e2e = prefill + traffic.output_tokens * step
-    return Timing(ttft_s=ttft, tpot_s=step, e2e_s=e2e, batch=batch, clients=clients)
+    e2e = (prefill + traffic.output_tokens * step) * max(1.0, clients / batch)
+    return Timing(ttft_s=ttft, tpot_s=step, e2e_s=e2e, batch=batch, clients=max(batch, clients))
 
 
 def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing:
@@ -87,7 +88,7 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
     tpot = (e2e - alone - waiting) / max(1.0, traffic.output_tokens)
     queued = e2e * max(0.0, clients - batch) / batch
     ttft = alone + waiting + queued + work.engine.first_ms * 1e-3
-    return Timing(ttft_s=ttft, tpot_s=tpot, e2e_s=e2e + queued, batch=batch, clients=clients)
+    return Timing(ttft_s=ttft, tpot_s=tpot, e2e_s=e2e + queued, batch=batch, clients=max(batch, clients))
 
 
 def _waiting_s(work: Work, traffic: Traffic, batch: float, *, step_s: float, busy: float) -> float:

@@ -80,6 +80,7 @@ def test_clients_beyond_the_batch_wait_for_their_turn(setup):
     assert beyond.batch == within.batch == 10
     assert beyond.ttft_s > 5 * within.ttft_s
     assert beyond.tpot_s == pytest.approx(within.tpot_s)
+    assert beyond.requests_per_s() == pytest.approx(within.requests_per_s())
 
 
 def test_more_kv_cache_lets_more_run(setup):
