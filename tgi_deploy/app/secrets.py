@@ -35,6 +35,11 @@ class SecretOptions:
     wait: bool = True
 
 
+def hub_token_variable(environment: Mapping[str, str]) -> str | None:
+    """The variable that holds a hub token, None where none does."""
+    return next((name for name in TOKEN_VARIABLES if environment.get(name, "").strip()), None)
+
+
 def secret_wishes(
     options: SecretOptions, plan: Plan, environment: Mapping[str, str], *, flags: Mapping[str, object]
 ) -> SecretWishes:
@@ -60,7 +65,7 @@ def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str
                 hint="give one of the two",
             )
         return SecretWish(parameter=options.hub_token_parameter)
-    variable = next((name for name in TOKEN_VARIABLES if environment.get(name, "").strip()), None)
+    variable = hub_token_variable(environment)
     needed = plan.requirements.model.model.gated or bool(plan.chosen.engine.secret_env)
     if not options.hub_token_from_env and not (needed and variable):
         return None

@@ -143,11 +143,12 @@ def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
 def _settings(options: Options) -> LaunchSettings:
     """As `up` would have them. Who may connect and how long it lives is of no matter here."""
     from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.secret import reference  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.secrets import SecretWish, SecretWishes  # noqa: PLC0415 -- likewise
 
-    named = options.hub_token_parameter
-    reference = "env:HF_TOKEN" if named is None and os.environ.get("HF_TOKEN") else None
-    wished = SecretWish(parameter=named, reference=reference) if named or reference else None
+    named, variable = options.hub_token_parameter, hub_token_variable(os.environ)
+    wished = SecretWish(parameter=named) if named else SecretWish(reference=reference(variable)) if variable else None
     return LaunchSettings(
         lifetime_s=lambda _usd_per_hour: None,
         cidrs=(),

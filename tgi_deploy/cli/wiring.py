@@ -401,6 +401,7 @@ def _secret_of(reference: str) -> Secret:
 
 def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
     from tgi_deploy.adapters.aws.inspect import Ec2Inspector  # noqa: PLC0415 -- see context()
+    from tgi_deploy.app.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
     from tgi_deploy.app.survey import Survey  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- likewise
 
@@ -417,7 +418,7 @@ def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
         vcpus=_vcpus(setup.profiles_dir),
         hub_access=None if why_quiet else _hub_access,
         hub_quiet=why_quiet,
-        hub_token=bool(os.environ.get("HF_TOKEN") or os.environ.get("HF_TOKEN_PATH")),
+        hub_token=bool(hub_token_variable(os.environ) or os.environ.get("HF_TOKEN_PATH")),
     )
 
 
