@@ -59,6 +59,14 @@ class Machine:
         else:
             self._init.start_enabled()
 
+    def panic(self, problem: BaseException) -> None:
+        """Go down because the boot broke off; the machine's log has the traceback."""
+        try:
+            if not self.down.is_set():
+                self._console.kernel(f"Kernel panic - not syncing: the boot broke off ({_told(problem)})")
+        finally:
+            self.down.set()
+
     def end(self) -> None:
         self.down.set()
         self._spawner.end_all(grace_s=_GRACE_S)
@@ -120,6 +128,10 @@ class Machine:
             )
 
 
+def _told(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}"
+
+
 def _now() -> str:
     return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
 
@@ -165,6 +177,9 @@ def _boot(machine: Machine) -> None:
         machine.boot()
     except api.CloudGoneError:
         machine.down.set()
+    except BaseException as problem:
+        machine.panic(problem)
+        raise
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ _PENDING_S: Final = 12.0
 _BOOT_S: Final = 45.0
 _TICK_S: Final = 0.05
 _GRACE_S: Final = 1.5
+_DIED: Final = "Server.InternalError"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,6 +48,11 @@ class Machine:
     @property
     def gone(self) -> bool:
         return self.process is None and (self.ending is None or not self.ending.is_alive())
+
+    @property
+    def died(self) -> bool:
+        """Whether its process ended, and nobody had asked it to."""
+        return self.process is not None and self.process.poll() is not None
 
 
 class Machines:
@@ -202,6 +208,9 @@ class Machines:
             instance.sandbox_end(due[0])
 
     def _keep_running(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+        if machine.died:
+            instance.sandbox_end(_DIED)
+            return
         if instance.sandbox_reboot_wanted:
             instance.sandbox_reboot_wanted = False
             self._end(machine)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import signal
 import socket
 import textwrap
 import time
@@ -228,6 +230,22 @@ def test_a_machine_that_powers_off_ends_by_its_shutdown_behaviour(cloud, behavio
     instance_id = cloud.run(script("shutdown -h now"), InstanceInitiatedShutdownBehavior=behaviour)
     found = cloud.wait_for_state(instance_id, state)
     assert found["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+def test_a_machine_whose_boot_breaks_off_ends_and_says_so(cloud):
+    """By user data of a shape that nothing here foresees."""
+    instance_id = cloud.run("#cloud-config\nruncmd: 7\n")
+    found = cloud.wait_for_state(instance_id, "terminated")
+    assert found["StateReason"]["Code"] == "Server.InternalError"
+    assert "Kernel panic - not syncing: the boot broke off (TypeError: " in cloud.console(instance_id)
+
+
+def test_a_machine_that_dies_by_itself_ends_with_a_reason(cloud):
+    instance_id, _ = cloud.booted(script("true"))
+    (machine,) = cloud.control("GET", "machines")["machines"]
+    os.kill(machine["pid"], signal.SIGKILL)
+    found = cloud.wait_for_state(instance_id, "terminated")
+    assert found["StateReason"]["Code"] == "Server.InternalError"
 
 
 def test_a_timer_ends_the_machine(cloud):

@@ -41,7 +41,7 @@ class CloudInit:
         self._console.program("cloud-init", self._pid, text)
 
     def run(self, encoded: str) -> None:
-        """Raises nothing: what is wrong with the user data is said on the console, as on a real machine."""
+        """What is foreseen to be wrong with the user data is said on the console, as on a real machine."""
         try:
             text = decode(encoded)
         except (binascii.Error, OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
