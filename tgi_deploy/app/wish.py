@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from tgi_deploy.app.region import default_region
@@ -16,6 +16,7 @@ from tgi_deploy.planner.types import Market, Preference, Requirements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import EngineRelease, Profile
@@ -31,6 +32,7 @@ ALL_REGIONS: Final = "all"
 
 _MAX_BUDGET: Final = Decimal(1_000_000)
 _MAX_COUNT: Final = 100_000_000
+_AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
 _SHORTEST_TTL_S: Final = 300
 _MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
@@ -118,8 +120,8 @@ class Settings:
             return setting.value or default
         raise InputError(
             f"bad_{name}",
-            f"{setting.named(option_of(name))}: {shown(setting.value)} is none of {', '.join(choices)}",
-            hint=_nearest(setting.value, choices),
+            f"{setting.named(option_of(name))} can't be {shown(setting.value)}",
+            hint=_meant().choice(setting.value, choices),
         )
 
 
@@ -132,11 +134,10 @@ def shown(value: str, limit: int = 60) -> str:
     return repr(value if len(value) <= limit else value[:limit] + "…")
 
 
-def _nearest(value: str, choices: tuple[str, ...]) -> str | None:
-    import difflib  # noqa: PLC0415 -- only on the way to an error
+def _meant() -> ModuleType:
+    from tgi_deploy.app import meant  # noqa: PLC0415 -- only on the way to an error
 
-    near = difflib.get_close_matches(value, choices, n=1)
-    return f"did you mean {near[0]}?" if near else f"choose one of {', '.join(choices)}"
+    return meant
 
 
 def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> int:
@@ -147,25 +148,20 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
     raise InputError(
         "bad_number",
         f"{setting.named(option)}: {shown(text)} is no whole number from 1 to {most}",
-        hint=f"write {option} 8, for example",
+        hint=_meant().count(option),
     )
 
 
 def positive_decimal(setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _MAX_BUDGET) -> Decimal:
-    """A plain positive number of `unit`, at most `most`."""
+    """A plain positive number of `unit` (empty: a share), at most `most`."""
     text = (setting.value or "").strip()
-    hint = f"write {option} 5, for example: a plain positive number of {unit}"
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", text, re.ASCII):
-        if text[:1] in "$€£" or re.search(r"[A-Za-z]{3}$", text):
-            hint = f"leave the currency out: {option} takes a plain number of {unit}"
-        raise InputError(code, f"{setting.named(option)}: {shown(text)} is no positive number", hint=hint)
-    try:
-        value = Decimal(text)
-    except InvalidOperation:  # pragma: no cover -- the pattern admits only numbers
-        value = Decimal(0)
-    if not 0 < value <= most:
-        raise InputError(code, f"{setting.named(option)}: {shown(text)} is not between 0 and {most}", hint=hint)
-    return value
+    value = Decimal(text) if _AMOUNT.fullmatch(text) else None
+    if value is not None and 0 < value <= most:
+        return value
+    wrong = "is no positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
+    raise InputError(
+        code, f"{setting.named(option)}: {shown(text)} {wrong}", hint=_meant().amount(text, option, unit, most)
+    )
 
 
 def duration_s(setting: Setting, option: str) -> int:
@@ -175,7 +171,7 @@ def duration_s(setting: Setting, option: str) -> int:
     if not text or match is None:
         raise InputError(
             "bad_duration", f"{setting.named(option)}: {shown(text)} is no duration",
-            hint=f"write {option} 2h, 90m or 1d12h",
+            hint=_meant().duration(text, option),
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -251,7 +247,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
         ttft_ms=settings.positive("ttft_ms", "milliseconds"),
         tpot_ms=settings.positive("tpot_ms", "milliseconds"),
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
-        utilisation=settings.positive("utilisation", "parts of 1", most=Decimal(1)) or 1.0,
+        utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
         flags=tuple(_flag(text) for text in wish.set),
         env=tuple(_variable(text, release) for text in wish.env),

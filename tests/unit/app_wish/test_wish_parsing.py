@@ -58,11 +58,54 @@ def test_what_is_no_amount_of_money(text: str) -> None:
     assert len(refused.value.message) < 200
 
 
-@pytest.mark.parametrize("text", ["$5", "€5", "5USD", "5 EUR"])
-def test_currency_is_recognised(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("$5", "leave the currency out: write --budget 5"),
+        ("5$", "leave the currency out: write --budget 5"),
+        ("€5.5", "leave the currency out: write --budget 5.5"),
+        ("5USD", "leave the currency out: write --budget 5"),
+        ("5 eur", "leave the currency out: write --budget 5"),
+        ("5,50", "write --budget 5.50: the decimal separator is a point"),
+        ("1,000", "write --budget 1000: no separators between thousands"),
+        ("NaN", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("inf", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("-5", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("five dollars", "leave the currency out: write --budget 5, for example"),
+    ],
+)
+def test_the_hint_is_the_amount_as_it_was_meant(text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget")
-    assert "leave the currency out" in str(refused.value.hint)
+    assert str(refused.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"context": "8k"}, "write --context 8192, for example"),
+        ({"context": "8,192"}, "write --context 8192, for example"),
+        ({"port": "99999"}, "write --port 8080, for example"),
+        ({"num_shard": "two"}, "write --num-shard 2, for example"),
+        ({"disk": "0"}, "write --disk 200, for example"),
+        ({"ttft_ms": "0.2s"}, "write --ttft-ms 500, for example: a plain positive number of milliseconds"),
+        ({"utilisation": "50%"}, "write --utilisation 0.3, for example: a plain positive number up to 1"),
+        ({"market": "SPOT"}, "did you mean spot?"),
+        ({"market": "on demand"}, "did you mean on-demand?"),
+        ({"quantize": "AWQ"}, "did you mean awq?"),
+        ({"prefer": "cheap"}, "choose one of quality, cost, speed, value"),
+    ],
+)
+def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        wished(**settings)
+    assert str(refused.value.hint).startswith(hint)
+
+
+def test_nothing_is_told_as_too_little() -> None:
+    with pytest.raises(InputError, match="'0' is not more than 0"):
+        wished(budget="0")
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("64", 64), ("08", 8)])
@@ -90,6 +133,15 @@ def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InputError) as refused:
         duration_s(typed(text), "--ttl")
     assert refused.value.code == "bad_duration"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("90", "--ttl 90m or 90h"), ("0", "--ttl 2h, 90m"), ("2w", "--ttl 2h, 90m")]
+)
+def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        duration_s(typed(text), "--ttl")
+    assert hint in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""What a value that can't be taken was probably meant to be: hints. Imported on the way to an error alone."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+_EXAMPLES: Final = {
+    "--max-spend": "10",
+    "--context": "8192",
+    "--input-tokens": "1024",
+    "--output-tokens": "256",
+    "--concurrency": "8",
+    "--ttft-ms": "500",
+    "--tpot-ms": "50",
+    "--min-tokens-per-s": "200",
+    "--utilisation": "0.3",
+    "--num-shard": "2",
+    "--disk": "200",
+    "--port": "8080",
+}
+_CURRENCY: Final = re.compile(r"[$€£¥]|(?<![a-z])(usd|eur|gbp|chf|jpy|dollars?|euros?|cents?)(?![a-z])", re.IGNORECASE)
+_PLAIN: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+_LONGEST_COUNT: Final = 5
+_COMMA: Final = re.compile(r"(\d{1,9}),(\d{1,2})", re.ASCII)
+_THOUSANDS: Final = re.compile(r"\d{1,3}([,_' ]\d{3})+(\.\d{1,9})?", re.ASCII)
+
+
+def example(option: str) -> str:
+    """A value that `option` takes."""
+    return _EXAMPLES.get(option, "5")
+
+
+def amount(text: str, option: str, unit: str, most: Decimal) -> str:
+    """A hint for a text that is no number of `unit` (empty: a share), or too small or too large a number of it."""
+    of = f"of {unit}" if unit else f"up to {most}"
+    text = text[:60]
+    bare = _CURRENCY.sub("", text).strip()
+    if bare != text and _PLAIN.fullmatch(bare):
+        return f"leave the currency out: write {option} {bare}"
+    if comma := _COMMA.fullmatch(bare):
+        return f"write {option} {comma[1]}.{comma[2]}: the decimal separator is a point"
+    if _THOUSANDS.fullmatch(bare):
+        return f"write {option} {re.sub('[^0-9.]', '', bare)}: no separators between thousands"
+    advice = f"write {option} {example(option)}, for example: a plain positive number {of}"
+    return f"leave the currency out: {advice}" if bare != text else advice
+
+
+def count(option: str) -> str:
+    """A hint for a text that is no whole number."""
+    return f"write {option} {example(option)}, for example: digits alone"
+
+
+def duration(text: str, option: str) -> str:
+    """A hint for a text that is no duration."""
+    bare = text.lstrip("0")
+    if bare.isascii() and bare.isdigit() and len(bare) <= _LONGEST_COUNT:
+        return f"say the unit: write {option} {bare}m or {bare}h"
+    return f"write {option} 2h, 90m or 1d12h"
+
+
+def choice(text: str, choices: tuple[str, ...]) -> str:
+    """A hint for a text that is none of `choices`: the one that was meant, else all."""
+    folded = re.sub(r"[\s_]+", "-", text[:60].strip()).lower()
+    near = difflib.get_close_matches(folded, choices, n=1)
+    everything = ", ".join(choices)
+    return f"did you mean {near[0]}? There are {everything}" if near else f"choose one of {everything}"
