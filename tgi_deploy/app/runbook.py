@@ -8,12 +8,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.access import access
+from tgi_deploy.app.documents import plan_document
+from tgi_deploy.app.places import DOCKER, removal_command
 from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.app.wish import DEFAULT_PORT
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import TAG_NAME
-from tgi_deploy.render.container import grouped
+from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.reconcile.model import KEPT, TAG_NAME
+from tgi_deploy.render.container import CONTAINER_PORT, grouped
 from tgi_deploy.render.environment import render_text
-from tgi_deploy.targets.ec2_commands import removal_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
     from tgi_deploy.app.access import Access
     from tgi_deploy.app.context import Context
     from tgi_deploy.catalog.alerts import Alert
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.render.deployable import Deployable
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
@@ -40,9 +46,14 @@ _WISHES: Final = {
     "--ttft-ms": "ttft_ms",
     "--tpot-ms": "tpot_ms",
     "--min-tokens-per-s": "min_tokens_per_s",
+    "--utilisation": "utilisation",
+    "--disk": "disk_gib",
+    "--port": "port",
     "--engine-version": "engine_version",
     "--region": "regions",
 }
+# Said only where it is something else.
+_USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,10 +94,32 @@ def recorded_subject(context: Context, name: str) -> Subject:
     return Subject(
         name=name,
         plan=recorded.plan,
-        ends=(f"at {recorded.expires.isoformat(timespec='minutes')} by itself",) if recorded.expires else (),
+        ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
         deployment=recorded,
         access=access(context, name) if recorded.endpoint else None,
     )
+
+
+def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
+    """What is not there yet."""
+    terms = (
+        (deployable.ttl_s, "by itself {} s after its launch"),
+        (deployable.lease_s, "{} s after its lease was last renewed"),
+        (deployable.idle_s, "{} s after its last request"),
+    )
+    ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
+    return Subject(name=deployable.name, plan=plan_document(plan), ends=ends)
+
+
+def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
+    for end in ends:
+        at = "" if end.at is None else end.at.isoformat(timespec="minutes")
+        if end.reason == "ttl":
+            yield f"at {at} by itself"
+        elif end.reason == "lease":
+            yield f"at {at}, unless its lease is renewed before"
+        else:
+            yield f"{end.seconds} s after its last request"
 
 
 def runbook(subject: Subject, alerts: Sequence[Alert], *, templates_dir: Path | None = None) -> str:
@@ -121,14 +154,27 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
 def _up_words(wish: Mapping[str, Any], name: str) -> Iterator[str]:
     """The command line that wishes exactly this: run again it goes on with the same deployment."""
     yield f"tgi-deploy up {shlex.quote(wish['model'])}"
-    for flag, field in _WISHES.items():
-        values = wish[field] if isinstance(wish[field], list) else [wish[field]]
-        yield from (f"{flag} {shlex.quote(_word(value))}" for value in values if value is not None)
-    if wish["markets"] != ["on-demand"]:
+    yield from _setting_words(wish)
+    if _OWNED in wish["markets"]:
+        yield f"--target {DOCKER}"
+    elif wish["markets"] != ["on-demand"]:
         yield f"--market {'any' if len(wish['markets']) > 1 else wish['markets'][0]}"
-    for key, value in sorted(wish["flags"].items()):
-        yield f"--set {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
+    if wish.get("allow_turing"):
+        yield "--allow-turing"
+    for flag, field in (("--set", "flags"), ("--env", "env")):
+        for key, value in sorted((wish.get(field) or {}).items()):
+            yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
     yield f"--name {name}"
+
+
+def _setting_words(wish: Mapping[str, Any]) -> Iterator[str]:
+    """Settings with a value each. A record of an older version lacks what came later."""
+    for flag, field in _WISHES.items():
+        found = wish.get(field)
+        if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in wish["markets"]):
+            continue
+        for value in found if isinstance(found, list) else [found]:
+            yield f"{flag} {shlex.quote(_word(value))}"
 
 
 def _word(value: object) -> str:
@@ -172,7 +218,7 @@ def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     lines = [["docker run --rm --name tgi", "--gpus", shlex.quote(devices)]]
     if engine.get("shm_bytes"):
         lines.append(["--shm-size", str(engine["shm_bytes"])])
-    lines += [["-p", f"127.0.0.1:{engine['port']}:80"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
+    lines += [["-p", f"127.0.0.1:{engine['port']}:{CONTAINER_PORT}"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
     lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
     lines.append([shlex.quote(engine["image"])])
     lines += [[shlex.quote(word) for word in pair] for pair in grouped(engine["args"])]
@@ -180,8 +226,10 @@ def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
 
 
 def _removals(subject: Subject) -> Iterator[str]:
-    """What removes each recorded thing without this tool, dependents first."""
+    """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
     for record in reversed(subject.deployment.resources if subject.deployment else ()):
+        if KEPT in record.notes:
+            continue
         command = removal_command(record.kind, record.attributes.get("id", "ID"), record.place)
         if command is not None:
             yield command

@@ -77,9 +77,6 @@ def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox
 
 def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:
     from tgi_deploy.app.artifacts import deployable  # noqa: PLC0415 -- see above
-    from tgi_deploy.app.documents import plan_document  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.runbook import Subject  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.runbook import planned_subject  # noqa: PLC0415 -- likewise
 
-    subject = deployable(plan, wish, os.environ, name=name)
-    ends = (f"by itself {subject.ttl_s} s after its launch",) if subject.ttl_s else ()
-    return Subject(name=subject.name, plan=plan_document(plan), ends=ends)
+    return planned_subject(plan, deployable(plan, wish, os.environ, name=name))

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import click
 import pytest
+from builders import plans
 from fakes.surroundings import plan, request
 
 from tgi_deploy.app.documents import plan_document
-from tgi_deploy.app.runbook import Subject, recorded_subject, runbook
+from tgi_deploy.app.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.app.up import up
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 
 
 def planned(**wishes):
@@ -94,3 +98,78 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
     subject = planned()
     again = Subject(name="demo", plan=json.loads(json.dumps(subject.plan, default=float)))
     assert page(again) == page(subject)
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"env": {"NCCL_P2P_DISABLE": "1"}}, "--env NCCL_P2P_DISABLE=1"),
+        ({"disk_gib": 300}, "--disk 300"),
+        ({"port": 9000}, "--port 9000"),
+        ({"allow_turing": True}, "--allow-turing"),
+        ({"utilisation": 0.5}, "--utilisation 0.5"),
+    ],
+)
+def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
+    subject = planned()
+    subject.plan["requirements"].update(wished)
+    (line, *_) = commands(page(subject), "tgi-deploy up")
+    assert said in line
+
+
+def test_every_setting_of_a_wish_is_known_here():
+    told = {*_WISHES.values(), "model", "markets", "flags", "env", "allow_turing"}
+    assert set(planned().plan["requirements"]) == told
+
+
+def test_a_machine_of_ones_own_is_brought_up_on_docker():
+    wished = planned(regions=("local",), markets=("owned",), hardware="1xA10G")
+    (line, *_) = commands(page(wished), "tgi-deploy up")
+    assert "--hardware 1xA10G" in line
+    assert "--target docker" in line
+    assert "--region" not in line
+
+
+def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
+    at, plan_ = datetime(2026, 1, 9, tzinfo=UTC), planned().plan
+    things = tuple(
+        ResourceRecord(
+            key=kind,
+            kind=kind,
+            place="docker",
+            phase="created",
+            spec="",
+            attempt=1,
+            attributes={"id": id_},
+            notes=notes,
+        )
+        for kind, id_, notes in (("volume", "tgi-deploy-cache", {KEPT: "weights"}), ("container", "0123456789ab", {}))
+    )
+    plan_["chosen"]["market"] = "owned"
+    deployment = Deployment(
+        name="demo", id="d1", target="docker", region="docker", phase="ready", created=at, updated=at, resources=things
+    )
+    text = page(Subject(name="demo", plan=plan_, deployment=deployment))
+    removals = [line for line in blocks(text) if line.startswith(("docker rm", "docker volume"))]
+    assert removals == ["docker rm --force 0123456789ab"], "'down' keeps the weights, too"
+    assert "aws " not in text.partition("## Remove it")[2]
+
+
+def test_every_end_of_a_machine_is_told(around):
+    deployment = up(around.context(), request(wait=True)).deployment
+    around.store.save(
+        replace(deployment, expires=None, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
+        expected_serial=deployment.serial,
+    )
+    text = page(recorded_subject(around.context(), "demo"))
+    assert "It ends at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
+    assert "It ends 1800 s after its last request." in text
+    assert "Nothing ends it by itself" not in text
+
+
+def test_every_end_of_a_plan_is_told():
+    made = plan()
+    subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600))
+    assert subject.ends == (
+        "by itself 7200 s after its launch", "3600 s after its lease was last renewed", "600 s after its last request",
+    )  # fmt: skip
