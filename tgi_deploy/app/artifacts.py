@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.up import default_name
 from tgi_deploy.app.wish import idle_timeout_s, lease_s, lifetime_s
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.render.deployable import Deployable
 
 if TYPE_CHECKING:
@@ -28,5 +27,5 @@ def deployable(plan: Plan, wish: Wish, environ: Mapping[str, str], *, name: str 
         lease_s=lease_s(wish, environ),
         region=chosen.offer.region,
         public_ipv4=plan.requirements.public_ipv4,
-        ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(chosen))),
+        ready_deadline_s=ready_deadline_s(chosen),
     )

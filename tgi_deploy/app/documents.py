@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.planner.breakeven import breakevens
 from tgi_deploy.planner.cost import usd_per_month
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import to_go_through
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "deadline_s": round(phase.deadline_s),
                 "stall_s": round(phase.stall_s),
             }
-            for phase in estimate(chosen)
+            for phase in to_go_through(chosen)
         ],
         "engine": engine_document(chosen),
         "fallbacks": [choice_document(candidate) for candidate in plan.fallbacks],

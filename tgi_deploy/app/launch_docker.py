@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.app.attempt import Attempt, described
 from tgi_deploy.app.extras import API_KEY_NOTE
 from tgi_deploy.errors import InputError, NotHealthyError
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.model import ChangeSet
 from tgi_deploy.reconcile.observe import observe
@@ -161,5 +160,5 @@ class DockerLauncher:
             name=name,
             candidate=candidate,
             model=self.plan.requirements.model,
-            ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
+            ready_deadline_s=ready_deadline_s(candidate),
         )

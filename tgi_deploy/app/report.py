@@ -16,7 +16,7 @@ from tgi_deploy.app.plan import supply_for
 from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.planner.types import NoPlan, Span
 from tgi_deploy.render import words
 from tgi_deploy.render.artifacts import KINDS, render
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.search import Option
-    from tgi_deploy.planner.time_to_ready import PhaseEstimate
     from tgi_deploy.planner.types import (
         Candidate,
         MemoryBudget,
@@ -58,7 +57,6 @@ _PHASES: Final = {
     "warming_up": "warm up",
     "ready": "answer",
 }
-_EC2_PHASES: Final = ("launching", "booting")
 _PERCENT: Final = 100
 _MS_PER_S: Final = 1000
 _S_PER_MINUTE: Final = 60
@@ -251,7 +249,7 @@ def _figures(plan: Plan) -> Iterator[Figure]:
         value=words.count(memory.kv_capacity_tokens),
         note=f"tokens, {memory.required_kv_tokens:,} promised",
     )
-    minutes = sum(phase.expected_s for phase in _estimates(chosen)) / _S_PER_MINUTE
+    minutes = sum(phase.expected_s for phase in to_go_through(chosen)) / _S_PER_MINUTE
     yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
 
 
@@ -334,16 +332,10 @@ def _weights_note(candidate: Candidate) -> str:
 
 def _phases(candidate: Candidate) -> Iterator[Phase]:
     start = 0.0
-    for phase in _estimates(candidate):
+    for phase in to_go_through(candidate):
         title = _PHASES.get(phase.phase, phase.phase.replace("_", " "))
         yield Phase(title=title, start_s=start, expected_s=phase.expected_s, deadline_s=phase.deadline_s)
         start += phase.expected_s
-
-
-def _estimates(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Every phase that happens: a machine of one's own is neither launched nor booted."""
-    owned = candidate.offer.market == "owned"
-    return tuple(phase for phase in estimate(candidate) if not (owned and phase.phase in _EC2_PHASES))
 
 
 def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str]) -> Iterator[Command]:

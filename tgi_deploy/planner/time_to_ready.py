@@ -10,6 +10,7 @@ that is past its deadline and still makes progress: a slow link is no reason to 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,8 @@ _GRAPH_S: Final = 4.0
 _TOKENIZER_S: Final = 5.0
 _SLACK: Final = 3.0
 _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
+
+_ONLY_RENTED: Final = frozenset({"launching", "booting"})
 
 _FLOOR_S: Final = {
     "launching": 300.0,
@@ -95,6 +98,17 @@ def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
             )
         )
     return tuple(found)
+
+
+def to_go_through(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
+    """The phases that happen: a machine of one's own is up already."""
+    owned = candidate.offer.market == "owned"
+    return tuple(item for item in estimate(candidate) if not (owned and item.phase in _ONLY_RENTED))
+
+
+def ready_deadline_s(candidate: Candidate) -> int:
+    """How long the engine may take until it answers: all phases at their latest, in whole seconds."""
+    return math.ceil(sum(item.deadline_s for item in estimate(candidate)))
 
 
 def packed_mb(image_bytes: int) -> float:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 from builders.plans import candidate, instance_type, offer, storage
+from fakes.surroundings import plan
 
-from tgi_deploy.planner.time_to_ready import estimate, packed_mb
+from tgi_deploy.app.documents import plan_document
+from tgi_deploy.planner.time_to_ready import estimate, packed_mb, ready_deadline_s, to_go_through
 
 GB = 10**9
 ORDER = ["launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready"]
@@ -122,3 +124,16 @@ def test_a_larger_step_may_take_longer_in_silence() -> None:
     )
     assert all(large[phase] > small[phase] for phase in ("pulling", "loading"))
     assert all(large[phase] >= small[phase] for phase in ORDER)
+
+
+def test_a_machine_of_ones_own_is_neither_launched_nor_booted() -> None:
+    rented = candidate()
+    owned = candidate(offer=offer(market="owned", usd_per_hour=None))
+    assert [phase.phase for phase in to_go_through(rented)] == ORDER
+    assert [phase.phase for phase in to_go_through(owned)] == ORDER[2:]
+    assert [phase["phase"] for phase in plan_document(plan(chosen=owned))["time_to_ready"]] == ORDER[2:]
+
+
+def test_the_deadline_for_the_first_answer_is_that_of_all_phases() -> None:
+    made = candidate()
+    assert ready_deadline_s(made) >= sum(phase.deadline_s for phase in estimate(made)) > ready_deadline_s(made) - 1

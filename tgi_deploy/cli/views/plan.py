@@ -11,7 +11,7 @@ import click
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
 from tgi_deploy.planner.cost import usd_per_month
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import to_go_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -219,9 +219,8 @@ def _cents(dollars: float) -> str:
 
 
 def _ready(candidate: Candidate) -> str:
-    """How long until the first answer, by phase; a machine of one's own is up already."""
-    owned = candidate.offer.market == "owned"
-    phases = [item for item in estimate(candidate) if not (owned and item.phase in {"launching", "booting"})]
+    """How long until the first answer, by phase."""
+    phases = to_go_through(candidate)
     parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {_duration(item.expected_s)}" for item in phases)
     return wrapped(f"Ready in about {_duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
 
