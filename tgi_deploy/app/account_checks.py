@@ -70,7 +70,7 @@ def region_finding(region: str, answer: str | DeployError) -> Finding:
         return ok("region", f"{region} is enabled", region=region)
     if not answer:
         return error(
-            "region_unknown", f"the region {region} does not exist", "'tgi-deploy catalog regions' lists what there is"
+            "region_unknown", f"the region {region} does not exist", "'tgi-deploy catalog list regions' lists them all"
         )
     remedy = f"enable it, or name another --region: aws account enable-region --region-name {region}"
     return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)

@@ -65,7 +65,7 @@ def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:
     raise InputError(
         "unknown_card",
         f"this computer's {gpu.name!r} ({capability}{gpu.memory_bytes // _MIB} MiB) is not in the catalogue",
-        hint="name the most similar one of 'tgi-deploy catalog accelerators' with --hardware NxCARD: the same "
+        hint="name the most similar one of 'tgi-deploy catalog list accelerators' with --hardware NxCARD: the same "
         "compute capability, no more memory",
     )
 

@@ -159,7 +159,7 @@ class Catalog:
         if region not in known:
             raise names.unknown(
                 "unknown_region", "region with known prices", region, known,
-                otherwise=f"Known are {', '.join(known)}.",
+                otherwise="Repeat the option for each region." if "," in region else f"Known are {', '.join(known)}.",
             )  # fmt: skip
 
     def _header(self, name: str, key: str) -> str:

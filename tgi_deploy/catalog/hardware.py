@@ -126,8 +126,9 @@ class Hardware:
             return self.accelerators[self._names[folded]]
         self._refuse_ambiguous(name, folded)
         raise names.unknown(
-            "unknown_accelerator", "accelerator", name, self.accelerators, otherwise="`catalog` lists them all."
-        )
+            "unknown_accelerator", "accelerator", name, self.accelerators,
+            otherwise="'tgi-deploy catalog list accelerators' lists them all.",
+        )  # fmt: skip
 
     def instance_type(self, name: str) -> InstanceType:
         """By exact name.
@@ -138,9 +139,20 @@ class Hardware:
         if name not in self.instance_types:
             raise names.unknown(
                 "unknown_instance_type", "accelerated instance type", name, self.instance_types,
-                otherwise="`catalog` lists them all.",
+                otherwise=f"{self._types_of(name)}'tgi-deploy catalog list instances' lists them all.",
             )  # fmt: skip
         return self.instance_types[name]
+
+    def _types_of(self, name: str) -> str:
+        """A sentence with the types of a family (`g6e`) or of a card (`L40S`); nothing for other names."""
+        card = self._names.get(names.folded_card(name))
+        family = f"{name.casefold()}."
+        types = [
+            item.name
+            for item in self.instance_types.values()
+            if item.status == "offered" and (item.accelerator.name == card or item.name.startswith(family))
+        ]
+        return f"Types of {card or name} are {', '.join(types)}. " if types else ""
 
     def owned(self, text_: str) -> InstanceType:
         """A machine of one's own from `2xRTX-4090`. Its CPUs and memory are unknown: 0.

@@ -122,7 +122,8 @@ class Models:
     def _unknown(self, model: str) -> InputError:
         return names.unknown(
             "unknown_model", "model", model, self._known,
-            otherwise="A directory with the model's config.json works too, for example ./my-model.",
+            otherwise="'tgi-deploy catalog list models' lists all that are known without the hub; a directory with the "
+            "model's config.json works too, for example ./my-model.",
         )  # fmt: skip
 
     @cached_property
@@ -131,10 +132,12 @@ class Models:
 
     def _check_name(self, model: str) -> None:
         if len(model) > _LONGEST_NAME or not _NAME.fullmatch(model):
+            near = names.suggestion(model, self._known)
+            advice = "Give a profile name, a hub id like org/name, or a directory like ./my-model."
             raise InputError(
                 "bad_model_name",
                 f"{names.quoted(model)} cannot be a model's name.",
-                hint="Give a profile name, a hub id like org/name, or a directory like ./my-model.",
+                hint=f"{near} {advice}" if near else advice,
             )
 
     def _profile(self, name: str) -> Profile:

@@ -139,6 +139,28 @@ def test_unknown_engine_version(version):
     assert "3.3.7" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("asked", "types"),
+    [("g6e", "Types of g6e are g6e.xlarge"), ("L40S", "Types of L40S are g6e.xlarge"), ("t3.micro", "'tgi-deploy")],
+)
+def test_a_family_or_a_card_is_answered_with_its_types(asked, types):
+    with pytest.raises(InputError) as caught:
+        CATALOG.instance_type(asked)
+    assert (caught.value.hint or "").startswith(types)
+
+
+def test_regions_in_one_word_are_to_be_repeated():
+    with pytest.raises(InputError) as caught:
+        CATALOG.supply(release="3.3.7", regions=["us-east-1,eu-west-1"], markets=["on-demand"])
+    assert "Repeat the option" in (caught.value.hint or "")
+
+
+def test_a_name_in_another_tools_style_is_answered_with_the_near_one():
+    with pytest.raises(InputError) as caught:
+        CATALOG.resolve("llama3:8b")
+    assert (caught.value.hint or "").startswith("Did you mean llama3-8b")
+
+
 def test_unknown_instance_type():
     with pytest.raises(InputError) as caught:
         CATALOG.instance_type("g6e.xlarg")
