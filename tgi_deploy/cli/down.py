@@ -10,7 +10,7 @@ import click
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
-from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError
@@ -93,7 +93,7 @@ def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) 
     from tgi_deploy.cli.views.deployment import removals_text  # noqa: PLC0415 -- see down_command
 
     progress.stop()
-    click.echo(removals_text(removals), err=True)
+    tell(f"{removals_text(removals)}\n")
     return not options.dry_run and confirm("Remove all this?", yes=options.yes, what="removing a deployment")
 
 

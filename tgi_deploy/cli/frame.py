@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from tgi_deploy import __version__
-from tgi_deploy.cli.output import ErrorItem, Result, write_result
+from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
 from tgi_deploy.errors import DeployError
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
     try:
         write_result(invocation.command, result, as_json=invocation.as_json)
     except BrokenPipeError:
-        _silence_stdout()
+        silence(sys.stdout)
     except OSError as error:
-        _silence_stdout()
+        silence(sys.stdout)
         sys.stderr.write(f"error[output_failed]: writing the result failed: {error.strerror}\n")
         return result.exit_code or EXIT_FAILED
     except KeyboardInterrupt:
@@ -200,7 +200,7 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
     except (KeyboardInterrupt, click.Abort, EOFError):
         return _interrupted()
     except BrokenPipeError:
-        _silence_stdout()
+        silence(sys.stdout)
         return None
     except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
         return _crash(error)
@@ -342,11 +342,5 @@ def _finish_output(exit_code: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        _silence_stdout()
+        silence(sys.stdout)
     return exit_code
-
-
-def _silence_stdout() -> None:
-    """Send what is still buffered nowhere: the reader has gone, and the interpreter flushes once more."""
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())

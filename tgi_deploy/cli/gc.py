@@ -11,7 +11,7 @@ import click
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Notice, Result, tell
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.cli.stopping import left_result, stopped
 from tgi_deploy.errors import InputError, LeftBehindError
@@ -105,7 +105,7 @@ def _confirm(groups: Sequence[Group], options: Options, progress: Progress) -> b
     from tgi_deploy.cli.views.receipt import groups_text  # noqa: PLC0415 -- see gc_command
 
     progress.stop()
-    click.echo(groups_text("nobody owns", groups), err=True)
+    tell(f"{groups_text('nobody owns', groups)}\n")
     return not options.dry_run and confirm("Remove all this?", yes=options.yes, what="removing what nobody owns")
 
 

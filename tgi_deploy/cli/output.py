@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import IO, Any, Final
 
 import click
@@ -127,6 +128,23 @@ def use_colour(stream: IO[str]) -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
+
+
+def tell(text: str) -> None:
+    """Write `text` to stderr. A reader that has gone away is no reason to cut what is being done."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text if use_colour(sys.stderr) else click.unstyle(text))
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: IO[str]) -> None:
+    """Send what is still buffered nowhere: the reader has gone, and the interpreter flushes once more."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def write_result(command: str, result: Result, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Self
 
-from tgi_deploy.cli.output import one_line, use_colour
+from tgi_deploy.cli.output import one_line, tell, use_colour
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -80,8 +80,7 @@ class Progress:
 
     def _print(self, text: str) -> None:
         self.stop()
-        sys.stderr.write(f"{one_line(text)}\n")
-        sys.stderr.flush()
+        tell(f"{one_line(text)}\n")
 
     def _show(self, text: str) -> None:
         """What goes on right now; only a terminal has a place for it."""

@@ -22,7 +22,7 @@ from tgi_deploy.cli.options import (
     wish_options_or,
     yes_option,
 )
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Notice, Result, tell
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.secret_options import secret_options, secret_wishes_of
 from tgi_deploy.cli.stopping import stopped_up
@@ -329,7 +329,7 @@ def _check_answerable(options: Options) -> None:
 def _confirm(proposal: Proposal, options: Options, context: Context) -> bool:
     from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- see up_command
 
-    click.echo(proposal_text(proposal), err=True)
+    tell(f"{proposal_text(proposal)}\n")
     _stop_live(context)
     return confirm("Go on?", yes=options.yes, what=_doing(options))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tgi_deploy.cli.progress import Progress
 
 
@@ -34,3 +36,14 @@ def test_what_has_not_moved_is_not_repeated(capsys):
 def test_a_new_phase_begins_to_count_anew(capsys):
     events = [("pulling", "tgi:3.3.7", 40, 0), ("loading", "0 of 2 shards ready", 0, 0), ("loading", "1", 20, 0)]
     assert said(capsys, *events) == ["pulling", "loading"]
+
+
+def test_a_reader_of_stderr_that_has_gone_cuts_nothing(monkeypatch):
+    """`2>&1 | head`: what is being launched goes on to its end, and the interpreter's last flush finds nothing."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        with Progress() as progress:
+            progress.note("one")
+            progress.phase("loading", "", 0, 0)
