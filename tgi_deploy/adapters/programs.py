@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _PROGRAM: Final = (sys.executable, "-m", "tgi_deploy")
+_LAUNCH: Final = "up"
+_REMOVAL: Final = "down"
 
 
 class ChildPrograms:
@@ -26,20 +28,22 @@ class ChildPrograms:
     def __init__(self, heard: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
         self._heard = heard
         self._program = tuple(program)
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-        self._stopping = False
+        self._running: dict[subprocess.Popen[str], str] = {}
+        # Signal handlers call `stop`, and the next signal can come while one does.
+        self._lock = threading.RLock()
+        self._stops = 0
 
     @property
     def stopping(self) -> bool:
-        return self._stopping
+        return self._stops > 0
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Pass a wish to stop on to whoever runs. Removals begun later are not hindered by it."""
-        self._stopping = True
+        """Pass a wish to stop on to whoever runs. Removals are let finish, unless it is not the first wish."""
         with self._lock:
-            for process in self._running:
-                process.send_signal(number)
+            self._stops += 1
+            for process, command in tuple(self._running.items()):
+                if command != _REMOVAL or self._stops > 1:
+                    process.send_signal(number)
 
     def run(self, words: Sequence[str]) -> Reply:
         """Raises nothing: a child that says nothing gives an empty envelope."""
@@ -52,14 +56,16 @@ class ChildPrograms:
             start_new_session=True,
         ) as process:
             with self._lock:
-                self._running.add(process)
+                self._running[process] = words[0]
+                if self.stopping and words[0] == _LAUNCH:
+                    process.send_signal(signal.SIGTERM)
             listener = threading.Thread(target=self._listen, args=(process, words), daemon=True)
             listener.start()
             out = process.stdout.read() if process.stdout else ""
             process.wait()
             listener.join()
         with self._lock:
-            self._running.discard(process)
+            del self._running[process]
         return Reply(exit_code=process.returncode, envelope=_envelope(out))
 
     def _listen(self, process: subprocess.Popen[str], words: Sequence[str]) -> None:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from tgi_deploy.adapters.programs import ChildPrograms
+
+PATIENCE_S = 60
+# Counts the wishes to stop that reach it, says `ready`, and goes on until the file it is given is there.
+CHILD = """
+import json, signal, sys, time
+from pathlib import Path
+stops = []
+signal.signal(signal.SIGTERM, lambda *_: (stops.append(1), print("stopped", file=sys.stderr, flush=True)))
+print("ready", file=sys.stderr, flush=True)
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.01)
+print(json.dumps({"data": {"stops": len(stops)}}))
+"""
+
+
+class Heard:
+    """What children said; who waits for a line is woken by it."""
+
+    def __init__(self):
+        self.lines, self._came = [], threading.Condition()
+
+    def __call__(self, _words, line):
+        with self._came:
+            self.lines.append(line)
+            self._came.notify_all()
+
+    def wait_for(self, line, *, times=1):
+        with self._came:
+            assert self._came.wait_for(lambda: self.lines.count(line) >= times, timeout=PATIENCE_S), self.lines
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def programs(heard):
+    return ChildPrograms(heard, program=(sys.executable, "-c", CHILD))
+
+
+@contextmanager
+def running(programs, heard, command, tmp_path):
+    """A child that runs meanwhile; its reply is in the list afterwards."""
+    done, replies = tmp_path / "done", []
+    thread = threading.Thread(target=lambda: replies.append(programs.run((command, str(done)))))
+    thread.start()
+    heard.wait_for("ready")
+    try:
+        yield replies
+    finally:
+        done.touch()
+        thread.join(PATIENCE_S)
+
+
+def test_a_launch_hears_that_it_is_to_stop(programs, heard, tmp_path):
+    with running(programs, heard, "up", tmp_path) as replies:
+        programs.stop()
+        heard.wait_for("stopped")
+    assert programs.stopping
+    assert replies[0].data["stops"] == 1
+
+
+def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, heard, tmp_path):
+    """An interrupted removal leaves what it has not come to yet, and a CI job that is cancelled is to leave nothing."""
+    with running(programs, heard, "down", tmp_path) as replies:
+        programs.stop()
+        assert "stopped" not in heard.lines
+        programs.stop()
+        heard.wait_for("stopped")
+    assert replies[0].data["stops"] == 1
+
+
+def test_a_launch_that_was_just_begun_is_stopped_too(programs, tmp_path):
+    """The wish came between the look whether there is one and the start of the process."""
+    programs.stop()
+    assert programs.run(("up", str(tmp_path / "never"))).exit_code != 0
+
+
+def test_a_wish_that_comes_while_another_is_passed_on_does_not_wait_for_itself(programs, heard, tmp_path, monkeypatch):
+    """A signal handler can be interrupted by the next signal."""
+    with running(programs, heard, "up", tmp_path) as replies:
+        (process, _words) = next(iter(programs._running.items()))
+        send, nested = process.send_signal, []
+
+        def send_signal(number):
+            if not nested:
+                nested.append(number)
+                programs.stop()
+            send(number)
+
+        monkeypatch.setattr(process, "send_signal", send_signal)
+        stopper = threading.Thread(target=programs.stop, daemon=True)
+        stopper.start()
+        stopper.join(PATIENCE_S)
+        assert not stopper.is_alive()
+        heard.wait_for("stopped")
+    assert replies[0].data["stops"] >= 1
