@@ -10,11 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.service import prove_recorded
 from tgi_deploy.app.up import default_name
+from tgi_deploy.errors import DeployError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.service import Proof, ReadyLevel
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.programs import Programs, Reply
 
@@ -91,6 +95,35 @@ def smoke(programs: Programs, jobs: Sequence[Job], *, at_once: int, clock: Clock
     """Smoke every job, `at_once` of them together; in their order."""
     with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="smoke") as pool:
         return tuple(pool.map(lambda job: _smoke(programs, job, clock), jobs))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proved:
+    """A deployment that was asked to prove itself: `proof`, or the `error` that says what it broke."""
+
+    smoked: Smoked
+    proof: Proof | None = None
+    error: DeployError | None = None
+
+
+def prove_all(context: Context, names: Sequence[str], level: ReadyLevel) -> tuple[Proved, ...]:
+    """Prove each of these deployments, whatever came of those before it."""
+    return tuple(_prove(context, name, level) for name in names)
+
+
+def _prove(context: Context, name: str, level: ReadyLevel) -> Proved:
+    job, began = Job(model=name, name=name), context.clock.monotonic()
+    try:
+        proof = prove_recorded(context, name, level)
+    except DeployError as error:
+        took_s = round(context.clock.monotonic() - began, 3)
+        step = error.data.get("step")
+        failure = Failure(code=error.code, message=error.message, text=f"hint: {error.hint}" if error.hint else "")
+        case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, failure=failure)
+        return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
+    took_s = round(context.clock.monotonic() - began, 3)
+    cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
+    return Proved(smoked=Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s), proof=proof)
 
 
 def overall(results: Sequence[Smoked]) -> int:

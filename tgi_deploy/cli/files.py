@@ -10,17 +10,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--out") -> None:
+def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--out", append: bool = False) -> None:
     """Write `content` to `path`, which `option` named. Raises InputError `unwritable_file`."""
     try:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        data = content.encode() if isinstance(content, str) else content
+        with path.open("ab" if append else "wb") as file:
+            file.write(data)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(
-            "unwritable_file",
-            f"writing {what} to {str(path)!r} failed: {reason}",
-            hint=f"give {option} a file in a folder that exists and that you may write to",
-        ) from error
+        raise _unwritable(path, error, what, option) from error
+
+
+def check_writable(path: Path, *, what: str, option: str = "--out") -> None:
+    """Find out before the work what `write_file` would find out after it; what there is stays as it is.
+
+    Raises InputError `unwritable_file`.
+    """
+    try:
+        if path.is_fifo():  # opening and closing it would end what its reader reads
+            return
+        missing = not path.exists()
+        with path.open("ab"):
+            pass
+        if missing and not path.is_symlink():
+            path.unlink()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error, what, option) from error
+
+
+def _unwritable(path: Path, error: OSError | ValueError, what: str, option: str) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return InputError(
+        "unwritable_file",
+        f"writing {what} to {str(path)!r} failed: {reason}",
+        hint=f"give {option} a file in a folder that exists and that you may write to",
+    )
 
 
 def read_file(path: Path, *, what: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,25 +12,25 @@ import click
 
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
-from tgi_deploy.cli.files import write_file
-from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option, target_option, wish_words, yes_option
-from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line
+from tgi_deploy.cli.ci_reports import Reports
+from tgi_deploy.cli.frame import command, failure
+from tgi_deploy.cli.on_docker import TARGET
+from tgi_deploy.cli.options import profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
+from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line, tell
 from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-    from tgi_deploy.app.service import ReadyLevel
     from tgi_deploy.app.smoke import Job, Smoked
 
 # Smokes end themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
 _ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
 _PASSED_ON: Final = (
-    "target",
+    "profiles_dir",
     "subnet",
     "ami",
     "instance_profile",
@@ -63,10 +62,13 @@ _PASSED_ON: Final = (
 @click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many together.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--github", is_flag=True, help="Annotations on stderr, and a table in $GITHUB_STEP_SUMMARY.")
+@profiles_dir_option
 @sandbox_option
 @yes_option
 def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened."""
+    reports = Reports.of(given)
+    reports.check()
     recorded = [name for name in names if _is_recorded(name, sandbox=given["sandbox"])]
     models = [name for name in names if name not in recorded]
     if recorded and models:
@@ -76,11 +78,17 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
             hint="prove deployments in one run, and smoke models in another",
         )
     if recorded:
-        return _prove(recorded, given["ready"], sandbox=given["sandbox"])
+        return _prove(tuple(dict.fromkeys(recorded)), given, reports)
+    if given["target"] == TARGET and given["at_once"] > 1:
+        raise InputError(
+            "conflicting_options",
+            "-j with --target docker: deployments of one host would take each other's port and GPUs",
+            hint="leave out -j: they are smoked one after another",
+        )
     if not given["yes"]:
         need_answer("starting machines that cost money")
         click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
-    return _smoke(models, wishes, given)
+    return _smoke(models, wishes, given, reports)
 
 
 def _is_recorded(name: str, *, sandbox: bool) -> bool:
@@ -89,20 +97,33 @@ def _is_recorded(name: str, *, sandbox: bool) -> bool:
     return name in wiring.recorded_names(sandbox=sandbox)
 
 
-def _prove(names: Sequence[str], level: ReadyLevel, *, sandbox: bool) -> Result:
-    from tgi_deploy.app.service import prove_recorded  # noqa: PLC0415 -- help is printed without what acts
+def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
+    from tgi_deploy.app.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox))
-        proofs = {name: prove_recorded(context, name, level) for name in names}
-    warnings = tuple(Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings)
-    return Result(data=proofs_document(proofs), text=proofs_text(proofs), warnings=warnings)
+        setup = wiring.Setup(progress=progress, sandbox=given["sandbox"], profiles_dir=given["profiles_dir"])
+        found = prove_all(wiring.context(setup), names, given["ready"])
+    results, proofs = (
+        [item.smoked for item in found],
+        {item.smoked.job.name: item.proof for item in found if item.proof},
+    )
+    failed = [failure(item.error) for item in found if item.error]
+    unwritten = reports.write(results)
+    return Result(
+        data={**(failed[0].data if failed else {}), **proofs_document(proofs)},
+        text=proofs_text(proofs),
+        warnings=tuple(
+            Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings
+        ),
+        exit_code=overall(results) or (InputError.exit_code if unwritten else 0),
+        errors=(*(item for result in failed for item in result.errors), *unwritten),
+    )
 
 
-def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any]) -> Result:
+def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
     from tgi_deploy.app.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
@@ -113,10 +134,12 @@ def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any]
     programs = wiring.child_programs(_hear)
     with _passing_on(programs.stop):
         results = smoke(programs, jobs, at_once=given["at_once"], clock=wiring.clock())
-    code = overall(results)
-    _write_reports(results, given)
+    unwritten = reports.write(results)
     return Result(
-        data=smoked_document(results), text=smoked_text(results), exit_code=code, errors=tuple(_errors(results))
+        data=smoked_document(results),
+        text=smoked_text(results),
+        exit_code=overall(results) or (InputError.exit_code if unwritten else 0),
+        errors=(*_errors(results), *unwritten),
     )
 
 
@@ -124,24 +147,30 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     from tgi_deploy.app.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
     words = list(wishes)
-    if given["target"] != "docker" and not _ENDS.intersection(words):
+    if given["target"] != TARGET and not _has_end(words, os.environ):
         words.extend(_TTL)
     for option in _PASSED_ON:
         value, flag = given[option], f"--{option.replace('_', '-')}"
         if value:
-            words.extend((flag,) if value is True else (flag, value))
+            words.extend((flag,) if value is True else (flag, str(value)))
     return Job(
         model=model,
         name=smoke_name(model, os.urandom(3).hex()),
         wishes=(*words, "--ready", given["ready"]),
-        everywhere=("--sandbox",) if given["sandbox"] else (),
+        everywhere=("--target", given["target"], *(("--sandbox",) if given["sandbox"] else ())),
     )
+
+
+def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether its machines end themselves by what the caller said, here or in the environment."""
+    variables = (f"TGI_DEPLOY_{option.removeprefix('--').replace('-', '_').upper()}" for option in _ENDS)
+    return not _ENDS.isdisjoint(words) or any(environ.get(name) for name in variables)
 
 
 def _hear(words: Sequence[str], line: str) -> None:
     """What a run says while it runs, with the name it works for."""
     name = words[words.index("--name") + 1] if "--name" in words else words[1]
-    sys.stderr.write(f"{name}: {one_line(line)}\n")
+    tell(f"{name}: {one_line(line)}\n")
 
 
 @contextmanager
@@ -157,19 +186,6 @@ def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _write_reports(results: Sequence[Smoked], given: dict[str, Any]) -> None:
-    from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- see _smoke
-
-    if given["junit"]:
-        write_file(given["junit"], smoke_reports.junit(results), what="the report", option="--junit")
-    if given["github"]:
-        sys.stderr.write(smoke_reports.github_annotations(results))
-        path = os.environ.get("GITHUB_STEP_SUMMARY")
-        if path:
-            with Path(path).open("a", encoding="utf-8") as file:
-                file.write(smoke_reports.github_summary(results))
 
 
 def _errors(results: Sequence[Smoked]) -> Iterator[ErrorItem]:

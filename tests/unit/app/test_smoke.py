@@ -4,9 +4,10 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
-from fakes.surroundings import FakeClock
+from fakes.surroundings import FakeClock, request
 
-from tgi_deploy.app.smoke import Job, overall, smoke, smoke_name
+from tgi_deploy.app.smoke import Job, overall, prove_all, smoke, smoke_name
+from tgi_deploy.app.up import up
 from tgi_deploy.reconcile.programs import Reply
 
 READY = {"phases": [{"phase": "launching", "took_s": 3.0}, {"phase": "loading", "took_s": 20.0}]}
@@ -132,6 +133,16 @@ def test_what_is_left_behind_outweighs_everything():
 def test_a_removal_that_says_nothing_counts_as_left_behind():
     result, _ = smoked(down=Reply(exit_code=-9))
     assert result.exit_code == 6
+
+
+def test_deployments_are_proved_whatever_came_of_those_before(around):
+    """One that nobody knows, then one that is there."""
+    up(around.context(), request(wait=True))
+    unknown, known = prove_all(around.context(), ("nowhere", "demo"), "fast")
+    assert (unknown.smoked.exit_code, unknown.smoked.failure.code) == (2, "unknown_deployment")
+    assert unknown.error is not None
+    assert known.proof is not None
+    assert {case.name for case in known.smoked.cases} >= {"proof health", "proof info"}
 
 
 def test_jobs_run_together():

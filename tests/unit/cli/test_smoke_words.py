@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from tgi_deploy.cli import smoke
@@ -12,7 +15,7 @@ def job(*wishes, **given):
 
 
 def test_a_smoke_ends_itself_even_if_nobody_says_when():
-    assert job().wishes == ("--ttl", "1h", "--target", "ec2", "--ready", "full")
+    assert job().wishes == ("--ttl", "1h", "--ready", "full")
 
 
 @pytest.mark.parametrize("end", ["--ttl", "--max-spend", "--lease", "--idle-timeout"])
@@ -21,12 +24,37 @@ def test_an_end_of_ones_own_stands(end):
     assert "1h" not in job(end, "2").wishes
 
 
+def test_an_end_of_the_environment_stands(monkeypatch):
+    monkeypatch.setenv("TGI_DEPLOY_TTL", "20m")
+    assert "--ttl" not in job().wishes
+
+
 def test_a_host_of_ones_own_has_no_end():
     assert "--ttl" not in job(target="docker").wishes
+
+
+def test_every_run_looks_where_it_was_brought_up():
+    """Without a record `down` and `diagnose` ask what they are told to ask."""
+    assert job().everywhere == ("--target", "ec2")
+    assert job(target="docker").everywhere == ("--target", "docker")
 
 
 def test_options_are_passed_on_as_they_were_given():
     words = job("--budget", "2", api_key_from_env="KEY", external_ttl=True, sandbox=True)
     assert words.wishes[:2] == ("--budget", "2")
     assert words.wishes[-5:] == ("--api-key-from-env", "KEY", "--external-ttl", "--ready", "full")
-    assert words.everywhere == ("--sandbox",)
+    assert words.everywhere == ("--target", "ec2", "--sandbox")
+
+
+def test_a_profiles_folder_is_passed_on_as_a_word():
+    assert job(profiles_dir=Path("mine")).wishes[2:4] == ("--profiles-dir", "mine")
+
+
+def test_a_reader_that_has_gone_does_not_stop_what_is_heard(monkeypatch):
+    """Who no longer listens to a child lets it stand still, its pipe being full."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        smoke._hear(("up", "phi3-mini"), "booting")
+        smoke._hear(("up", "phi3-mini"), "ready")

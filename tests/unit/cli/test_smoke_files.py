@@ -1,0 +1,139 @@
+"""The files of a smoke: looked at before anything is brought up, and no reason to lose what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tgi_deploy.app import smoke as use_case
+from tgi_deploy.app.smoke import Case, Failure, Job, Proved, Smoked
+from tgi_deploy.cli import ci_reports, wiring
+from tgi_deploy.cli.files import check_writable
+from tgi_deploy.cli.frame import run
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.errors import NotHealthyError
+
+OK = Smoked(job=Job(model="phi3-mini", name="smoke-1"), exit_code=0, cases=(Case(name="loading"),), took_s=1.0)
+FAILED = Smoked(
+    job=Job(model="qwen", name="smoke-2"),
+    exit_code=5,
+    cases=(Case(name="loading", failure=Failure(code="engine_failed", message="it ended")),),
+    took_s=1.0,
+)
+
+
+@pytest.fixture
+def program(monkeypatch, capsys):
+    """Run the command line with results that are given; the exit code, what `--json` says, and whether it smoked."""
+    began = []
+
+    def call(*words, results=(OK,), meanwhile=lambda: None):
+        def smoked(*_arguments, **_options):
+            began.append(words)
+            meanwhile()
+            return results
+
+        monkeypatch.setattr(use_case, "smoke", smoked)
+        code = run(ROOT, ["smoke", "phi3-mini", "--yes", *words, "--json"])
+        return code, json.loads(capsys.readouterr().out), began
+
+    return call
+
+
+@pytest.fixture
+def summary(monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    return tmp_path / "summary.md"
+
+
+def test_a_report_that_can_not_be_written_is_told_before_anything_is_brought_up(program, tmp_path):
+    code, document, began = program("--junit", str(tmp_path / "nowhere" / "smoke.xml"))
+    (error,) = document["errors"]
+    assert (code, error["code"]) == (2, "unwritable_file")
+    assert "--junit" in error["hint"]
+    assert not began
+
+
+def test_so_is_a_summary(program, summary):
+    summary.mkdir()
+    code, document, began = program("--github")
+    (error,) = document["errors"]
+    assert (code, error["code"]) == (2, "unwritable_file")
+    assert "GITHUB_STEP_SUMMARY" in error["hint"]
+    assert not began
+
+
+def test_a_summary_that_nobody_asked_for_is_not_looked_at(program, summary):
+    summary.mkdir()
+    assert program()[0] == 0
+
+
+@pytest.mark.parametrize(("results", "expected"), [((OK,), 2), ((OK, FAILED), 5)])
+def test_a_folder_that_goes_meanwhile_takes_no_results_along(program, tmp_path, summary, results, expected):
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    code, document, _ = program(
+        "--junit", str(folder / "smoke.xml"), "--github", results=results, meanwhile=folder.rmdir
+    )
+    assert code == document["exit_code"] == expected
+    assert [item["model"] for item in document["data"]["results"]] == [item.job.model for item in results]
+    assert document["errors"][-1]["code"] == "unwritable_file"
+    assert summary.read_text(encoding="utf-8").startswith("### Smoke")
+
+
+def test_looking_leaves_nothing_and_harms_nothing(tmp_path):
+    new, old = tmp_path / "new.xml", tmp_path / "old.xml"
+    old.write_text("from before", encoding="utf-8")
+    for path in (new, old):
+        check_writable(path, what="the report")
+    assert not new.exists()
+    assert old.read_text(encoding="utf-8") == "from before"
+
+
+def test_looking_at_a_pipe_does_not_end_it_for_its_reader(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    reports = ci_reports.Reports(junit=pipe)
+    reports.check()
+    assert reports.write([OK]) == ()
+    reader.join(timeout=60)
+    assert ET.fromstring(read[0]).find("testsuite").get("name") == "phi3-mini"  # noqa: S314 -- what was just written
+
+
+def test_a_summary_is_added_to(tmp_path):
+    path = tmp_path / "summary.md"
+    path.write_text("before\n", encoding="utf-8")
+    assert ci_reports.Reports(summary=path).write([OK]) == ()
+    assert path.read_text(encoding="utf-8").startswith("before\n### Smoke")
+
+
+def test_deployments_that_are_proved_have_their_reports_too(monkeypatch, capsys, tmp_path):
+    error = NotHealthyError("info_failed", "checking", hint="look", data={"step": "info"})
+    found = (Proved(smoked=FAILED, error=error), Proved(smoked=OK))
+    monkeypatch.setattr(wiring, "recorded_names", lambda **_: ("one", "two"))
+    monkeypatch.setattr(use_case, "prove_all", lambda *_: found)
+    report = tmp_path / "smoke.xml"
+    code = run(ROOT, ["smoke", "one", "two", "--junit", str(report), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (code, [item["code"] for item in document["errors"]]) == (5, ["info_failed"])
+    assert document["data"]["step"] == "info"
+    suites = ET.fromstring(report.read_text(encoding="utf-8"))  # noqa: S314 -- what was just written
+    assert [suite.get("failures") for suite in suites] == ["1", "0"]
+
+
+def test_one_docker_host_is_smoked_one_after_another(program):
+    code, document, began = program("--target", "docker", "-j", "2")
+    assert (code, document["errors"][0]["code"]) == (2, "conflicting_options")
+    assert not began
+
+
+def test_what_is_said_where_no_summary_is_set(monkeypatch):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    reports = ci_reports.Reports.of({"junit": None, "github": True})
+    assert (reports.summary, reports.annotations) == (None, True)

@@ -1,0 +1,64 @@
+"""Where a smoke's results go beside stdout: JUnit XML, annotations on stderr, the step's summary."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tgi_deploy.cli.files import check_writable, write_file
+from tgi_deploy.cli.output import ErrorItem, tell
+from tgi_deploy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tgi_deploy.app.smoke import Smoked
+
+SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+_JUNIT: Final = {"what": "the JUnit report", "option": "--junit"}
+_SUMMARY: Final = {"what": "the step's summary", "option": SUMMARY}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reports:
+    """`junit` and `summary` are files, None where nobody wants one; `annotations` go to stderr."""
+
+    junit: Path | None = None
+    summary: Path | None = None
+    annotations: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Self:
+        """What `--junit` and `--github` ask for."""
+        summary = environ.get(SUMMARY) if given["github"] else None
+        return cls(junit=given["junit"], summary=Path(summary) if summary else None, annotations=given["github"])
+
+    def check(self) -> None:
+        """Before anything is brought up. Raises InputError `unwritable_file`."""
+        if self.junit is not None:
+            check_writable(self.junit, **_JUNIT)
+        if self.summary is not None:
+            check_writable(self.summary, **_SUMMARY)
+
+    def write(self, results: Sequence[Smoked]) -> tuple[ErrorItem, ...]:
+        """Write all that can be written; what could not be is no reason to lose the results."""
+        return tuple(self._written(results))
+
+    def _written(self, results: Sequence[Smoked]) -> Iterator[ErrorItem]:
+        from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- help is printed without it
+
+        if self.annotations:
+            tell(smoke_reports.github_annotations(results))
+        if self.junit is not None:
+            yield from _complaint(self.junit, smoke_reports.junit(results), _JUNIT)
+        if self.summary is not None:
+            yield from _complaint(self.summary, smoke_reports.github_summary(results), _SUMMARY, append=True)
+
+
+def _complaint(path: Path, text: str, words: Mapping[str, str], *, append: bool = False) -> Iterator[ErrorItem]:
+    try:
+        write_file(path, text, append=append, **words)
+    except InputError as error:
+        yield ErrorItem(code=error.code, message=error.message, hint=error.hint)
