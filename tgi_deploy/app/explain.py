@@ -6,12 +6,12 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tgi_deploy.catalog.phases import read_failures, read_tool_codes
+from tgi_deploy.catalog.phases import read_cures, read_failures, read_tool_codes
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.signatures import pages_from
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tgi_deploy.reconcile.signatures import Page
 
@@ -28,27 +28,38 @@ class ToolCode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """All that is known of a code: it can be a diagnosis and a rejection at once."""
+    """All that is known of a code: it can be a diagnosis and a rejection at once.
+
+    `plan_edit` is the change of the plan that `up --heal` tries first, empty where none cures it.
+    """
 
     code: str
     page: Page | None
     tool: ToolCode | None
+    plan_edit: str = ""
 
 
 def explain(code: str) -> Explanation:
     """Raises InputError `unknown_code` with the nearest codes."""
-    pages, tools = pages_from(read_failures()), _tool_codes()
-    if code not in pages and code not in tools:
-        raise _unknown(code, [*pages, *tools])
-    return Explanation(code=code, page=pages.get(code), tool=tools.get(code))
+    known = _known()
+    if code not in known:
+        raise _unknown(code, list(known))
+    return known[code]
 
 
 def all_codes() -> tuple[Explanation, ...]:
     """Every code with text: diagnoses in the table's order, then errors and rejections."""
-    pages, tools = pages_from(read_failures()), _tool_codes()
-    return tuple(
-        Explanation(code=code, page=pages.get(code), tool=tools.get(code)) for code in dict.fromkeys([*pages, *tools])
-    )
+    return tuple(_known().values())
+
+
+def _known() -> Mapping[str, Explanation]:
+    pages, tools, cures = pages_from(read_failures()), _tool_codes(), read_cures()
+    return {
+        code: Explanation(
+            code=code, page=pages.get(code), tool=tools.get(code), plan_edit=next(iter(cures.get(code, ())), "")
+        )
+        for code in dict.fromkeys([*pages, *tools])
+    }
 
 
 def _tool_codes() -> dict[str, ToolCode]:

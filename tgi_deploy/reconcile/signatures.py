@@ -44,7 +44,7 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """All that is told of a code. `plan_edit` names the change of the wish that helps, empty where none does."""
+    """All that is told of a code."""
 
     code: str
     phase: str
@@ -57,7 +57,6 @@ class Page:
     versions: str
     since: str
     sources: tuple[str, ...]
-    plan_edit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +153,6 @@ def _page(item: Mapping[str, Any]) -> Page:
         versions=item.get("versions", "2.0 - 3.3"),
         since=_phase(item["code"], item.get("since", item["phase"])),
         sources=tuple(dict.fromkeys(text["source"] for text in item["signatures"])),
-        plan_edit=item.get("plan_edit", ""),
     )
 
 

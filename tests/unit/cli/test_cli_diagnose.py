@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.app.explain import all_codes, explain
-from tgi_deploy.catalog.phases import read_tool_codes
+from tgi_deploy.catalog.phases import read_cures, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
@@ -94,6 +94,14 @@ def test_every_code_is_explained_in_100_columns(capsys, item):
     assert code == 0
     assert item.code in out
     assert all(len(line) <= 100 for line in out.splitlines() if line.startswith("  ") and not line.startswith("    "))
+
+
+def test_the_change_of_a_plan_that_is_told_is_the_one_that_heal_makes(capsys):
+    cures = read_cures()
+    for item in all_codes():
+        told = json.loads(said(capsys, "explain", item.code, "--json")[1])["data"].get("plan_edit")
+        assert told == (next(iter(cures.get(item.code, ())), "") if item.page else None)
+    assert explain("oom_load").plan_edit == "more_shards"
 
 
 def test_explain_alone_lists_all(capsys):

@@ -72,6 +72,7 @@ def explanation_document(item: Explanation) -> dict[str, Any]:
         page = asdict(item.page)
         remedy = page.pop("remedy")
         found |= page | {"remedy": remedy["text"], "commands": list(item.page.remedy.commands)}
+        found["plan_edit"] = item.plan_edit
     return found
 
 
