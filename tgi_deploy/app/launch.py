@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +9,8 @@ from tgi_deploy.app.attempt import Attempt, described
 from tgi_deploy.app.documents import choice_document
 from tgi_deploy.app.extras import make_extras
 from tgi_deploy.app.quota import headroom, with_rooms
-from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Cloud
 
 _MISSING_GRACE_S: Final = 60.0
+# What a region lacks: fallbacks in another one go on without it.
+_NOT_IN_REGION: Final = frozenset({"no_machine_image", "unknown_subnet", "no_default_subnet"})
 ENGINE_ARCHITECTURE: Final = "x86_64"
 
 
@@ -145,8 +146,14 @@ class Launcher:
         offer = candidate.offer
         try:
             found = self._cloud(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
+            self._image(candidate)
         except NoCapacityError:
             self.pools.unusable(pool_name(candidate, "*"), "not offered in a zone with a subnet")
+            return []
+        except DeployError as error:
+            if offer.region == self.place or error.code not in _NOT_IN_REGION:
+                raise
+            self.pools.unusable(pool_name(candidate, "*"), error.message)
             return []
         return sorted(found, key=lambda place: pool_name(candidate, place.zone) not in begun)
 
@@ -206,7 +213,7 @@ class Launcher:
             region=candidate.offer.region,
             image_id=image.id,
             public_ipv4=self.plan.requirements.public_ipv4,
-            ready_deadline_s=math.ceil(sum(phase.deadline_s for phase in estimate(candidate))),
+            ready_deadline_s=ready_deadline_s(candidate),
         )
 
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:

@@ -183,14 +183,16 @@ def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
         (("--allow-cidr", "me"), "bad_cidr"),
         (("--name", "a;rm -rf /"), "bad_name"),
         (("--hub-token-parameter", "/hf/token"), "instance_profile_missing"),
-        (("--ami", "ami-0;x"), "request_refused"),
+        (("--ami", "ami-0;x"), "no_machine_image"),
+        (("--subnet", "subnet-0"), "unknown_subnet"),
         (("--ttl", "soon"), "bad_duration"),
     ],
 )
 def test_bad_options_of_up(program, words, code):
     said = program.here(*UP, "--no-wait", *words)
-    assert said.json["errors"][0]["code"] == code
+    assert (said.code, said.json["errors"][0]["code"]) == (2, code)
     assert said.json["errors"][0]["message"]
+    assert said.json["errors"][0]["hint"]
     assert program.calls("RunInstances") == []
 
 

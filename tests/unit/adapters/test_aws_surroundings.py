@@ -52,9 +52,18 @@ def test_a_type_that_no_zone_offers_is_a_lack_of_capacity(bench):
         bench.cloud().placements("g9z.metal", subnet=None)
 
 
-def test_an_unknown_subnet_is_a_wrong_input(bench):
-    with pytest.raises(BadRequestError, match="subnet"):
-        bench.cloud().placements("g6e.xlarge", subnet="subnet-0123456789abcdef0")
+@pytest.mark.parametrize("subnet", ["subnet-0123456789abcdef0", "nonsense"])
+def test_an_unknown_subnet_is_a_wrong_input(bench, subnet):
+    with pytest.raises(InputError, match=subnet) as caught:
+        bench.cloud().placements("g6e.xlarge", subnet=subnet)
+    assert (caught.value.code, "--subnet" in caught.value.hint) == ("unknown_subnet", True)
+
+
+@pytest.mark.parametrize("image", ["ami-0123456789abcdef0", "nonsense"])
+def test_an_unknown_image_is_a_wrong_input(bench, image):
+    with pytest.raises(InputError, match=image) as caught:
+        bench.cloud().image(architecture="x86_64", wanted=image)
+    assert (caught.value.code, "--ami" in caught.value.hint) == ("no_machine_image", True)
 
 
 def test_the_image_is_the_first_parameter_that_exists(bench):

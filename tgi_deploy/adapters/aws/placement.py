@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError
 from tgi_deploy.reconcile.model import Placement
 
 if TYPE_CHECKING:
     from tgi_deploy.adapters.aws.api import Api
 
+_OF_REGION: Final = "name a subnet of that region: --subnet subnet-…"
+
 
 def placements(api: Api, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
-    """In the order of the zones' names. Raises NoCapacityError where no such zone offers the type."""
+    """In the order of the zones' names. Raises NoCapacityError where no such zone offers the type.
+
+    Raises InputError `unknown_subnet` for a given one that does not exist, `no_default_subnet` where none is given.
+    """
     zones = _zones_offering(api, instance_type)
     places = [_placement(item) for item in _subnets(api, subnet) if item["AvailabilityZone"] in zones]
     if not places:
@@ -39,11 +45,17 @@ def _subnets(api: Api, subnet: str | None) -> list[dict[str, Any]]:
     wanted: dict[str, Any] = (
         {"SubnetIds": [subnet]} if subnet else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
     )
-    found = api.list("describe_subnets", "Subnets", "looking for subnets", **wanted)
-    if not found:
-        what = f"the subnet {subnet} does not exist" if subnet else "there is no default subnet"
-        raise BadRequestError(f"{what} in {api.region}", hint="name a subnet of that region: --subnet subnet-…")
-    return found
+    try:
+        found = api.list("describe_subnets", "Subnets", "looking for subnets", **wanted)
+    except BadRequestError as error:
+        if subnet is None:
+            raise
+        raise InputError("unknown_subnet", error.message, hint=_OF_REGION) from error
+    if found:
+        return found
+    if subnet is None:
+        raise InputError("no_default_subnet", f"there is no default subnet in {api.region}", hint=_OF_REGION)
+    raise InputError("unknown_subnet", f"the subnet {subnet} does not exist in {api.region}", hint=_OF_REGION)
 
 
 def _placement(item: dict[str, Any]) -> Placement:
