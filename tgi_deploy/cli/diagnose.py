@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.errors import InputError
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 # The end of a log tells why it ended; what is before this much of it is not read.
 _MAX_BYTES: Final = 16 * 1024**2
+_HOW: Final = "docker logs NAME 2>&1 | tgi-deploy diagnose -"
+_EMPTY: Final = Notice(
+    code="empty_log", message=f"there was nothing to examine; logs of containers come from both streams: {_HOW}"
+)
 
 
 @command(
@@ -38,9 +43,10 @@ def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) ->
     A file, or '-' for standard input, is read without asking any cloud; a deployment's name reads its machine's
     console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
     """
-    if source == "-" or Path(source).is_file():
-        text = _from_stdin() if source == "-" else _from_file(Path(source))
-        return _of_text(source, text)
+    if source == "-":
+        return _of_text(source, _from_stdin())
+    if Path(source).is_file() or ("/" in source and Path(source).exists()):
+        return _of_text(source, _from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
         raise InputError("unreadable_file", f"reading the log {source}: there is no such file", hint="check its path")
     return _of_deployment(source, regions, sandbox=sandbox)
@@ -51,7 +57,8 @@ def _of_text(source: str, text: str) -> Result:
     from tgi_deploy.reconcile.diagnosis import diagnose  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.phase_table import table_from  # noqa: PLC0415 -- likewise
 
-    return _result(source, diagnose(text, table_from(read_phases())), {})
+    result = _result(source, diagnose(text, table_from(read_phases())), {})
+    return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
@@ -74,15 +81,17 @@ def _result(source: str, found: Diagnosis, more: dict[str, Any]) -> Result:
 
 
 def _from_stdin() -> str:
+    if sys.stdin is None:
+        raise InputError("no_input", "reading the log from standard input: it is closed", hint=f"pipe it in: {_HOW}")
     return _decoded(sys.stdin.buffer.read()[-_MAX_BYTES:])
 
 
 def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _MAX_BYTES))
-            return _decoded(file.read())
+            if file.seekable():
+                file.seek(max(0, file.seek(0, 2) - _MAX_BYTES))
+            return _decoded(file.read()[-_MAX_BYTES:])
     except OSError as error:
         raise InputError(
             "unreadable_file", f"reading the log {path}: {error.strerror}", hint="check its path and permissions"

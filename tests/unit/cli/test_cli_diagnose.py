@@ -74,6 +74,37 @@ def test_standard_input_is_read_and_nothing_of_a_cloud_is_loaded():
     assert json.loads(ran.stdout)["data"]["findings"][0]["code"] == "image_not_found"
 
 
+def test_standard_input_that_is_closed_is_bad_input():
+    command = [sys.executable, "-m", "tgi_deploy", "diagnose", "-", "--json"]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert json.loads(ran.stdout)["errors"][0]["code"] == "no_input"
+
+
+def test_a_pipe_is_read_by_its_name():
+    script = 'exec "$0" -m tgi_deploy diagnose <(echo "docker: Error response from daemon: manifest unknown") --json'
+    ran = subprocess.run(["/bin/bash", "-c", script, sys.executable], capture_output=True, text=True, check=False)
+    assert json.loads(ran.stdout)["data"]["findings"][0]["code"] == "image_not_found"
+
+
+@pytest.mark.parametrize("content", ["", " \n\n"])
+def test_an_empty_log_is_not_called_clean(capsys, tmp_path, content):
+    file = tmp_path / "engine.log"
+    file.write_text(content)
+    code, out, err = said(capsys, "diagnose", str(file))
+    assert (code, out) == (0, "The log is empty.\n")
+    assert "warning[empty_log]" in err
+    assert "2>&1" in err
+
+
+def test_a_folder_is_called_one(capsys, tmp_path):
+    code, _, err = said(capsys, "diagnose", str(tmp_path))
+    assert code == 2
+    assert "Is a directory" in err
+
+
 def test_a_missing_file_is_bad_input(capsys):
     code, _, err = said(capsys, "diagnose", "no/such.log")
     assert code == 2
