@@ -35,7 +35,10 @@ class KilledError(BaseException):
 
 @dataclass
 class FakeWorld:
-    """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered."""
+    """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered.
+
+    `hidden` are ids that exist and that no look shows yet.
+    """
 
     zones: tuple[str, ...] = ("a", "b")
     kinds: tuple[str, ...] = KINDS
@@ -53,6 +56,7 @@ class FakeWorld:
     looks: dict[str, int] = field(default_factory=dict)
     next_number: int = 0
     refuses_batches: bool = False
+    hidden: set[str] = field(default_factory=set)
 
     def cloud(self, region: str) -> FakeCloud:
         return FakeCloud(world=self, region=region)
@@ -87,7 +91,8 @@ class FakeHandler:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         self.world.enter(f"find {self.kind}", {})
-        found = [item for item in self._mine() if all(item.tags.get(k) == v for k, v in tags.items() if v)]
+        shown = [item for item in self._mine() if item.id not in self.world.hidden]
+        found = [item for item in shown if all(item.tags.get(k) == v for k, v in tags.items() if v)]
         self.world.leave(f"find {self.kind}")
         return tuple(sorted(found, key=lambda item: item.id))
 
@@ -155,7 +160,9 @@ class FakeHandler:
             self._end_slowly(found)
             found = self.world.things.get(attributes["id"])
         self.world.leave(f"read {self.kind}")
-        return None if found is None or found.state == "terminated" else found
+        if found is None or found.state == "terminated" or found.id in self.world.hidden:
+            return None
+        return found
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.world.enter(f"delete {self.kind}", attributes)
@@ -241,7 +248,7 @@ class FakeCloud:
     def machine(self, instance_id: str) -> MachineState:
         self.world.enter("machine", {"id": instance_id})
         found = self.world.things.get(instance_id)
-        if found is None:
+        if found is None or instance_id in self.world.hidden:
             return MachineState(state="missing")
         reason = self.world.reasons.get(instance_id)
         if reason:

@@ -14,7 +14,7 @@ from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import INTENDED, left_behind
-from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment, Found
 from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.model import Event, Found, ResourceRecord, Step
+    from tgi_deploy.reconcile.model import Event, ResourceRecord, Step
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
 
@@ -103,6 +103,7 @@ def remove_own(context: Context, deployment: Deployment) -> Receipt:
     seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
     kept = kept_ids(deployment, seen, volumes=False)
     doomed = [found for found in own(seen, deployment.id) if found.id not in kept]
+    doomed.extend(too_new_to_show(context, deployment, seen))
     return _remove_seen(context, deployment, doomed, tags)
 
 
@@ -114,7 +115,23 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
     seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
     kept = kept_ids(deployment, seen, volumes=volumes)
     doomed = [found for found in seen if found.id not in kept]
+    doomed.extend(too_new_to_show(context, deployment, seen))
     return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
+
+
+def too_new_to_show(context: Context, deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Recorded machines that no look shows, made so short a time ago that this does not mean that they are gone."""
+    shown = {found.id for found in seen}
+    return tuple(
+        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state="not shown yet")
+        for record in deployment.resources
+        if record.kind in MACHINES and record.attributes.get("id", "") not in {"", *shown} and _is_new(context, record)
+    )
+
+
+def _is_new(context: Context, record: ResourceRecord) -> bool:
+    begun = moment(record.notes.get(INTENDED))
+    return begun is not None and context.clock.now() - begun < timedelta(seconds=context.pace.unsettled_s)
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:

@@ -22,6 +22,7 @@ from tgi_deploy.app.down import (
     remove_named,
     stand_in,
     still_there,
+    too_new_to_show,
 )
 from tgi_deploy.app.fleet import Seen, each, look_at_all, search
 from tgi_deploy.app.known import by_name
@@ -81,23 +82,25 @@ def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, 
     if removals and not confirm(removals):
         return DownOutcome(removed=(), absent=(), removals=removals, declined=True)
     result = _Result(failures=[_untouched(item, item.unreadable) for item in everything if item.unreadable])
-    ordinary = [item for item in seen if _is_ordinary(item)]
+    ordinary = [item for item in seen if _is_ordinary(context, item)]
+    together = {item.name for item in ordinary}
     for start in range(0, len(ordinary), _LOCKED_AT_ONCE):
         _remove_together(context, ordinary[start : start + _LOCKED_AT_ONCE], result)
     for item in seen:
-        if not _is_ordinary(item):
+        if item.name not in together:
             _try(result, lambda name=item.name: remove_named(context, name, volumes=volumes))  # type: ignore[misc]
     _raise_failures(result)
     removed = tuple(item.name for item in seen)
     return DownOutcome(removed=removed, absent=(), removals=removals, receipts=tuple(result.receipts))
 
 
-def _is_ordinary(item: Seen) -> bool:
+def _is_ordinary(context: Context, item: Seen) -> bool:
     records = item.recorded.resources if item.recorded else ()
     kinds = {record.kind for record in records} | {found.kind for found in item.found}
     ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
     settled = all(record.phase != "intent" for record in records)
-    return kinds <= _ORDINARY and len(ids) == 1 and settled and not item.untagged
+    hidden = too_new_to_show(context, item.recorded, item.everything) if item.recorded else ()
+    return kinds <= _ORDINARY and len(ids) == 1 and settled and not item.untagged and not hidden
 
 
 def _try(result: _Result, remove: Callable[[], Receipt]) -> None:

@@ -144,6 +144,19 @@ def test_a_token_of_an_ended_machine_is_stale(bench):
         handler.create(wanted, tags={TAG_ID: "abc"}, token="same")
 
 
+def test_a_machine_just_made_is_not_taken_for_gone_because_it_is_not_known_yet(bench):
+    made = bench.launch()
+    bench.fault(action="TerminateInstances", code="InvalidInstanceID.NotFound", times=3)
+    bench.cloud().handler("instance").delete(made.attributes)
+    assert len(bench.calls("TerminateInstances")) == 4
+    ended(bench, made)
+
+
+def test_a_machine_that_was_made_long_ago_and_is_unknown_is_gone(bench):
+    bench.cloud().handler("instance").delete({"id": "i-0123456789abcdef0", "launched": "2026-01-08T23:58:00+00:00"})
+    assert len(bench.calls("TerminateInstances")) == 1
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

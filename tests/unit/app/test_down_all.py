@@ -102,6 +102,14 @@ def test_what_is_out_of_the_ordinary_goes_by_itself(around):
     assert len(outcome.receipts) == 3
 
 
+def test_a_machine_that_does_not_show_yet_is_ended_all_the_same(around):
+    bring_up(around, *names(3))
+    around.world.hidden.add(around.store.load("demo-001").machine.attributes["id"])
+    outcome = all_down(around)
+    assert around.world.left() == []
+    assert {len(receipt.machines) for receipt in outcome.receipts} == {1}
+
+
 def test_what_will_not_go_is_named_and_the_others_are_gone(around):
     bring_up(around, *names(3))
     stuck = around.store.load("demo-001").record("security-group").attributes["id"]

@@ -12,6 +12,7 @@ from tgi_deploy.app.down import down
 from tgi_deploy.app.interrupts import Stops, guard, settle
 from tgi_deploy.app.up import up
 from tgi_deploy.errors import ConflictError, DeployError
+from tgi_deploy.reconcile.errors import ThrottledError
 
 
 def stop_up(around, strike, *, ask=lambda _things: True, moment="before", **changes):
@@ -110,6 +111,31 @@ def test_a_termination_takes_no_ten_seconds(around):
     assert settled.fate == "ending"
     assert around.clock.seconds < 10
     assert settled.exists[-1]["kind"] == "instance"
+
+
+@pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
+def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, trouble):
+    """A job that is cancelled may have no more than a second or two left."""
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.hidden.update(found.id for found in around.world.running())
+            terminate(stops)
+
+    def refuse(call, *_):
+        if call.startswith("find"):
+            raise ThrottledError("too fast")
+
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda *call: strike(stops, *call)
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = refuse if trouble == "searches fail" else None
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert around.world.running() == []
+    assert settled.fate == {"searches fail": "ending", "it does not show yet": "removed"}[trouble]
+    assert settled.fate == "removed" or around.store.load("demo").phase == "deleting"
 
 
 def test_a_launch_is_finished_and_recorded_before_the_wish_is_heard(around):

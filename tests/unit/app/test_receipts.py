@@ -267,6 +267,24 @@ def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
     assert around.clock.seconds - started < 60
 
 
+def test_a_machine_that_does_not_show_yet_is_ended_all_the_same(around):
+    """Made a second ago and on record: that no look shows it does not mean that it is gone."""
+    made = bring_up(around).machine.attributes["id"]
+    around.clock.sleep(1)
+    around.world.hidden.add(made)
+    receipt = only(take_down(around))
+    assert made in {line.id for line in receipt.lines}
+    assert around.world.left() == []
+
+
+def test_what_has_not_shown_for_long_is_gone(around):
+    made = bring_up(around).machine.attributes["id"]
+    around.clock.sleep(61)
+    del around.world.things[made]
+    take_down(around)
+    assert ("delete instance", made) not in around.world.calls
+
+
 def line(**changes):
     values = {"kind": "instance", "id": "i-1", "region": "r", "created": moment("2026-01-09T00:00:00+00:00")}
     return Line(**(values | changes))

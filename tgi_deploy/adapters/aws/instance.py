@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.aws.api import Api, paged, tag_list, tag_specifications, tags_of
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import StaleTokenError
+from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ KIND = "instance"
 _THERE: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
 _ALIVE: Final = ("pending", "running")
 _TAGGED: Final = ("instance", "volume", "network-interface")
+_NEW: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,21 @@ class Instances:
         return self._found(item)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        self.api.remove("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
+        """End it. One just launched may not be known yet: it is asked for again, never taken for gone."""
+
+        def ask() -> None:
+            self.api.ask("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
+
+        with suppress(GoneError, NotYetError):
+            if self._is_new(attributes):
+                self.api.retrier.call(ask)
+            else:
+                ask()
+
+    def _is_new(self, attributes: Mapping[str, str]) -> bool:
+        """Launched less than a minute ago, by the clock of this computer."""
+        launched = attributes.get("launched")
+        return bool(launched) and self.api.retrier.clock.now() - datetime.fromisoformat(launched) < _NEW
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
         """One that is unknown or protected has EC2 refuse the whole request."""
