@@ -9,7 +9,7 @@ import click
 
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import profiles_dir_option
+from tgi_deploy.cli.options import offline_option, profiles_dir_option
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.errors import InputError
 
@@ -47,15 +47,24 @@ _TOKENS: Final = click.IntRange(1, _LARGEST)
 @click.option("--engine-version", default="", metavar="VERSION", help="Version of the engine.  [default: latest]")
 @click.option("--cases", type=click.Path(path_type=Path), help="A CSV file of cases instead: one prediction a row.")
 @profiles_dir_option
-def predict_command(*, model: str | None, cases: Path | None, profiles_dir: Path | None, **words: Any) -> Result:  # noqa: ANN401 -- the options above, one field of a question each
+@offline_option
+def predict_command(
+    *,
+    model: str | None,
+    cases: Path | None,
+    profiles_dir: Path | None,
+    offline: bool,
+    **words: Any,  # noqa: ANN401 -- the options above, one field of a question each
+) -> Result:
     """Predict time to first token, time per output token and tokens a second, each with an 80 % interval.
 
-    MODEL is a profile's name, a hub id, or a directory with a config.json. With --cases FILE every row of a CSV
-    file is predicted, in order. Needs no network and no account.
+    MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. With --cases
+    FILE every row of a CSV file is predicted, in order. Needs no account, and no network but for a hub model that is
+    neither in the catalogue nor was read before; rows of a file are never looked up on the hub.
     """
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the catalogue
 
-    catalog = Catalog.open(profiles_dir)
+    catalog = wiring.catalog(profiles_dir, offline=offline or cases is not None)
     if cases is not None:
         if model is not None:
             raise _usage("both MODEL and --cases were given", "Give one of them.")

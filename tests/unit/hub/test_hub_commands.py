@@ -68,6 +68,22 @@ def test_a_hub_model_plans_like_the_same_shape_of_the_catalogue(hub, capsys):
     assert made["memory"] == own["memory"]
 
 
+def test_a_hub_model_is_predicted_like_the_same_shape_of_the_catalogue(hub, capsys, tmp_path):
+    words = ("--accelerator", "L4", "--concurrency", "4")
+    assert error(capsys, "predict", "acme/llama", *words, "--offline")["code"] == "hub_offline"
+    known = run(capsys, "predict", "meta-llama/Llama-3.1-8B", *words)
+    assert run(capsys, "predict", "acme/llama", *words)["tpot_ms"] == known["tpot_ms"]
+    asked = len(hub.requests)
+    cases = tmp_path / "cases.csv"
+    columns = "hub_id,weight_dtype,kv_dtype,gpu,tp,engine,input_len,output_len,concurrency_or_batch,load,metric"
+    row = "bf16,fp16,L4,1,tgi,1024,256,4,closed_loop,tpot_ms"
+    cases.write_text(f"{columns}\nacme/llama,{row}\nacme/never-read,{row}\n")
+    read, unread = run(capsys, "predict", "--cases", str(cases))["predictions"]
+    assert read["value"] == pytest.approx(known["tpot_ms"]["median"])
+    assert "acme/never-read" in unread["error"]
+    assert len(hub.requests) == asked
+
+
 def test_the_same_plan_offline(hub, capsys):
     assert error(capsys, "plan", "acme/llama", "--offline")["code"] == "hub_offline"
     online = run(capsys, "plan", "acme/llama", "--budget", "5")
