@@ -6,9 +6,14 @@ from decimal import Decimal
 
 import click
 import pytest
+from builders.plans import candidate
+from fakes.surroundings import Surroundings, plan, request
 
+from tgi_deploy.app.up import up
 from tgi_deploy.cli.views.catalog import item_text, list_text
+from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.cli.views.text import gib, plural, table, usd
+from tgi_deploy.planner.types import Cost, CostLine
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,12 @@ from tgi_deploy.cli.views.text import gib, plural, table, usd
 )
 def test_usd(amount, text):
     assert usd(amount) == text
+
+
+def test_a_month_is_told_to_the_cent(tmp_path):
+    cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
+    outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
+    assert "$0.8206 an hour for everything; about $599.04 a month" in proposal_text(outcome.proposal)
 
 
 def test_gib():

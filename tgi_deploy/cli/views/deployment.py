@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.text import heading, plural, table, usd
+from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.reconcile.proof_load import measured_document
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
-_MONTH_HOURS: Final = 730
 
 
 def deployment_document(deployment: Deployment) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def changes_text(changes: ChangeSet) -> str:
 def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
-    month = cost.usd_per_hour * _MONTH_HOURS
+    month = usd_per_month(cost.usd_per_hour)
     end = terms(proposal.ttl_s, proposal.idle_s, proposal.lease_s) or f"about {usd(month)} a month if left alone"
     owned = offer.market == "owned"
     lines = [
