@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.executor import Executor
@@ -88,4 +88,5 @@ class Context:
             reporter=self.reporter,
             version=self.version,
             deletion=self.pace.deletion,
+            lateness=replace(self.pace.sweep, deadline_s=self.pace.unsettled_s),
         )

@@ -80,6 +80,10 @@ class StaleTokenError(DeployError):
         super().__init__("stale_token", message, hint="run the same command again")
 
 
+class TokenMismatchError(StaleTokenError):
+    """The token belongs to an earlier request with other parameters, which may have taken effect: look first."""
+
+
 class PermissionDeniedError(DeployError):
     """The caller lacks the permission for `action`."""
 

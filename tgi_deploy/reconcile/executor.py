@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.claim import refuse_stranger, taken
 from tgi_deploy.reconcile.ends import end_tags
-from tgi_deploy.reconcile.errors import ExistsError, InUseError, LostReplyError, StaleTokenError
+from tgi_deploy.reconcile.errors import (
+    ExistsError,
+    InUseError,
+    LostReplyError,
+    StaleTokenError,
+    TokenMismatchError,
+)
 from tgi_deploy.reconcile.model import (
     TAG_CREATED,
     TAG_ID,
@@ -44,12 +50,14 @@ if TYPE_CHECKING:
 INTENDED: Final = "intended"
 _TRIES: Final = 4
 _DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
+_LATENESS: Final = Patience(deadline_s=60, poll_s=1, longest_poll_s=10)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executor:
     """Runs steps. `handler` gives the handler of a (place, kind); `version` is this tool's, for the tags.
 
+    `lateness`: how long what an earlier request has made may take to show.
     `holders` gives the deletions that one which is refused as "in use" has to wait for, and nobody has begun.
     """
 
@@ -59,6 +67,7 @@ class Executor:
     reporter: Reporter
     version: str
     deletion: Patience = _DELETION
+    lateness: Patience = _LATENESS
     holders: Callable[[Step], tuple[Step, ...]] | None = None
 
     def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:
@@ -120,6 +129,8 @@ class Executor:
             except LostReplyError as lost:
                 error = lost
             except StaleTokenError as stale:
+                if isinstance(stale, TokenMismatchError):
+                    deployment = self._end_earlier(deployment, resource)
                 error, deployment = stale, self._intend(deployment, resource, fresh=True)
             else:
                 return self._created(deployment, resource, found.attributes, outcome=outcome), found
@@ -138,6 +149,26 @@ class Executor:
             return present, "adopted"
         properties = resolve(resource.properties, deployment)
         return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
+
+    def _end_earlier(self, deployment: Deployment, resource: Resource) -> Deployment:
+        """Remove what the request has made that had this token and other parameters. It may have yet to show."""
+        handler, earlier = self.handler(resource.place, resource.kind), list[Found]()
+        for _ in looks(self.clock, self.lateness):
+            shown = handler.find({TAG_ID: deployment.id, TAG_KEY: resource.key})
+            earlier = [found for found in shown if found.alive]
+            if earlier:
+                break
+        for found in earlier:
+            step = Step(
+                action="delete",
+                key=resource.key,
+                kind=resource.kind,
+                place=resource.place,
+                reason="was asked for differently",
+                attributes=found.attributes,
+            )
+            deployment = self._delete(deployment, step)
+        return deployment
 
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
         """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""

@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from fakes.cloud import FakeWorld
+from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import FakeClock, Heard
 
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
-from tgi_deploy.reconcile.errors import LostReplyError, StaleTokenError
+from tgi_deploy.reconcile.errors import LostReplyError, StaleTokenError, TokenMismatchError
 from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.model import ChangeSet, Deployment, Ref, Resource, Step
 from tgi_deploy.reconcile.observe import observe
@@ -149,6 +149,47 @@ def test_a_stale_token_is_replaced(bench):
     deployment = bench.run((group(), machine()))
     assert deployment.record("instance").attempt == 3
     assert len(bench.world.running()) == 1
+
+
+def test_a_machine_that_had_this_token_for_another_request_is_ended_before_a_new_one_is_made(bench):
+    """Killed before the reply came, and asked for otherwise by the next run, which the cloud does not show it yet."""
+
+    def kill(name):
+        if name == "create instance":
+            raise KilledError
+
+    bench.world.after_call = kill
+    with pytest.raises(KilledError):
+        bench.run((group(), machine()))
+    bench.world.after_call = None
+    (earlier,) = bench.world.running()
+    bench.world.hidden.add(earlier.id)
+    mismatch = [TokenMismatchError("other parameters")]
+
+    def refuse(name, _):
+        if bench.clock.seconds > 30:
+            bench.world.hidden.clear()
+        if name == "create instance" and mismatch:
+            raise mismatch.pop()
+
+    bench.world.on_call = refuse
+    deployment = bench.run((group(), machine()), bench.store.saved[-1])
+    (running,) = bench.world.running()
+    assert running.id == deployment.record("instance").attributes["id"] != earlier.id
+    assert bench.world.creations[-1][2] != bench.world.creations[-2][2]
+
+
+def test_a_mismatch_that_nothing_came_of_is_not_waited_for_for_ever(bench):
+    mismatch = [TokenMismatchError("other parameters")]
+
+    def refuse(name, _):
+        if name == "create instance" and mismatch:
+            raise mismatch.pop()
+
+    bench.world.on_call = refuse
+    bench.run((group(), machine()))
+    assert len(bench.world.running()) == 1
+    assert 60 <= bench.clock.seconds < 120
 
 
 def test_lost_replies_end_at_some_time(bench):

@@ -20,8 +20,8 @@ from tgi_deploy.reconcile.errors import (
     NotYetError,
     PermissionDeniedError,
     QuotaError,
-    StaleTokenError,
     ThrottledError,
+    TokenMismatchError,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
         "not_yet": lambda: NotYetError(text),
         "in_use": lambda: InUseError(text),
         "gone": lambda: GoneError(text),
-        "stale_token": lambda: StaleTokenError(text),
+        "stale_token": lambda: TokenMismatchError(text),
         "exists": lambda: ExistsError(text),
         "capacity": lambda: NoCapacityError(text, cause=cause),
         "quota": lambda: QuotaError(text, cause=cause),

@@ -76,8 +76,8 @@ class Instances:
 
     def _is_new(self, attributes: Mapping[str, str]) -> bool:
         """Launched less than a minute ago, by the clock of this computer."""
-        launched = attributes.get("launched")
-        return bool(launched) and self.api.retrier.clock.now() - datetime.fromisoformat(launched) < _NEW
+        launched = attributes.get("launched") or ""
+        return launched != "" and self.api.retrier.clock.now() - datetime.fromisoformat(launched) < _NEW
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
         """One that is unknown or protected has EC2 refuse the whole request."""
