@@ -164,6 +164,8 @@ def test_a_machine_that_was_made_long_ago_and_is_unknown_is_gone(bench):
         ({"name": "quota"}, QuotaError),
         ({"name": "spot-quota"}, QuotaError),
         ({"action": "RunInstances", "code": "Unsupported"}, NoCapacityError),
+        ({"action": "RunInstances", "code": "InsufficientVolumeCapacity", "status": 500}, NoCapacityError),
+        ({"action": "RunInstances", "code": "VolumeLimitExceeded"}, QuotaError),
         ({"action": "RunInstances", "code": "InvalidParameterValue"}, BadRequestError),
         ({"action": "RunInstances", "code": "Whatever"}, BadRequestError),
         ({"name": "lost-reply"}, LostReplyError),
