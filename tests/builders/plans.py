@@ -185,7 +185,6 @@ def memory_budget() -> MemoryBudget:
 def storage(**changes: Any) -> Storage:
     values: dict[str, Any] = {
         "root_volume_gib": 95,
-        "data_volume_gib": 0,
         "weights_on_nvme": True,
         "weights_bytes": 26 * 10**9,
         "image_bytes": 15 * 10**9,

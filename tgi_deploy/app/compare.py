@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.catalog.comparison import Support
@@ -10,7 +11,6 @@ from tgi_deploy.planner.types import InstanceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from decimal import Decimal
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.comparison import Misquote
@@ -113,11 +113,11 @@ def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Price |
     machine = offer.instance_type
     if offer.usd_per_hour is None:
         raise AssertionError("unknown prices are left out")
-    memory_gib = machine.memory_bytes_per_accelerator * machine.accelerator_count / _GIB
+    memory_gib = Decimal(machine.memory_bytes_per_accelerator * machine.accelerator_count) / _GIB
     return Price(
         instance_type=machine.name,
         usd_per_hour=offer.usd_per_hour,
-        usd_per_gib_hour=round(offer.usd_per_hour / type(offer.usd_per_hour)(str(memory_gib)), 6),
+        usd_per_gib_hour=round(offer.usd_per_hour / memory_gib, 6),
         source=offer.price_source,
         date=offer.price_date,
     )
@@ -148,8 +148,8 @@ def _on_cuda(
     chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, version: str
 ) -> Running:
     """The verdict of the release's own table of compute capabilities."""
-    release, capability = catalog.release(version), chip.compute_capability
-    rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
+    release = catalog.release(version)
+    rule = release.architecture_rule(chip.compute_capability)
     if rule is None or rule.verdict == "refused":
         reason = rule.message if rule else f"TGI {version} has no rule for its compute capability."
         return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)

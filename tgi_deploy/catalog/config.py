@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.count import count_parameters
 from tgi_deploy.errors import InputError
+from tgi_deploy.planner.quantization import METHOD_ALIASES
 from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ _TIED_BY_DEFAULT: Final = frozenset(
 )
 _FOUR_TIMES_HIDDEN: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
 _DEFAULT_POSITIONS: Final = 2048
-_METHOD_NAMES: Final = {"fbgemm_fp8": "fp8", "bitsandbytes": "bitsandbytes"}
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
 _MOST_BITS: Final = 32
@@ -186,7 +186,7 @@ def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
     if not isinstance(raw, dict):
         return None
     method = _label("quantization_config", raw.get("quant_method", raw.get("quantization_method", "unknown")))
-    method = _METHOD_NAMES.get(method, method)
+    method = METHOD_ALIASES.get(method, method)
     weights = _compressed_weights(raw)
     bits = raw.get("bits") or weights.get("num_bits") or _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)
     group = raw.get("group_size", weights.get("group_size"))

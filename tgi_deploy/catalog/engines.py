@@ -87,8 +87,6 @@ _QUANTIZATION: Final = {
     "transformers_backend": Field(check=boolean, required=False),
     "fused_moe": Field(check=boolean, required=False),
     "cuda_graphs": Field(check=boolean, required=False),
-    "decode_efficiency": Field(check=number, required=False),
-    "prefill_efficiency": Field(check=number, required=False),
     "native_fp8_compute": Field(check=capability, required=False),
     "note": OPTIONAL_TEXT,
     "source": OPTIONAL_TEXT,

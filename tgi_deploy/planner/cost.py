@@ -30,7 +30,6 @@ def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int, least_gib
     root_gib = _SYSTEM_GIB + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
     return Storage(
         root_volume_gib=max(root_gib, least_gib),
-        data_volume_gib=0,
         weights_on_nvme=on_nvme,
         weights_bytes=weights_bytes,
         image_bytes=image_bytes,

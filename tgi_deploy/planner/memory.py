@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner import memory_weights
+from tgi_deploy.planner.engine import graph_batches
 from tgi_deploy.planner.types import MemoryBudget
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ _LIVE_COPIES: Final = 2
 WARM_UP_LOGIT_BYTES: Final = 6  # 16-bit logits and their 32-bit log-softmax
 _SAMPLED_LOGIT_BYTES: Final = 8  # 32-bit logits and their log-softmax
 _BYTES_16_BIT: Final = 2
-_DEFAULT_GRAPHS: Final = 6  # batches of 1, 2, 4, 8, 16 and 32
-_FURTHER_GRAPHS: Final = (64, 128)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,8 +168,7 @@ def layer_values(model: ModelSpec, num_shard: int) -> int:
 def graph_bytes(model: ModelSpec, scheme: Scheme, concurrency: int) -> int:
     if scheme.rule is not None and not scheme.rule.cuda_graphs:
         return 0
-    captured = _DEFAULT_GRAPHS + sum(concurrency >= batch for batch in _FURTHER_GRAPHS)
-    return captured * model.layers * GRAPH_BYTES_PER_LAYER
+    return len(graph_batches(concurrency, supported=True)) * model.layers * GRAPH_BYTES_PER_LAYER
 
 
 def collective_bytes(num_shard: int) -> int:

@@ -23,7 +23,7 @@ AUTO: Final = "auto"
 _SIXTEEN_BITS: Final = 16.0
 
 # `quant_method` of config.json → the launcher's name for it, where the two differ.
-_METHOD_ALIASES: Final = {"fbgemm_fp8": "fp8"}
+METHOD_ALIASES: Final = {"fbgemm_fp8": "fp8"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +63,7 @@ def schemes(profile: Profile, release: EngineRelease, wanted: str) -> tuple[Sche
 def _all_schemes(profile: Profile, release: EngineRelease) -> Iterator[Scheme]:
     own = profile.model.quantization
     if own is not None:
-        method = _METHOD_ALIASES.get(own.method, own.method)
+        method = METHOD_ALIASES.get(own.method, own.method)
         rule = release.quantizations.get(method)
         bits = float(own.bits) if rule is None else _effective_bits(rule, float(own.bits), own.group_size)
         yield Scheme(

@@ -184,10 +184,8 @@ class _Relaxer:
             yield "allow_turing"
 
     def _overridden(self, hardware: InstanceType) -> bool:
-        capability = hardware.accelerator.compute_capability
-        rules = self.supply.release.architectures
-        found = next((rule for rule in rules if capability and rule.minimum <= capability <= rule.maximum), None)
-        return found is not None and found.verdict == "override"
+        rule = self.supply.release.architecture_rule(hardware.accelerator.compute_capability)
+        return rule is not None and rule.verdict == "override"
 
     def needed(self) -> set[Axes]:
         """The axes of everything that works: on each of them something else than wished."""

@@ -88,7 +88,7 @@ class Search:
         engine.check_limits(wish, self._limits("flashinfer"), self.pins, chunked=self._chunked("flashinfer"))
         self.schemes = quantization.schemes(wish.model, self.release, wish.quantize)
         self._evaluations: dict[tuple[Any, ...], Evaluation] = {}
-        self._billed: dict[tuple[str, int], tuple[Decimal, Cost, Storage]] = {}
+        self._billed: dict[tuple[str, ...], tuple[Decimal, Cost, Storage]] = {}
 
     def run(self) -> SearchResult:
         options: list[Option] = []
@@ -130,7 +130,7 @@ class Search:
         return known
 
     def _evaluate(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Evaluation:
-        rule = self._architecture_rule(hardware)
+        rule = self.release.architecture_rule(hardware.accelerator.compute_capability)
         attention = self._attention(rule)
         limits, budget, prefill = self._budget(hardware, num_shard, scheme, attention)
         speed = self._speed(hardware, num_shard, scheme, budget) if self._is_timed and budget.fits else None
@@ -157,12 +157,6 @@ class Search:
     def _kv_bytes(self) -> int:
         """Of one element of the KV cache."""
         return 1 if self.pins.get("--kv-cache-dtype", "").startswith("fp8") else 2
-
-    def _architecture_rule(self, hardware: InstanceType) -> ArchitectureRule | None:
-        capability = hardware.accelerator.compute_capability
-        if capability is None:
-            return None
-        return next((r for r in self.release.architectures if r.minimum <= capability <= r.maximum), None)
 
     def _attention(self, rule: ArchitectureRule | None) -> str:
         if self.model_class is None or rule is None:
@@ -241,10 +235,11 @@ class Search:
         """Everything billed by the hour; None where it cannot be had for a known price."""
         if _unpriced(offer) is not None:
             return None
-        key = (f"{offer.instance_type.name}/{offer.region}/{offer.market}", id(evaluation.scheme))
+        scheme = evaluation.scheme
+        key = (offer.instance_type.name, offer.region, offer.market, scheme.name, scheme.hub_id)
         known = self._billed.get(key)
         if known is None:
-            weights = memory.total_weights_bytes(self.model, evaluation.scheme)
+            weights = memory.total_weights_bytes(self.model, scheme)
             storage = cost.storage_for(
                 offer,
                 weights_bytes=weights,
@@ -304,7 +299,7 @@ class Search:
             raise AssertionError("an option has been evaluated")
         own = quantization.served_dtype(self.wish.model, evaluation.scheme, self.model_class, accelerator)
         dtype = self.pins.get("--dtype", own)
-        rule = self._architecture_rule(option.offer.instance_type)
+        rule = self.release.architecture_rule(accelerator.compute_capability)
         return Candidate(
             offer=option.offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=dtype,
             lost_bits=evaluation.scheme.lost_bits, cost=option.cost, memory=self._compared(option),

@@ -222,8 +222,6 @@ class QuantizationRule:
     transformers_backend: bool = False
     fused_moe: bool = False
     cuda_graphs: bool = True
-    decode_efficiency: float = 1.0
-    prefill_efficiency: float = 1.0
     native_fp8_compute: ComputeCapability | None = None
     note: str = ""
     source: str = ""
@@ -277,6 +275,12 @@ class EngineRelease:
     def reported_as(self) -> tuple[str, ...]:
         """All that it may call itself: some images were built with another version inside."""
         return tuple(filter(None, (self.version, self.reported_version)))
+
+    def architecture_rule(self, capability: ComputeCapability | None) -> ArchitectureRule | None:
+        """Whether it runs on cards of this compute capability; None for a chip without one, or that no rule names."""
+        if capability is None:
+            return None
+        return next((rule for rule in self.architectures if rule.minimum <= capability <= rule.maximum), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -452,7 +456,6 @@ class Storage:
     """Where weights and images go. `weights_on_nvme`: instance store, gone with the machine."""
 
     root_volume_gib: int
-    data_volume_gib: int
     weights_on_nvme: bool
     weights_bytes: int
     image_bytes: int

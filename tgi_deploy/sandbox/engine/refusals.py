@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.quantization import UNQUANTIZED
 from tgi_deploy.planner.sharding import indivisible
-from tgi_deploy.sandbox.engine.situation import architecture_rule
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation
@@ -26,7 +25,7 @@ def load_refusal(situation: Situation) -> str | None:
 
 def warmup_refusal(situation: Situation) -> str | None:
     """What the first kernels answer on a card the release was not built for."""
-    rule = architecture_rule(situation.release, situation.host)
+    rule = situation.release.architecture_rule(situation.host.accelerator.compute_capability)
     if rule is None or rule.verdict == "ok":
         return None
     overridden = rule.env.items() <= situation.environ.items()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import ArchitectureRule, EngineRelease, ModelClass
+    from tgi_deploy.planner.types import EngineRelease, ModelClass
     from tgi_deploy.sandbox.engine.arguments import Arguments
     from tgi_deploy.sandbox.engine.faults import Fault
     from tgi_deploy.sandbox.engine.host import Host
@@ -131,10 +131,3 @@ def _computed_prefill(situation: Situation) -> int:
     if tokens <= _WORTHWHILE_RATIO:
         return DEFAULT_PREFILL_TOKENS
     return min(tokens, model.max_position_embeddings)
-
-
-def architecture_rule(release: EngineRelease, host: Host) -> ArchitectureRule | None:
-    capability = host.accelerator.compute_capability
-    if capability is None:
-        return None
-    return next((rule for rule in release.architectures if rule.minimum <= capability <= rule.maximum), None)
