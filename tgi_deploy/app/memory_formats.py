@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.planner.memory_weights import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ _SCALE_AND_ZERO_BITS: Final = 20  # one 16-bit scale and one 4-bit zero a group
 _MXFP4_BITS: Final = 4.25  # 4 bits and one 8-bit exponent for 32 values
 _NF4_BITS: Final = 4.127  # blocks of 64, scales quantized once more
 _BLOCK_SCALED_BITS: Final = 8 + 32 / (128 * 128)
+_COUNTS: Final = ("_tokens", "_blocks", "concurrency", "fits", "oom", "out_of_memory")
 _METRIC: Final = re.compile(r"(?:_(bytes|gib|mib|gb|mb))?(?:_per_gpu)?$")
 _ENGINES: Final = (
     ("vllm", "vllm"), ("tgi", "tgi"), ("text-generation", "tgi"), ("sglang", "sglang"), ("trt", "trt-llm"),
     ("tensorrt", "trt-llm"), ("autoawq", "autoawq"), ("lmdeploy", "lmdeploy"),
 )  # fmt: skip
+_UNQUANTIZED_WORDS: Final = ("none", "16", "32", "half", "float")
 _LIKE_TRANSFORMERS: Final = "transformers"
 
 
@@ -38,10 +41,12 @@ class Metric:
 
 def metric_of(row: Mapping[str, str]) -> Metric:
     text = row.get("metric", "").strip().lower()
+    name = _METRIC.sub("", text) or text
+    if name.endswith(_COUNTS):
+        return Metric(name=name, scale=1)
     unit, named = row.get("unit", "").lower().split(), _METRIC.search(text)
     words = [*unit[:1], named.group(1) or "" if named else ""]
-    scale = next((UNITS[word] for word in words if word in UNITS), 1)
-    return Metric(name=_METRIC.sub("", text) or text, scale=scale)
+    return Metric(name=name, scale=next((UNITS[word] for word in words if word in UNITS), 1))
 
 
 def engine_of(row: Mapping[str, str]) -> str:
@@ -57,11 +62,17 @@ def version_key(text: str) -> tuple[int, ...]:
 
 
 def format_of(row: Mapping[str, str]) -> Format:
-    """How the weights are stored, from the columns `quant` and `weight_dtype`."""
-    text = f"{row.get('quant', '')} {row.get('weight_dtype', '')}".lower()
+    """How the weights are stored, from the columns `quant` and `weight_dtype`.
+
+    Raises:
+        InputError: `bad_case` for words that name no format: taking them for 16 bits would be a guess.
+    """
+    text = f"{row.get('quant', '')} {row.get('weight_dtype', '')}".lower().strip()
     for marks, made in _FORMATS:
         if any(mark in text for mark in marks):
             return made(text) if callable(made) else made
+    if text and not any(word in text for word in _UNQUANTIZED_WORDS):
+        raise InputError("bad_case", f"{text[:80]!r} names no number format that is known here", hint="Write awq int4.")
     return UNQUANTIZED
 
 
@@ -87,5 +98,5 @@ _FORMATS: Final = (
     (("exl2", "bpw"), _exl2),
     (("nf4", "fp4", "bnb 4", "bnb int4", "bitsandbytes 4"), uniform(_NF4_BITS)),
     (("awq", "gptq", "int4", "w4a16", "marlin", "4-bit"), _grouped),
-    (("fp8", "int8", "w8a8", "8-bit", "eetq"), uniform(8)),
+    (("fp8", "int8", "w8a8", "8-bit", "eetq", "bnb", "bitsandbytes"), uniform(8)),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import resources
 from tgi_deploy.app import memory_formats
+from tgi_deploy.errors import InputError
 from tgi_deploy.planner import memory, memory_launcher, memory_weights
 from tgi_deploy.planner.quantization import Scheme
 
@@ -26,6 +27,7 @@ _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _LATENT_ROPE: Final = 64  # the part of a latent cache that carries positions
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
+_MOST_SHARDS: Final = 1024
 
 
 @cache
@@ -54,18 +56,20 @@ class Setup:
 
     @cached_property
     def num_shard(self) -> int:
-        return int(self.row.get("tp") or 1)
+        shards = _number(self.row, "tp", most=_MOST_SHARDS) or 1
+        if shards != int(shards):
+            raise _bad_number("tp", self.row["tp"], "a whole number from 1 on")
+        return int(shards)
 
     @cached_property
     def total_bytes(self) -> int:
-        given = self.row.get("gpu_memory_gib")
-        if given:
-            return int(float(given) * _GIB)
-        return self.catalog.accelerator(self.row.get("gpu", "")).memory_bytes
+        given = _number(self.row, "gpu_memory_gib")
+        return int(given * _GIB) if given else self.catalog.accelerator(self.row.get("gpu", "")).memory_bytes
 
     @cached_property
     def context_tokens(self) -> int:
-        return int(self.row.get("max_model_len") or 0)
+        """0: the row says none."""
+        return int(_number(self.row, "max_model_len"))
 
     @cached_property
     def constants(self) -> Mapping[str, Any]:
@@ -83,12 +87,24 @@ class Setup:
         return self.total_bytes < _SMALL_CARD_GIB * _GIB or "a100" in self.row.get("gpu", "").lower()
 
     def constant(self, name: str) -> float:
-        return float(self.constants[f"small_{name}" if self.small else name])
+        """Raises InputError for what nobody measured of this engine."""
+        value = self.constants.get(f"small_{name}" if self.small else name)
+        if value is None:
+            raise InputError(
+                "bad_case", f"nothing is known of that under {self.engine}", hint="Ask for weights or the peak instead."
+            )
+        return float(value)
 
     @cached_property
     def share(self) -> float:
-        text = self.row.get("gpu_memory_utilization") or "default"
-        return float(self.constants.get("share", 1.0) if text == "default" else text)
+        return self._told_share or float(self.constants.get("share", 1.0))
+
+    @cached_property
+    def _told_share(self) -> float:
+        """0: the engine's own."""
+        if (self.row.get("gpu_memory_utilization") or "").strip().lower() == "default":
+            return 0.0
+        return _number(self.row, "gpu_memory_utilization", most=1)
 
     @cached_property
     def counts(self) -> memory_weights.Counts:
@@ -127,7 +143,7 @@ class Setup:
     def budget(self) -> MemoryBudget:
         """TGI's own: the planner's arithmetic on the release nearest to the row's."""
         release = self.catalog.release(_nearest_release(self.row.get("engine_version", ""), self.catalog))
-        fraction = 1.0 if (self.row.get("gpu_memory_utilization") or "default") == "default" else self.share
+        fraction = self._told_share or 1.0
         kind = release.model_classes.get(self.model.model_type)
         layout = memory.Layout(
             num_shard=self.num_shard, share=release.memory_share * fraction, workspace_bytes=release.workspace_bytes,
@@ -146,6 +162,24 @@ class Setup:
             self.model, scheme, layout, total_bytes=self.total_bytes, prefill_tokens=prefill,
             required_tokens=prefill, concurrency=1,
         )  # fmt: skip
+
+
+def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float:
+    """A number above 0, or 0 where the row says nothing; `nan` says nothing either."""
+    text = (row.get(column) or "").strip()
+    if text.lower() in {"", "nan"}:
+        return 0.0
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number <= most:
+        raise _bad_number(column, text, f"a number above 0, at most {most:,g}")
+    return number
+
+
+def _bad_number(column: str, text: str, wanted: str) -> InputError:
+    return InputError("bad_case", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or nothing.")
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:

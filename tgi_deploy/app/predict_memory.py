@@ -27,7 +27,10 @@ _LONGEST_PROMPTS: Final = 8192
 _SPREAD: Final = {"weights": 0.015, "kv_cache": 0.04, "kv_cache_tokens": 0.04, "nvidia_smi": 0.045}
 _LOOSE_SPREAD: Final = 0.25
 _GRAPH_SPREAD_GIB: Final = 0.6
-_EXACT: Final = frozenset({"loaded_weight_bytes_16bit", "parameter_count_stored", "parameter_count"})
+_COUNTED: Final = frozenset(
+    {"loaded_weight_bytes_16bit", "parameter_count_stored", "parameter_count", "kv_bytes_per_token"}
+)
+_COUNTED_SPREAD: Final = 0.001
 _STORED: Final = "checkpoint_total"
 _STORED_SPREAD: Final = 0.002
 
@@ -50,10 +53,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
     compute = _METRICS.get(metric.name)
     if compute is None:
         raise _bad_case(f"the metric {row.get('metric', '')!r} is none of {', '.join(sorted(_METRICS))}")
-    try:
-        value = compute(Setup.of(row, catalog)) / metric.scale
-    except (ValueError, OverflowError) as problem:
-        raise _bad_case(f"a number of the row cannot be read: {problem}") from problem
+    value = compute(Setup.of(row, catalog)) / metric.scale
     spread = _graph_spread(metric) if metric.name == "cuda_graph" else abs(value) * _spread(metric.name)
     return Prediction(value=value, low=value - spread, high=value + spread)
 
@@ -68,8 +68,8 @@ def _graph_spread(metric: memory_formats.Metric) -> float:
 
 
 def _spread(metric: str) -> float:
-    if metric in _EXACT:
-        return 0.0
+    if metric in _COUNTED:
+        return _COUNTED_SPREAD
     return _STORED_SPREAD if metric == _STORED else _SPREAD.get(metric, _LOOSE_SPREAD)
 
 
@@ -117,6 +117,8 @@ def _context(setup: Setup) -> float:
     if setup.engine == "tgi":
         return setup.budget.context_bytes + setup.budget.collective_bytes
     constants, ranks = setup.constants, setup.num_shard
+    if constants.get("loose"):
+        return float(constants["context_gb"]) * 1e9
     gib: float = constants["context_gib"]
     if ranks > 1:
         gib += constants["collective_gib"] + (ranks - 2) * constants["collective_gib_per_further_rank"]
@@ -136,7 +138,9 @@ def _graphs(setup: Setup) -> float:
 
 
 def _cache(setup: Setup) -> float:
-    """KV cache; 0 where the weights and the profiling run leave nothing."""
+    """KV cache; 0 where the weights and the profiling run leave nothing. Allocated as it goes: one request's."""
+    if setup.constants.get("loose"):
+        return float(_longest(setup) * setup.kv_bytes_per_token)
     if setup.engine == "tgi":
         return max(0, setup.budget.kv_capacity_tokens * setup.budget.kv_bytes_per_token)
     taken = setup.weights_bytes + _activations(setup) + _context(setup)

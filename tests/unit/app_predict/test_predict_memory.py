@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -134,8 +135,15 @@ def test_graphs_are_counted_unless_the_notes_say_eager() -> None:
     [
         ({"metric": "temperature"}, "metric"),
         ({"model": "nobody/knows-this"}, "nobody/knows-this"),
-        ({"tp": "two"}, "cannot be read"),
-        ({"gpu_memory_gib": "much"}, "cannot be read"),
+        ({"tp": "two"}, "tp is 'two'"),
+        ({"tp": "0"}, "tp is '0'"),
+        ({"tp": "1.5"}, "tp is '1.5'"),
+        ({"gpu_memory_gib": "-5"}, "gpu_memory_gib"),
+        ({"gpu_memory_gib": "inf"}, "gpu_memory_gib"),
+        ({"gpu_memory_utilization": "90"}, "gpu_memory_utilization"),
+        ({"max_model_len": "8k", "metric": "max_concurrency"}, "max_model_len"),
+        ({"quant": "gguf q4_k_m", "weight_dtype": ""}, "gguf q4_k_m"),
+        ({"engine": "transformers", "metric": "activation_peak_gib"}, "transformers"),
         ({"gpu_memory_gib": "", "gpu": "Abacus"}, "Abacus"),
     ],
 )
@@ -217,3 +225,24 @@ def test_counts_of_the_cache_agree() -> None:
     assert value_of(metric="kv_cache_blocks", unit="") * 16 == tokens
     assert value_of(metric="max_concurrency", unit="") == pytest.approx(tokens / 16_000)
     assert value_of(metric="kv_bytes_per_token", unit="bytes") == 131_072
+
+
+def test_a_bad_row_spoils_no_other() -> None:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(ROWS[0]))
+    writer.writeheader()
+    writer.writerows([row_of(), row_of(tp="0"), row_of()])
+    first, bad, last = predict_cases(file.getvalue(), CATALOG)
+    assert bad["value"] is None
+    assert first == last
+    assert first["low"] < first["value"] < first["high"]
+
+
+def test_what_a_row_leaves_out_is_the_engines_own() -> None:
+    left_out = value_of(gpu_memory_utilization="nan", tp="", gpu_memory_gib="")
+    assert left_out == value_of(gpu_memory_utilization="0.9", tp="1.0", gpu_memory_gib="nan")
+
+
+def test_engines_that_allocate_as_they_go_hold_the_cache_of_one_request() -> None:
+    words = {"engine": "LMDeploy", "metric": "kv_cache_tokens", "unit": "tokens"}
+    assert value_of(max_model_len="2048", **words) == 2048
