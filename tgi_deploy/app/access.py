@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tgi_deploy.app.extras import API_KEY_NOTE
 from tgi_deploy.app.places import tunnel
-from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.app.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def access(context: Context, name: str) -> Access:
     """Raises InputError `unknown_deployment`, DeployError `no_endpoint`."""
     recorded = context.store.load(name)
     if recorded is None:
-        raise unknown_deployment(context, name)
+        raise unrecorded_deployment(context, name)
     record = recorded.machine
     if recorded.endpoint is None or record is None or "id" not in record.attributes:
         raise DeployError(

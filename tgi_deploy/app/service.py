@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.app.extras import API_KEY_NOTE
-from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.app.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
@@ -108,7 +108,7 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
     """
     recorded = context.store.load(name)
     if recorded is None:
-        raise unknown_deployment(context, name)
+        raise unrecorded_deployment(context, name)
     if recorded.endpoint is None or not recorded.plan:
         raise DeployError(
             "no_endpoint",

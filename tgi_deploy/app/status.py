@@ -57,6 +57,18 @@ class Status:
     def healthy(self) -> bool:
         return self.probe is not None and self.probe.ok
 
+    @property
+    def gone(self) -> bool:
+        """Its recorded machine is no more."""
+        record = self.recorded.machine if self.recorded else None
+        return self.machine is None and record is not None and "id" in record.attributes
+
+    @property
+    def silent(self) -> bool:
+        """Its engine was ready once, and does not answer now."""
+        ready = self.recorded is not None and self.recorded.phase == "ready"
+        return ready and self.probe is not None and not self.probe.ok
+
 
 def status(context: Context, name: str) -> Status:
     """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
@@ -170,13 +182,25 @@ def added_rules(seen: Sequence[Found]) -> list[Drift]:
 
 
 def unknown_deployment(context: Context, name: str) -> InputError:
-    """With the nearest recorded names."""
-    import difflib  # noqa: PLC0415 -- only on the way to an error
-
-    near = difflib.get_close_matches(name, context.store.names(), n=2)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    """Neither a record nor a tag knows the name. With the nearest recorded names."""
     return InputError(
         "unknown_deployment",
         f"there is no deployment '{name}' in {', '.join(context.regions)}",
-        hint=f"{meant}'tgi-deploy list' shows what there is; --region looks elsewhere",
+        hint=f"{_meant(context, name)}'tgi-deploy list' shows what there is; --region looks elsewhere",
     )
+
+
+def unrecorded_deployment(context: Context, name: str) -> InputError:
+    """For what works from the record alone: the cloud was not asked. With the nearest recorded names."""
+    return InputError(
+        "unknown_deployment",
+        f"there is no record of '{name}' here",
+        hint=f"{_meant(context, name)}'tgi-deploy status {name}' looks for it in the cloud, by its tags",
+    )
+
+
+def _meant(context: Context, name: str) -> str:
+    import difflib  # noqa: PLC0415 -- only on the way to an error
+
+    near = difflib.get_close_matches(name, context.store.names(), n=2)
+    return f"did you mean {' or '.join(near)}? " if near else ""
