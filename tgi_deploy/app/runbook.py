@@ -17,6 +17,7 @@ from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.model import KEPT, TAG_NAME
 from tgi_deploy.render.container import CONTAINER_PORT, grouped
 from tgi_deploy.render.environment import render_text
+from tgi_deploy.targets import docker_commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +70,15 @@ class Subject:
     @property
     def region(self) -> str:
         return self.deployment.region if self.deployment else str(self.plan["chosen"]["region"])
+
+    @property
+    def rented(self) -> bool:
+        return bool(self.plan["chosen"]["market"] != _OWNED)
+
+    @property
+    def host(self) -> str:
+        """The Docker host of what is not rented."""
+        return self.deployment.region if self.deployment else DOCKER
 
     @property
     def url(self) -> str:
@@ -134,7 +144,8 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "plan": plan,
         "chosen": plan["chosen"],
         "engine": plan["engine"],
-        "rented": plan["chosen"]["market"] != _OWNED,
+        "rented": subject.rented,
+        "there": "" if subject.rented else f" --target {DOCKER}",
         "region": subject.region,
         "url": subject.url,
         "curl": subject.access.curl if subject.access else None,
@@ -147,7 +158,9 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "docker_run": _docker_run(plan["engine"], plan["chosen"]),
         "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
         "machine_id": subject.machine_id,
-        "removals": list(_removals(subject)),
+        "looks": () if subject.rented else docker_commands.looks(subject.name, subject.host),
+        "removals": _removals(subject),
+        "proof": None if subject.rented else docker_commands.proof(subject.name, subject.host),
     }
 
 
@@ -225,11 +238,10 @@ def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     return " \\\n  ".join(" ".join(line) for line in lines)
 
 
-def _removals(subject: Subject) -> Iterator[str]:
+def _removals(subject: Subject) -> Sequence[str]:
     """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
-    for record in reversed(subject.deployment.resources if subject.deployment else ()):
-        if KEPT in record.notes:
-            continue
-        command = removal_command(record.kind, record.attributes.get("id", "ID"), record.place)
-        if command is not None:
-            yield command
+    records = subject.deployment.resources if subject.deployment else ()
+    doomed = (record for record in reversed(records) if KEPT not in record.notes)
+    found = (removal_command(record.kind, record.attributes.get("id", "ID"), record.place) for record in doomed)
+    commands = tuple(command for command in found if command is not None)
+    return commands or (() if subject.rented else (docker_commands.container_removal(subject.name, subject.host),))

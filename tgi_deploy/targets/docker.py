@@ -59,6 +59,11 @@ def is_place(place: str) -> bool:
     return place == NAME or place.startswith(f"{NAME}:")
 
 
+def container_name(name: str) -> str:
+    """Unique on a host: nobody else's deployment of the same name gets a container."""
+    return f"tgi-deploy-{name}"
+
+
 def resources(host: Host) -> tuple[Resource, ...]:
     """The cache, the container."""
     return (_cache(host), _container(host))
@@ -88,7 +93,7 @@ def _container(host: Host) -> Resource:
         kind=CONTAINER,
         place=host.place,
         properties={
-            "name": f"tgi-deploy-{host.name}",
+            "name": container_name(host.name),
             "image": container.image,
             "args": list(container.args),
             "env": dict(container.env),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 from builders import plans
-from fakes.surroundings import plan, request
+from fakes.surroundings import candidate, offer, plan, request
 
 from tgi_deploy.app.documents import plan_document
 from tgi_deploy.app.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
@@ -21,6 +21,11 @@ from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 
 def planned(**wishes):
     return Subject(name="demo", plan=plan_document(plan(**wishes)))
+
+
+def of_ones_own():
+    there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
+    return planned(chosen=there, hardware="1xL40S", markets=("owned",), regions=("local",))
 
 
 def page(subject):
@@ -89,7 +94,7 @@ def test_a_recorded_deployment_names_its_things_and_their_removal(around):
 
 
 def test_an_unknown_deployment(around):
-    with pytest.raises(InputError, match="no deployment 'demo'"):
+    with pytest.raises(InputError, match="no record of 'demo'"):
         recorded_subject(around.context(), "demo")
 
 
@@ -152,6 +157,34 @@ def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
     text = page(Subject(name="demo", plan=plan_, deployment=deployment))
     removals = [line for line in blocks(text) if line.startswith(("docker rm", "docker volume"))]
     assert removals == ["docker rm --force 0123456789ab"], "'down' keeps the weights, too"
+    _has_dockers_own_commands(text, "docker")
+
+
+def test_a_page_before_its_up_has_dockers_commands_by_the_containers_name():
+    text = page(of_ones_own())
+    _has_dockers_own_commands(text, "docker")
+    assert "docker rm --force tgi-deploy-demo" in blocks(text)
+
+
+def test_another_docker_host_is_named_in_every_command():
+    at = datetime(2026, 1, 9, tzinfo=UTC)
+    place = "docker:tcp://box:2376"
+    deployment = Deployment(
+        name="demo", id="d1", target="docker", region=place, phase="ready", created=at, updated=at, resources=()
+    )
+    _has_dockers_own_commands(page(replace(of_ones_own(), deployment=deployment)), "docker --host tcp://box:2376")
+
+
+def _has_dockers_own_commands(text, docker):
+    """What one looks with, what one removes with, and the proof; no cloud is asked for what is on a Docker host."""
+    lines = [line.partition("   #")[0] for line in blocks(text)]
+    label = "--filter label=tgi-deploy:deployment=demo"
+    for said in ("logs --tail 200", "inspect", "exec", "restart"):
+        assert any(line.startswith(f"{docker} {said} ") and "tgi-deploy-demo" in line for line in lines), said
+    assert [line for line in lines if line.startswith(f"{docker} ps --all {label}")]
+    assert f"{docker} ps --all --quiet {label}" in lines
+    assert {"tgi-deploy list --target docker", "tgi-deploy gc --target docker"} <= {line.strip() for line in lines}
+    assert not [line for line in lines if line.startswith("aws ")]
     assert "aws " not in text.partition("## Remove it")[2]
 
 
