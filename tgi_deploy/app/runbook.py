@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.app.access import access
 from tgi_deploy.app.documents import plan_document
 from tgi_deploy.app.places import DOCKER, removal_command
-from tgi_deploy.app.status import unknown_deployment
+from tgi_deploy.app.status import unrecorded_deployment
 from tgi_deploy.app.wish import DEFAULT_PORT
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import ends_of
@@ -94,7 +94,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
     """Raises InputError `unknown_deployment`, DeployError `no_plan_recorded`."""
     recorded = context.store.load(name)
     if recorded is None:
-        raise unknown_deployment(context, name)
+        raise unrecorded_deployment(context, name)
     if not recorded.plan:
         raise DeployError(
             "no_plan_recorded",
