@@ -13,13 +13,14 @@ def can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
-def need_answer(what: str) -> None:
-    """Raise InputError `confirmation_needed` if there is no terminal to ask on."""
+def need_answer(what: str, *, dry_run: bool = True) -> None:
+    """Raise InputError `confirmation_needed` if there is no terminal to ask on; `dry_run`: the command has one."""
     if not can_ask():
         raise InputError(
             "confirmation_needed",
             f"{what} needs a confirmation, and there is no terminal to ask on",
-            hint="add --yes to go on without being asked, or --dry-run to see what would be done",
+            hint="add --yes to go on without being asked"
+            + (", or --dry-run to see what would be done" if dry_run else ""),
         )
 
 

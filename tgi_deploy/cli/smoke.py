@@ -86,7 +86,7 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
             hint="leave out -j: they are smoked one after another",
         )
     if not given["yes"]:
-        need_answer("starting machines that cost money")
+        need_answer("bringing models up", dry_run=False)
         click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
     return _smoke(models, wishes, given, reports)
 

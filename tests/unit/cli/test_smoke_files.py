@@ -133,6 +133,14 @@ def test_one_docker_host_is_smoked_one_after_another(program):
     assert not began
 
 
+def test_without_a_terminal_no_option_is_named_that_smoke_lacks(capsys):
+    assert run(ROOT, ["smoke", "phi3-mini", "--json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert error["code"] == "confirmation_needed"
+    assert "--yes" in error["hint"]
+    assert "--dry-run" not in error["hint"]
+
+
 def test_what_is_said_where_no_summary_is_set(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     reports = ci_reports.Reports.of({"junit": None, "github": True})
