@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from tgi_deploy.app.fleet import load_all
 from tgi_deploy.app.known import by_name
 from tgi_deploy.app.places import all_places
+from tgi_deploy.app.receipt import price_of
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
 from tgi_deploy.reconcile.observe import owners_of
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from decimal import Decimal
 
     from tgi_deploy.app.context import Context
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 class Row:
     """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none.
 
-    `expires` is the first moment of its `ends`.
+    `gone`: the cloud was asked, and the recorded machine is no more. `expires` is the first moment of its `ends`.
+    `usd_per_hour` is the price while a machine runs.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Row:
     expires: str | None
     ends: tuple[End, ...] = ()
     owners: tuple[str, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +55,17 @@ def list_deployments(context: Context) -> Listing:
     records, unreadable = load_all(context)
     warnings = [(error.code, error.message) for error in unreadable.values()]
     found: list[Found] = []
+    unasked: set[str] = set()
     for place in all_places(context, [record for record in records.values() if record]):
         try:
             found.extend(context.cloud(place).find({}))
         except DeployError as error:
+            unasked.add(place)
             warnings.append((error.code, f"showing records alone: {error.message}"))
     seen = by_name(tuple(found))
     names = sorted({*records, *seen})
     return Listing(
-        rows=tuple(_row(name, records.get(name), seen.get(name, ())) for name in names),
+        rows=tuple(_row(name, records.get(name), seen.get(name, ()), unasked) for name in names),
         warnings=tuple(warnings),
     )
 
@@ -70,7 +76,13 @@ def _planned_type(recorded: Deployment | None) -> str | None:
     return chosen.get("instance_type")
 
 
-def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Row:
+def _gone(recorded: Deployment | None, machine: Found | None, unasked: AbstractSet[str]) -> bool:
+    record = recorded.machine if recorded else None
+    known = record is not None and "id" in record.attributes and record.place not in unasked
+    return known and machine is None
+
+
+def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...], unasked: AbstractSet[str]) -> Row:
     machine = next((found for found in seen if found.is_machine), None)
     record = recorded.machine if recorded else None
     attributes = machine.attributes if machine else (record.attributes if record else {})
@@ -84,8 +96,9 @@ def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Row
         instance_type=attributes.get("instance_type") or _planned_type(recorded),
         machine=machine.state if machine else None,
         endpoint=recorded.endpoint if recorded else None,
-        usd_per_hour=recorded.usd_per_hour if recorded else None,
+        usd_per_hour=price_of(recorded, machine),
         expires=None if expires is None else stamp(expires),
         ends=ends,
         owners=owners_of(recorded, seen),
+        gone=_gone(recorded, machine, unasked),
     )

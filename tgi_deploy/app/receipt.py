@@ -175,6 +175,13 @@ def moment(text: object) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
+def price_of(recorded: Deployment | None, machine: Found | None) -> Decimal | None:
+    """What a deployment costs an hour while its machine runs: by its record, else by its machine's tags."""
+    if recorded is not None:
+        return recorded.usd_per_hour
+    return money(machine.tags.get(TAG_PRICE)) if machine is not None else None
+
+
 def money(text: object) -> Decimal | None:
     try:
         amount = Decimal(str(text))

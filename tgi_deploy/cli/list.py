@@ -17,12 +17,13 @@ def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
         listing = list_deployments(context)
     return Result(
         data={"deployments": [row_document(row) for row in listing.rows], "regions": list(context.regions)},
-        text=rows_text(listing.rows),
+        text=rows_text(listing.rows) if listing.rows else none_text(context.regions, asked=not listing.warnings),
         warnings=tuple(Notice(code=code, message=message) for code, message in listing.warnings),
     )

@@ -20,6 +20,7 @@ def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool)
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
@@ -27,6 +28,6 @@ def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool)
     warnings = [Notice(code=drift.code, message=drift.message, in_text=True) for item in found for drift in item.drift]
     return Result(
         data={"deployments": [status_document(item) for item in found]},
-        text="\n\n".join(status_text(item) for item in found) or "no deployments",
+        text="\n\n".join(status_text(item) for item in found) or none_text(context.regions),
         warnings=tuple(warnings),
     )

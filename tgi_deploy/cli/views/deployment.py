@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
+from tgi_deploy.cli.views.standing import cost_words, next_lines, runs_lines, standing
 from tgi_deploy.cli.views.text import heading, plural, table, usd
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.reconcile.observe import owners_of
@@ -183,19 +184,17 @@ def row_document(row: Row) -> dict[str, Any]:
 
 
 def rows_text(rows: Sequence[Row]) -> str:
-    if not rows:
-        return "no deployments"
     header = ("name", "phase", "machine", "type", "region", "$/h", "endpoint", "ends")
     cells = [
         (
             row.name,
             row.phase,
-            row.machine or "-",
+            "gone" if row.gone else row.machine or "-",
             row.instance_type or "-",
             row.region,
-            usd(row.usd_per_hour),
+            "-" if row.gone else usd(row.usd_per_hour),
             row.endpoint or "-",
-            ends_cell(row.ends),
+            "-" if row.gone else ends_cell(row.ends),
         )
         for row in rows
     ]
@@ -234,22 +233,21 @@ def _found(found: Found) -> dict[str, Any]:
 
 def status_text(status: Status) -> str:
     recorded, probe = status.recorded, status.probe
-    phase = recorded.phase if recorded else "known from tags alone"
-    lines = [heading(status.name, phase)]
+    lines = [heading(status.name, standing(status)), *runs_lines(status)]
     if recorded is not None and recorded.endpoint:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
-    if status.starting is not None:
+    if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
-    if recorded is not None:
-        price = "-" if recorded.usd_per_hour is None else f"{usd(recorded.usd_per_hour)} an hour"
-        lines.append(f"  cost      {price}")
-    lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
+    lines.append(f"  cost      {cost_words(status)}")
+    if not status.gone:
+        lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
     lines.extend(f"  owner     {owner}" for owner in owners_of(recorded, status.seen))
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {item.message}" for item in status.drift)
+    lines.extend(f"  next      {line}" for line in next_lines(status))
     return "\n".join(lines)
 
 

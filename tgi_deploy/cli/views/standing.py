@@ -1,0 +1,66 @@
+"""How a deployment stands: what runs, whether it serves, what it costs, what to do next. As lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.app.receipt import price_of
+from tgi_deploy.cli.views.text import plural, usd
+from tgi_deploy.targets.docker import is_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.app.status import Status
+
+_FEW: Final = 4
+
+
+def none_text(places: Sequence[str], *, asked: bool = True) -> str:
+    """No deployments, and where that was looked up. `asked`: in the cloud, too."""
+    if not asked:
+        return "no deployments on record"
+    if len(places) > _FEW:
+        return f"no deployments in {plural(len(places), 'region')}"
+    elsewhere = "" if all(is_place(place) for place in places) else "; --region looks elsewhere"
+    return f"no deployments in {', '.join(places)}{elsewhere}"
+
+
+def standing(status: Status) -> str:
+    """What stands beside its name. What was ready once is not called ready when it is not."""
+    if status.recorded is None:
+        return "known from tags alone"
+    phase = status.recorded.phase
+    if status.gone:
+        return f"no machine runs; on record it is {phase}"
+    return f"does not answer; on record it is {phase}" if status.silent else phase
+
+
+def runs_lines(status: Status) -> Iterator[str]:
+    """The model and the machine, as planned; without a record the machine's type alone."""
+    plan = status.recorded.plan if status.recorded else {}
+    model, chosen = (plan.get("model") or {}).get("id"), plan.get("chosen") or {}
+    machine = next((found for found in status.seen if found.is_machine), None)
+    kind = (machine.attributes.get("instance_type") if machine else None) or chosen.get("instance_type")
+    market = chosen.get("market")
+    where = ", ".join(filter(None, (kind, None if market == "owned" else market)))
+    words = " on ".join(filter(None, (model, where)))
+    if words and not status.gone:
+        yield f"  runs      {words}"
+
+
+def cost_words(status: Status) -> str:
+    """What is billed by the hour at this moment."""
+    if status.gone:
+        return "nothing now: no machine runs"
+    price = price_of(status.recorded, next((found for found in status.seen if found.is_machine), None))
+    return "-" if price is None else f"{usd(price)} an hour"
+
+
+def next_lines(status: Status) -> Iterator[str]:
+    """What to do about a deployment that does not serve."""
+    name = status.name
+    if status.gone:
+        yield f"'tgi-deploy diagnose {name}' says why it ended, 'tgi-deploy down {name}' removes the rest"
+    elif status.silent:
+        yield f"'tgi-deploy diagnose {name}' looks for the cause, 'tgi-deploy down {name}' ends it"
