@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +66,13 @@ _SETTINGS: Final = {
 }  # fmt: skip
 
 
+def _means_folder(model: str) -> bool:
+    """By its form; or because there is one of that name, and no other name is formed like it."""
+    if model.startswith(_PATH_STARTS) or model in {".", ".."}:
+        return len(model) <= _LONGEST_PATH
+    return not _NAME.fullmatch(model) and os.path.isdir(model)  # noqa: PTH112 -- Path's own raises for some texts
+
+
 class Models:
     """What MODEL on the command line can mean."""
 
@@ -84,7 +92,7 @@ class Models:
             InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`,
                 `bad_checkpoint`, and what `HubModels.resolve` raises.
         """
-        if model.startswith(_PATH_STARTS) and len(model) <= _LONGEST_PATH:
+        if _means_folder(model):
             return self._of_folder(Path(model))
         self._check_name(model)
         if "/" not in model and self._store.find(f"models/{model}.toml"):

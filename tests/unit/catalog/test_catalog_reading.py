@@ -61,7 +61,7 @@ def test_config_case(path):
 
 def model_directory(tmp_path: Path, config: object) -> Path:
     folder = tmp_path / "my-model"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
     return folder
 
@@ -84,6 +84,23 @@ def test_directory_by_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert Catalog.open().resolve("./my-model").model.local_path == str(tmp_path / "my-model")
     assert Catalog.open().resolve("my-model").model.local_path == str(tmp_path / "my-model")
+
+
+@pytest.mark.parametrize("typed", ["my-model/", "../a/my-model/", "deep/er/my-model", "deep/er/my-model/"])
+def test_directory_as_shells_complete_it(tmp_path, monkeypatch, typed):
+    for place in ("a", "a/deep/er"):
+        model_directory(tmp_path / place, llama_config())
+    monkeypatch.chdir(tmp_path / "a")
+    assert Catalog.open().resolve(typed).model.local_path == str((tmp_path / "a" / typed).resolve())
+
+
+@pytest.mark.parametrize(("within", "typed"), [("my-model", "."), ("my-model/deeper", "..")])
+def test_directory_one_stands_in(tmp_path, monkeypatch, within, typed):
+    model_directory(tmp_path, llama_config())
+    (tmp_path / within).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / within)
+    profile = Catalog.open().resolve(typed)
+    assert (profile.name, profile.model.local_path) == ("my-model", str(tmp_path / "my-model"))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '"text"', "[" * 100_000])
