@@ -20,7 +20,6 @@ DOWN = ("down", NAME, "--yes")
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")
 INTERRUPTED = 130
-CONFLICT = 4
 _MEMBERS = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
 
@@ -197,12 +196,8 @@ class _Trial:
     def _again(self):
         said = self.program.run(*up_words(wait=self.point.wait, everything=self.point.everything))
         alive = self.account.alive()
-        if said.code == 0:
-            self.expect(len(alive) == 1, f"{len(alive)} machines after up", said)
-        else:
-            refused = said.code == CONFLICT and said.error == "being_removed"
-            self.expect(refused, "the next up failed", said)
-            self.expect(len(alive) <= 1, f"{len(alive)} machines after a refusal", said)
+        self.expect(said.code == 0, "the next up failed", said)
+        self.expect(len(alive) == 1, f"{len(alive)} machines after up", said)
 
     def _most(self):
         """How many machines may have been made in all: a kill in `up` is gone on with, not begun again."""

@@ -93,8 +93,6 @@ class _Trial:
             if said.code == 0:
                 self._check_up(said)
                 return
-            if said.error == "being_removed":
-                self._said(*DOWN)
             self.repeated += 1
             self.seed += 100_000
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.documents import requirements_document
-from tgi_deploy.app.down import remove_own
+from tgi_deploy.app.down import await_settled, remove_own
 from tgi_deploy.app.failed import explained, kept, removed
 from tgi_deploy.app.launch import await_visible
 from tgi_deploy.app.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
@@ -103,14 +103,15 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     """Bring it up.
 
     Raises:
-        ConflictError: `locked`, `name_taken`, `being_removed`.
+        ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
+        LeftBehindError: a removal that was begun before could not be finished.
         NotHealthyError: it runs and is not healthy; what became of it is in the message.
         DeployError: whatever stopped it; nothing is left that the record does not know.
     """
     name = request.name or default_name(request.plan.requirements.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
-        recorded = context.store.load(name)
+        recorded = _unless_removed(context, context.store.load(name), dry_run=request.dry_run)
         pad = launchpad(context, request.plan, request.settings)
         side = reaches_aside(request.settings)
         everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
@@ -121,6 +122,22 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if _is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait):
             return UpOutcome(deployment=deployment, changed=False)
         return _bring_up(context, request, pad, deployment, seen)
+
+
+def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
+    """The record. A removal that was begun is brought to its end first: then there is none."""
+    if recorded is None or recorded.phase != "deleting":
+        return recorded
+    if dry_run:
+        raise ConflictError(
+            "being_removed",
+            f"the removal of '{recorded.name}' was begun and is not finished",
+            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
+        )
+    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
+    await_settled(context, recorded)
+    remove_own(context, recorded)
+    return None
 
 
 def _observe(
@@ -162,12 +179,6 @@ def _starting_point(
     wish = wish_digest(request.plan, pad.target, wish_marks(request.settings))
     if recorded is None:
         return _new(context, pad, name, wish, seen)
-    if recorded.phase == "deleting":
-        raise ConflictError(
-            "being_removed",
-            f"'{name}' is being removed",
-            hint=f"run 'tgi-deploy down {name}' to its end, then try again",
-        )
     if recorded.wish != wish and seen:
         raise ConflictError(
             "name_taken",

@@ -138,6 +138,8 @@ def _told(name: str, settled: Settled) -> InterruptedByUserError:
 def _hint(name: str, settled: Settled) -> str:
     if settled.fate in {"removed", "nothing"} and not settled.exists:
         return "nothing is left; run the same command to begin again"
+    if settled.fate == "ending":
+        return f"'tgi-deploy down {name}' waits for its end and proves it; the same 'up' does so and begins anew"
     return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again goes on from there"
 
 

@@ -311,13 +311,33 @@ def test_down_is_not_done_without_a_yes(around):
     assert len(around.world.running()) == 1
 
 
-def test_up_while_it_is_being_removed_is_refused(around):
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_up_finishes_a_removal_that_was_begun_and_makes_one_anew(tmp_path, moment):
+    finished = 0
+    for point in range(30):
+        around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
+        first = bring_up(around).deployment
+        strike_down(around, point, moment)
+        around.world.on_call = around.world.after_call = None
+        again = bring_up(around).deployment
+        assert [found.id for found in around.world.running()] == [again.machine.attributes["id"]], point
+        assert len(around.world.left()) == 3, point
+        if again.id != first.id:
+            finished += 1
+            assert (around.home / "receipts" / f"demo-{first.id}.json").exists(), point
+        take_down(around, "demo")
+        assert around.world.left() == [], point
+    assert finished >= 10
+
+
+def test_a_dry_run_finishes_no_removal(around):
     bring_up(around)
     record = around.store.load("demo")
     around.store.save(replace(record, phase="deleting"), expected_serial=record.serial)
     with pytest.raises(ConflictError) as caught:
-        bring_up(around)
+        bring_up(around, dry_run=True)
     assert caught.value.code == "being_removed"
+    assert len(around.world.left()) == 3
 
 
 def test_a_machine_that_only_tags_know_is_adopted(around):
