@@ -11,6 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from tgi_deploy.adapters.aws.errors import ErrorTable, translate
+from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     import boto3
@@ -23,7 +24,7 @@ _MADE_UP: Final = "loopback"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFactory:
-    """Makes clients of one account.
+    """Makes clients of one account. Raises InputError `bad_endpoint`.
 
     `endpoint_url` None is the real cloud. `access_key` is sent, with a made-up secret, instead of the caller's
     credentials; an endpoint on loopback gets made-up ones where there are none.
@@ -34,6 +35,14 @@ class SessionFactory:
     profile: str | None = None
     access_key: str | None = None
     _made: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url is not None and not _is_url(self.endpoint_url):
+            raise InputError(
+                "bad_endpoint",
+                f"the cloud's endpoint {self.endpoint_url!r} is no URL",
+                hint="set AWS_ENDPOINT_URL to one like http://127.0.0.1:5000, or unset it for the real cloud",
+            )
 
     def client(self, service: str, region: str, *, creating: bool = False) -> Any:  # noqa: ANN401 -- boto3 makes clients at run time
         """A client of `service`. Raises DeployError `no_credentials` or InputError `unknown_aws_profile`."""
@@ -75,6 +84,14 @@ def _config(creating: bool, local: bool) -> Config:  # noqa: FBT001 -- two facts
         user_agent_extra="tgi-deploy",
         **settings,
     )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an end, a port that is none
+        return False
 
 
 def is_loopback(url: str) -> bool:
