@@ -40,6 +40,7 @@ class Invocation:
 
     as_json: bool
     command: str = ""
+    sandbox: bool = False
 
 
 class SectionOption(click.Option):
@@ -66,6 +67,11 @@ class FrameCommand(click.Command):
     ) -> click.Context:
         _note_command(info_name, parent)
         return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
+        if isinstance(ctx.obj, Invocation):
+            ctx.obj.sandbox = bool(ctx.params.get("sandbox"))
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -171,6 +177,10 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
     result = _outcome(root, list(argv), invocation)
     if result is None:
         return _finish_output(0)
+    if invocation.sandbox:
+        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- only the sandbox pays for it
+
+        result = in_sandbox(result)
     try:
         write_result(invocation.command, result, as_json=invocation.as_json)
     except BrokenPipeError:

@@ -10,6 +10,7 @@ import click
 
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.in_sandbox import said
 from tgi_deploy.cli.options import (
     name_option,
     profiles_dir_option,
@@ -57,6 +58,8 @@ def runbook_command(
     if isinstance(subject, NoPlan):
         return no_plan_result("runbook", wish, subject)
     text = runbook(subject, read_alerts(user_dir=profiles_dir), templates_dir=templates_dir)
+    if sandbox:
+        text = said(text)
     if out is not None:
         write_file(out, text, what="the runbook")
     return Result(data={"name": subject.name, "markdown": text, "out": out}, text="" if out else text)

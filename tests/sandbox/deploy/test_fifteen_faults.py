@@ -117,7 +117,7 @@ def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeyp
     told = " ".join(" ".join(block).split())
     (seen,) = program.here("status", "one").json["data"]["deployments"]
     assert f"costs ${seen['recorded']['usd_per_hour']:.4f} an hour" in told
-    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down one' ends it" in told
+    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down --sandbox one' ends it" in told
     examined = program.here("diagnose", "one").json["data"]["findings"][0]
     assert examined["code"] == case["finding"]
     assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in told

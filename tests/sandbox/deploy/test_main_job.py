@@ -108,7 +108,7 @@ def test_an_engine_out_of_memory_can_be_kept(program):
     program.fault(name="engine", engine="oom-warmup")
     said = program.here(*UP, "--on-failure", "keep")
     assert said.code == 5
-    assert "tgi-deploy down llama3-13b" in said.json["errors"][0]["hint"]
+    assert "tgi-deploy down --sandbox llama3-13b" in said.json["errors"][0]["hint"]
     assert program.instances()[0]["phase"] == "failed"
 
 

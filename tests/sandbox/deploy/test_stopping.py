@@ -129,7 +129,7 @@ def test_an_interrupted_down_keeps_its_record_and_says_how_to_go_on(program, num
     program.fault(action="TerminateInstances", delay_s=1)
     running = Running(*DOWN).until(lambda: program.calls("TerminateInstances"))
     answer = running.send(number).end()
-    assert "tgi-deploy down llama3-13b" in answer["errors"][0]["hint"]
+    assert "tgi-deploy down --sandbox llama3-13b" in answer["errors"][0]["hint"]
     assert recorded(program) == ["llama3-13b"]
     said = program.run(*DOWN)
     assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])

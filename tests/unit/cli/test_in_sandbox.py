@@ -1,0 +1,71 @@
+"""Commands that are told in the sandbox lead back to the sandbox."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, said
+from tgi_deploy.cli.main import ROOT, SECTIONS
+from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.output import ErrorItem, Notice, Result, Told
+from tgi_deploy.errors import DeployError
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("'tgi-deploy down demo' ends it", "'tgi-deploy down --sandbox demo' ends it"),
+        ("tgi-deploy up m --set 'x=a b'; more", "tgi-deploy up --sandbox m --set 'x=a b'; more"),
+        ("tgi-deploy logs --sandbox demo", "tgi-deploy logs --sandbox demo"),
+        ("tgi-deploy explain oom_load", "tgi-deploy explain oom_load"),
+        ("tgi-deploy plan m", "tgi-deploy plan m"),
+        ("a security group of tgi-deploy-demo", "a security group of tgi-deploy-demo"),
+    ],
+)
+def test_a_line(line, told):
+    assert said(line) == told
+
+
+def test_they_are_all_that_ask_a_cloud():
+    ctx = click.Context(ROOT)
+    asking = {
+        entry.name
+        for _, entries in SECTIONS
+        for entry in entries
+        for param in getattr(ROOT.get_command(ctx, entry.name), "params", ())
+        if param.name == "sandbox" and not param.hidden
+    }
+    assert set(COMMANDS) == asking
+
+
+def test_every_part_of_a_result_and_nothing_that_has_a_hash():
+    line, told = "tgi-deploy down demo", "tgi-deploy down --sandbox demo"
+    result = Result(
+        data={"still_costs": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},
+        text=line,
+        warnings=(Notice(code="w", message=line),),
+        errors=(ErrorItem(code="e", message=line, hint=line, told=Told(message=line, lines=line, hint=line)),),
+    )
+    found = in_sandbox(result)
+    assert found.data == {"still_costs": ({"ends_with": told},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
+    assert (found.text, found.warnings[0].message) == (told, told)
+    error = found.errors[0]
+    assert (error.message, error.hint) == (told, told)
+    assert (error.told.message, error.told.lines, error.told.hint) == (told, told, told)
+
+
+@pytest.mark.parametrize(("given", "hint"), [([], "tgi-deploy list'"), (["--sandbox"], "tgi-deploy list --sandbox'")])
+def test_from_the_command_line(capsys, given, hint):
+    @frame.command("lose", examples=("tgi-deploy lose",))
+    @sandbox_option
+    def lose(*, sandbox):
+        raise DeployError("lost", f"it is lost: {sandbox}", hint="'tgi-deploy list' shows what there is")
+
+    code = frame.run(click.Group("tgi-deploy", commands=[lose]), ["lose", "--json", *given])
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert (code, re.search(r"tgi-deploy list[^']*'", error["hint"])[0]) == (1, hint)

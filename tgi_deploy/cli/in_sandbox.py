@@ -1,0 +1,60 @@
+"""Commands that a result names, for those who practise: in the sandbox, each says `--sandbox`.
+
+Pasted without it, the same line would ask a real account, and `up` would rent there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tgi_deploy.cli.output import ErrorItem, Notice, Result, Told
+
+# All that ask a cloud: a test compares.
+COMMANDS: Final = (
+    "up", "down", "smoke", "renew", "gc", "status", "list", "logs", "diagnose", "runbook", "open", "doctor",
+)  # fmt: skip
+_LINE: Final = re.compile(rf"\btgi-deploy ({'|'.join(COMMANDS)})\b(?!-| --sandbox)")
+_HASH: Final = "sha256"
+
+
+def in_sandbox(result: Result) -> Result:
+    """The same result with commands that lead back to the sandbox. What carries a hash stays as it is."""
+    return replace(
+        result,
+        data=_data(result.data),
+        text=said(result.text),
+        warnings=tuple(_notice(item) for item in result.warnings),
+        errors=tuple(_error(item) for item in result.errors),
+    )
+
+
+def said(text: str) -> str:
+    return _LINE.sub(r"tgi-deploy \1 --sandbox", text)
+
+
+def _notice(item: Notice) -> Notice:
+    return replace(item, message=said(item.message))
+
+
+def _error(item: ErrorItem) -> ErrorItem:
+    return replace(
+        item, message=said(item.message), hint=said(item.hint or "") or None, told=item.told and _told(item.told)
+    )
+
+
+def _told(told: Told) -> Told:
+    return replace(told, message=said(told.message), lines=said(told.lines), hint=said(told.hint))
+
+
+def _data(value: Any) -> Any:  # noqa: ANN401 -- whatever a result holds
+    if isinstance(value, str):
+        return said(value)
+    if isinstance(value, Mapping):
+        return value if _HASH in value else {key: _data(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return tuple(_data(item) for item in value)
+    return value
