@@ -12,8 +12,8 @@ from fakes.surroundings import Surroundings, request
 from tgi_deploy.app.listing import list_deployments
 from tgi_deploy.app.starting import Starting
 from tgi_deploy.app.status import status, statuses
-from tgi_deploy.app.up import up
-from tgi_deploy.cli.views.deployment import rows_text
+from tgi_deploy.app.up import UpOutcome, up
+from tgi_deploy.cli.views.deployment import rows_text, up_text
 from tgi_deploy.cli.views.deployment import status_text as coloured
 from tgi_deploy.cli.views.standing import none_text
 from tgi_deploy.errors import DeployError
@@ -45,6 +45,15 @@ def test_what_serves_is_told_with_its_model_and_machine(around):
     assert recorded.plan["model"]["id"]
     assert f"  runs      {recorded.plan['model']['id']} on {recorded.plan['chosen']['instance_type']}" in text
     assert f"  cost      ${recorded.usd_per_hour:.4f}".rstrip("0") in text
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
+)
+def test_up_says_how_it_ends(around, ttl_s, end):
+    record = replace(around.store.load("demo"), ttl_s=ttl_s)
+    text = up_text(UpOutcome(deployment=record, proposal=None, ready=None, changed=True))
+    assert text.splitlines()[-1].endswith(end)
 
 
 def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):

@@ -140,7 +140,8 @@ def up_text(outcome: UpOutcome) -> str:
     if outcome.proof is not None:
         lines.extend(_proof_lines(outcome.proof))
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
-    lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'")
+    end = terms(deployment.ttl_s, deployment.idle_s, deployment.lease_s)
+    lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
 
 
