@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.logs import hide_secrets, locate
+from tgi_deploy.app.places import DOCKER, target_of
 from tgi_deploy.reconcile.diagnosis import HANG_S, Diagnosis, diagnose
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
     facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
-    log = "" if ended and _reason(machine) else hide_secrets(log)
-    text = "\n".join(filter(None, (log, _reason(machine))))
+    reason = _reason(place, machine)
+    log = "" if ended and reason else hide_secrets(log)
+    text = "\n".join(filter(None, (log, reason)))
     found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
     return Examined(diagnosis=_placed(found, last_line=log.count("\n") + 1 if log else 0), machine=machine)
 
@@ -64,9 +66,10 @@ def _placed(found: Diagnosis, *, last_line: int) -> Diagnosis:
     return replace(found, findings=findings)
 
 
-def _reason(machine: MachineState) -> str:
+def _reason(place: str, machine: MachineState) -> str:
     """The state reason as a line that the table reads."""
-    return f"{_MARK}EC2 state reason of the machine: {machine.why}" if machine.why else ""
+    whose = "the container" if target_of(place) == DOCKER else "EC2 state reason of the machine"
+    return f"{_MARK}{whose}: {machine.why}" if machine.why else ""
 
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tgi_deploy.adapters.docker.endpoint import Endpoint
 from tgi_deploy.adapters.docker.errors import ErrorTable, HostRefusedError
 from tgi_deploy.adapters.docker.pull import pull
 from tgi_deploy.app.access import access
+from tgi_deploy.app.diagnose import diagnose_deployment
 from tgi_deploy.app.down import down
 from tgi_deploy.app.gc import GcRequest, gc
 from tgi_deploy.app.interrupts import Stops, guard, settle
@@ -301,6 +302,17 @@ def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
     assert caught.value.code == "engine_failed"
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
+
+
+def test_a_container_that_the_kernel_ended_is_told_as_such(around, docker):
+    """Its log is cut in the middle: only its state says why."""
+    bring_up(around, docker)
+    the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,
+                                      "FinishedAt": "2026-01-09T00:00:02.5Z"}  # fmt: skip
+    (finding, *_) = diagnose_deployment(context(around, docker), "demo").diagnosis.findings
+    assert (finding.code, finding.confidence >= 0.9) == ("host_oom_killed", True)
+    assert finding.evidence.startswith("the container: OOMKilled")
+    assert "EC2" not in finding.evidence
 
 
 def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, docker):

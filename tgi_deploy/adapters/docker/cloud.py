@@ -88,7 +88,7 @@ def _why(state: Mapping[str, Any]) -> tuple[str | None, str | None]:
     if state["Status"] not in {"exited", "dead"}:
         return ("Paused", "somebody paused the container") if state["Status"] == "paused" else (None, None)
     if state.get("OOMKilled"):
-        return "OOMKilled", "the kernel ended it: the host's memory was used up"
+        return "OOMKilled", "it was killed by the OOM killer: the host's memory was used up"
     failed = str(state.get("Error") or "").strip()
     return "Exited", failed or f"the container ended with code {state.get('ExitCode')}"
 
