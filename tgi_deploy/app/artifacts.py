@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.app.up import default_name
 from tgi_deploy.app.wish import idle_timeout_s, lease_s, lifetime_s
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
-from tgi_deploy.render.deployable import Deployable
+from tgi_deploy.render.deployable import Deployable, default_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,11 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.app.down import down
-from tgi_deploy.app.up import default_name, up
+from tgi_deploy.app.up import up
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.model import TAG_ID
+from tgi_deploy.render.deployable import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

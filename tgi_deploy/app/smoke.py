@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.service import prove_recorded
-from tgi_deploy.app.up import default_name
 from tgi_deploy.errors import DeployError
+from tgi_deploy.render.deployable import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,6 @@ Killed anywhere and run again it goes on from there: what exists is adopted, nev
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,7 +31,7 @@ from tgi_deploy.reconcile.errors import (
 from tgi_deploy.reconcile.model import TAG_ID, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.proof_load import measured_document
-from tgi_deploy.render.artifacts import check_name
+from tgi_deploy.render.artifacts import check_name, default_name
 from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import ChangeSet, Found
 
 Decision = Literal["keep", "remove"]
-_LONGEST_NAME: Final = 40
 _FRESH: Final = timedelta(seconds=60)
 
 
@@ -153,13 +151,6 @@ def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
     """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
     return tuple(dict.fromkeys(regions)) if pad.place in regions else (pad.place,)
-
-
-def default_name(model: str) -> str:
-    """A deployment's name made of a model's: lower case, digits and hyphens, 3 to 40 characters."""
-    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
-    words = words if words[:1].isalpha() else f"m-{words}"
-    return words[:_LONGEST_NAME].strip("-").ljust(3, "x")
 
 
 def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:

@@ -134,10 +134,9 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.app.up import default_name  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.render.artifacts import check_name  # noqa: PLC0415 -- likewise
+    from tgi_deploy.render.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
 
     _check_cidrs(options)
     _check_force(options)

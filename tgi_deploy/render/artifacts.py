@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from tgi_deploy.render import environment
 from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS, container_for
-from tgi_deploy.render.deployable import Deployable, check, check_name
+from tgi_deploy.render.deployable import Deployable, check, check_name, default_name
 from tgi_deploy.render.launch_template import launch_template_data
 from tgi_deploy.render.user_data import render_user_data
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINDS", "Artifact", "Deployable", "Kind", "check_name", "launch_template_data", "render"]
+__all__ = ["KINDS", "Artifact", "Deployable", "Kind", "check_name", "default_name", "launch_template_data", "render"]
 
 Kind = Literal["docker", "compose", "user-data", "launch-template"]
 KINDS: Final[tuple[Kind, ...]] = ("docker", "compose", "user-data", "launch-template")

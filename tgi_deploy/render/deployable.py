@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 API_KEY: Final = "API_KEY"
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{1,38}[a-z0-9]")
+_LONGEST_NAME: Final = 40
+_NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST_NAME - 2}}}[a-z0-9]")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
 _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
@@ -57,6 +58,13 @@ def check_name(name: str) -> None:
             f"{_shown(name)} can't name a deployment",
             hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
         )
+
+
+def default_name(model: str) -> str:
+    """A deployment's name made of a model's: lower case, digits and hyphens, 3 to 40 characters."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    words = words if words[:1].isalpha() else f"m-{words}"
+    return words[:_LONGEST_NAME].strip("-").ljust(3, "x")
 
 
 def check(deployable: Deployable) -> None:

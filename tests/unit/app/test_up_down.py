@@ -10,7 +10,7 @@ from tgi_deploy.app.claim import FRESH
 from tgi_deploy.app.down import down
 from tgi_deploy.app.down_all import down_all
 from tgi_deploy.app.launch import LaunchSettings
-from tgi_deploy.app.up import default_name, up
+from tgi_deploy.app.up import up
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.planner.types import Rejection
 from tgi_deploy.reconcile.errors import (
@@ -22,6 +22,7 @@ from tgi_deploy.reconcile.errors import (
 )
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
+from tgi_deploy.render.deployable import default_name
 
 
 def bring_up(around, **changes):
