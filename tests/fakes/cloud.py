@@ -238,7 +238,7 @@ class FakeCloud:
     def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
         network = f"vpc-of-{subnet}" if subnet else "vpc-1"
         places = tuple(
-            Placement(zone=f"{self.region}{zone}", zone_id=zone, subnet=subnet or f"subnet-{zone}", network=network)
+            Placement(zone=f"{self.region}{zone}", subnet=subnet or f"subnet-{zone}", network=network)
             for zone in self.world.zones
         )
         if not places:

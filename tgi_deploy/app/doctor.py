@@ -14,6 +14,7 @@ from tgi_deploy.app.account_checks import (
     zones_finding,
 )
 from tgi_deploy.app.findings import Finding, error
+from tgi_deploy.app.launch import ENGINE_ARCHITECTURE
 from tgi_deploy.app.launch_checks import disk_finding, image_finding
 from tgi_deploy.app.launchpads import launchpad, token_parameter
 from tgi_deploy.app.local_checks import engine_findings, extras_findings, python_finding, state_finding
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = "doctor"
 _ID: Final = "rehearsal"
-_ARCHITECTURE: Final = "x86_64"
 # Rehearsed where no plan says what to launch: small, and offered almost everywhere.
 _COMMON: Final = "g6.xlarge"
 
@@ -94,7 +94,7 @@ def _place(request: DoctorRequest, region: str, arn: str) -> tuple[Finding, ...]
     cloud, settings = request.context.cloud(region), request.settings
     found: dict[str, Any] = together(
         {
-            "image": lambda: cloud.image(architecture=_ARCHITECTURE, wanted=settings.ami),
+            "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=settings.ami),
             "places": lambda: cloud.placements(kind, subnet=settings.subnet),
         }
     )

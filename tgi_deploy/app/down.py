@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.kept import kept_ids, kept_things
 from tgi_deploy.app.places import removal_command, target_of, where
-from tgi_deploy.app.receipt import Ledger, Receipt, moment, recorded_things, sighting, write
+from tgi_deploy.app.receipt import Ledger, Receipt, recorded_things, sighting, write
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import INTENDED, left_behind
 from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment, Found
@@ -130,7 +131,7 @@ def too_new_to_show(context: Context, deployment: Deployment, seen: Sequence[Fou
 
 
 def _is_new(context: Context, record: ResourceRecord) -> bool:
-    begun = moment(record.notes.get(INTENDED))
+    begun = moment_of(record.notes.get(INTENDED))
     return begun is not None and context.clock.now() - begun < timedelta(seconds=context.pace.unsettled_s)
 
 
@@ -255,7 +256,7 @@ def left_error(
 def await_settled(context: Context, deployment: Deployment) -> None:
     """Give a creating request that got no answer the time to come to light: deleting before it would miss it."""
     begun = [record for record in deployment.resources if record.phase == "intent"]
-    since = [at for record in begun if (at := moment(record.notes.get(INTENDED))) is not None]
+    since = [at for record in begun if (at := moment_of(record.notes.get(INTENDED))) is not None]
     if not since:
         return
     until = max(since) + timedelta(seconds=context.pace.unsettled_s)

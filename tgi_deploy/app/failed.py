@@ -13,6 +13,7 @@ from tgi_deploy.app.diagnose import diagnose_deployment
 from tgi_deploy.app.receipt import document
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.reconcile.signatures import COMMAND
+from tgi_deploy.reconcile.unready import hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,9 +133,7 @@ def _model(deployment: Deployment) -> str:
 
 
 def _hint(error: DeployError, fate: str) -> str:
-    """What the failure calls for, where to read on, and what became of the machine. A hint begins small."""
+    """What the failure calls for, where to read on, and what became of the machine."""
     if error.data["cause"] is None:
         return fate if error.hint is None or "logs" in error.hint else f"{error.hint}; {fate}"
-    remedy = str(error.data["remedy"])
-    more = f"more: 'tgi-deploy explain {error.data['finding']}'"
-    return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; {more}; {fate}"
+    return f"{hint_of(str(error.data['remedy']), str(error.data['finding']))}; {fate}"

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.down import all_left, await_settled, issue, left_error, remove_own, sweep
-from tgi_deploy.app.places import target_of
+from tgi_deploy.app.down import all_left, await_settled, issue, left_error, remove_own, stand_in, sweep
 from tgi_deploy.app.receipt import Ledger, Receipt, born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.ends import certain_end, ends_of
@@ -234,7 +233,7 @@ def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Foun
 def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
     """Only what has this very id: another deployment of the same name is none of its business."""
     ledger = Ledger()
-    stand_in = _stand_in(context, group)
+    nobodys = replace(stand_in(context, group.name, group.id, group.found[0].place), expires=group.expires)
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
@@ -242,21 +241,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
         sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
     except LeftBehindError as error:
         items = error.data["left_behind"]
-        receipt = issue(context, stand_in, ledger, regions, left=items)
+        receipt = issue(context, nobodys, ledger, regions, left=items)
         hint = "run the same 'gc' again; until then it may cost money"
         raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
-    return issue(context, stand_in, ledger, regions)
-
-
-def _stand_in(context: Context, group: Group) -> Deployment:
-    now = context.clock.now()
-    return Deployment(
-        name=group.name,
-        id=group.id,
-        target=target_of(group.found[0].place),
-        region=group.found[0].place,
-        phase="deleting",
-        created=now,
-        updated=now,
-        expires=group.expires,
-    )
+    return issue(context, nobodys, ledger, regions)

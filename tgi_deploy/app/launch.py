@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.app.attempt import Attempt, described
 from tgi_deploy.app.documents import choice_document
 from tgi_deploy.app.extras import make_extras
-from tgi_deploy.app.quota import headroom, with_rooms
+from tgi_deploy.app.quota import headroom, quota_code, with_rooms
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
@@ -309,7 +309,5 @@ def _identity(candidate: Candidate) -> dict[str, object]:
 def _family(candidate: Candidate) -> str:
     """What quota is counted by: the region, and the quota's code (or the type's family, where none is known)."""
     offer = candidate.offer
-    kind = offer.instance_type
-    code = kind.quota_spot if offer.market == "spot" else kind.quota_on_demand
-    named = code or f"{kind.name.partition('.')[0]} {offer.market}"
+    named = quota_code(candidate) or f"{offer.instance_type.name.partition('.')[0]} {offer.market}"
     return f"{offer.region}/{named}"

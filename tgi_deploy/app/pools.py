@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.ends import moment_of
 
 if TYPE_CHECKING:
     from tgi_deploy.app.quota import Headroom
@@ -92,13 +93,10 @@ def _document(pools: dict[str, tuple[datetime, str]]) -> dict[str, Any]:
 
 
 def _read(raw: object) -> tuple[datetime, str] | None:
-    if not isinstance(raw, dict) or not isinstance(raw.get("at"), str):
+    if not isinstance(raw, dict):
         return None
-    try:
-        at = datetime.fromisoformat(raw["at"])
-    except ValueError:
-        return None
-    return (at, str(raw.get("why", ""))[:_LONGEST_WHY]) if at.tzinfo is not None else None
+    at = moment_of(raw.get("at"))
+    return None if at is None else (at, str(raw.get("why", ""))[:_LONGEST_WHY])
 
 
 def _is_fresh(at: datetime, now: datetime) -> bool:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.reconcile.model import MACHINES, TAG_CREATED, TAG_PRICE, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Deployment, Found
@@ -118,7 +119,7 @@ class Ledger:
         known = self.lines.get(data["id"]) or Line(
             kind=str(data["kind"]), id=str(data["id"]), region=str(data.get("region", "")), created=None
         )
-        moments = [known.created, moment(data.get("created")), event.at if event.code == "created" else None]
+        moments = [known.created, moment_of(data.get("created")), event.at if event.code == "created" else None]
         gone = event.at if event.code == "deleted" else known.gone
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
         self.lines[known.id] = replace(
@@ -163,16 +164,7 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
 def born(found: Found) -> datetime | None:
     """When it was made: by the cloud's own word, else by the tag that it was made with."""
     words = (found.attributes.get("launched"), found.attributes.get("created"), found.tags.get(TAG_CREATED))
-    return next((at for at in map(moment, words) if at is not None), None)
-
-
-def moment(text: object) -> datetime | None:
-    """A time with its zone, or None for anything else."""
-    try:
-        at = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None else None
+    return next((at for at in map(moment_of, words) if at is not None), None)
 
 
 def price_of(recorded: Deployment | None, machine: Found | None) -> Decimal | None:

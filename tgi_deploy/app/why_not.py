@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.documents import choice_document, memory_document, performance_document
+from tgi_deploy.app.documents import choice_document, cost_document, memory_document, performance_document
 from tgi_deploy.app.plan import supply_for
 from tgi_deploy.app.wish import resolve
 from tgi_deploy.errors import InputError
@@ -147,8 +147,6 @@ def _price(item: Priced) -> dict[str, Any]:
         "region": item.offer.region,
         "market": item.offer.market,
         "usd_per_hour": None if item.cost is None else item.cost.usd_per_hour,
-        "lines": []
-        if item.cost is None
-        else [{"item": line.item, "usd_per_hour": line.usd_per_hour} for line in item.cost.lines],
+        "lines": [] if item.cost is None else cost_document(item.cost)["lines"],
         "within_budget": item.within_budget,
     }

@@ -78,10 +78,10 @@ def certain_end(ends: Iterable[End]) -> datetime | None:
     return min((end.at for end in ends if end.at is not None), default=None)
 
 
-def moment_of(text: str | None) -> datetime | None:
-    """A tag's moment; None where there is none, or none that this tool writes."""
+def moment_of(text: object) -> datetime | None:
+    """A moment as tags and records carry it, with its zone; None for anything else."""
     try:
-        found = datetime.fromisoformat(text or "")
+        found = datetime.fromisoformat(str(text))
     except ValueError:
         return None
     return found if found.tzinfo is not None else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.patience import Marks, Patience
+from tgi_deploy.reconcile.patience import Marks, PhasePatience
 from tgi_deploy.reconcile.phase_table import PHASES
 from tgi_deploy.reconcile.phases import PhaseView, read_phase
 from tgi_deploy.reconcile.progress import detail_of
@@ -73,10 +73,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseTiming:
-    """`started_s` counts from the beginning of the wait."""
-
     phase: str
-    started_s: float
     took_s: float
 
 
@@ -141,7 +138,7 @@ def advance(track: Track, sighting: Sighting) -> Track:
         return _go_on(replace(track, evident=track.evident or view.evident), sighting)
     if not view.evident and PHASES.index(phase) < PHASES.index(track.phase):
         return track
-    done = PhaseTiming(phase=track.phase, started_s=track.since_s, took_s=sighting.at_s - track.since_s)
+    done = PhaseTiming(phase=track.phase, took_s=sighting.at_s - track.since_s)
     return replace(
         track,
         phase=phase,
@@ -217,7 +214,7 @@ def wait_until_ready(
     """
     settings = settings or WaitSettings()
     wait = _Wait(observer=observer, table=table, clock=clock, listener=listener, settings=settings)
-    return wait.run(Patience.of(deadlines, settings.overall_s))
+    return wait.run(PhasePatience.of(deadlines, settings.overall_s))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -234,7 +231,7 @@ class _Wait:
     console: str = ""
     told: set[str] = field(default_factory=set)
 
-    def run(self, patience: Patience) -> ReadyReport:
+    def run(self, patience: PhasePatience) -> ReadyReport:
         self.started = self.clock.monotonic()
         sighting = self._look(patience)
         while True:
@@ -248,7 +245,7 @@ class _Wait:
             self.clock.sleep(min(self._pause_s(sighting), left))
             sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
 
-    def _settled(self, first: Sighting, patience: Patience) -> Sighting:
+    def _settled(self, first: Sighting, patience: PhasePatience) -> Sighting:
         """What comes right after the first answer. The log is read once more if it has not told all yet."""
         self.clock.sleep(self.settings.settle_s)
         if self.view.kv_capacity_tokens is None:
@@ -264,7 +261,7 @@ class _Wait:
         near = not self.track.evident or PHASES.index(self.track.phase) >= _NEAR
         return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
 
-    def _look(self, patience: Patience) -> Sighting:
+    def _look(self, patience: PhasePatience) -> Sighting:
         """At everything."""
         machine = self.observer.machine()
         self._read_console(machine)
@@ -272,11 +269,11 @@ class _Wait:
         self.due_s = self._elapsed() + self.settings.poll_s
         return sighting
 
-    def _ask(self, last: Sighting, patience: Patience) -> Sighting:
+    def _ask(self, last: Sighting, patience: PhasePatience) -> Sighting:
         """The engine alone; the rest is as it was."""
         return self._judge(last.machine, patience)
 
-    def _judge(self, machine: MachineState, patience: Patience) -> Sighting:
+    def _judge(self, machine: MachineState, patience: PhasePatience) -> Sighting:
         probe = None
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
@@ -302,7 +299,7 @@ class _Wait:
             self.console = text
             self.view = read_phase(text, self.table, previous=self.view)
 
-    def _announce(self, sighting: Sighting, patience: Patience) -> None:
+    def _announce(self, sighting: Sighting, patience: PhasePatience) -> None:
         track, probe = self.track, sighting.probe
         allowed, spent_s = patience.of_phase(track.phase), sighting.at_s - track.since_s
         detail = _detail(track, sighting, allowed)
@@ -325,7 +322,7 @@ class _Wait:
             self.track = replace(track, late_told=True)
             self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.view))
 
-    def _tell_of_stretch(self, sighting: Sighting, patience: Patience) -> None:
+    def _tell_of_stretch(self, sighting: Sighting, patience: PhasePatience) -> None:
         track, allowed = self.track, patience.of_phase(self.track.phase)
         regular_s = track.since_s + allowed.deadline_s
         if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:
@@ -344,9 +341,7 @@ class _Wait:
         return self.clock.monotonic() - self.started
 
     def _report(self, sighting: Sighting) -> ReadyReport:
-        last = PhaseTiming(
-            phase=self.track.phase, started_s=self.track.since_s, took_s=sighting.at_s - self.track.since_s
-        )
+        last = PhaseTiming(phase=self.track.phase, took_s=sighting.at_s - self.track.since_s)
         return ReadyReport(
             address=sighting.machine.address or "",
             elapsed_s=sighting.at_s,

@@ -215,7 +215,6 @@ class Placement:
     """Where in a region a machine can go. `subnet` and `network` are the cloud's ids."""
 
     zone: str
-    zone_id: str
     subnet: str
     network: str
 

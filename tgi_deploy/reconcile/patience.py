@@ -55,7 +55,7 @@ class Marks:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class PhasePatience:
     """How long each phase may take, and everything together. `hard`: no progress extends that."""
 
     by_phase: Mapping[str, PhaseDeadline]
@@ -63,7 +63,7 @@ class Patience:
     hard: bool = False
 
     @classmethod
-    def of(cls, deadlines: Iterable[PhaseDeadline], overall_s: float | None = None) -> Patience:
+    def of(cls, deadlines: Iterable[PhaseDeadline], overall_s: float | None = None) -> PhasePatience:
         by_phase = {item.phase: item for item in deadlines}
         if overall_s is not None:
             return cls(by_phase=by_phase, overall_s=overall_s, hard=True)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.reconcile.attempts import HEARD
 from tgi_deploy.reconcile.signatures import PHASES, any_of, bad_table, pages_from, signatures_from
 
 if TYPE_CHECKING:
@@ -18,21 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.signatures import Page, Signature
 
 __all__ = ["PHASES", "PROGRESS_KINDS", "PhaseMarkers", "PhaseTable", "ProgressPattern", "table_from"]
-PROGRESS_KINDS: Final = (
-    "image",
-    "received",
-    "model",
-    "files",
-    "files_present",
-    "shard_count",
-    "shard_started",
-    "shard_ready",
-    "shard_waiting",
-    "kv_cache",
-    "batch_tokens",
-    "prefill_tokens",
-    "max_total_tokens",
-)
+PROGRESS_KINDS: Final = tuple(HEARD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

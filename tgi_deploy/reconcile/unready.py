@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.health import Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
-    from tgi_deploy.reconcile.patience import Patience
+    from tgi_deploy.reconcile.patience import PhasePatience
     from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.spot import SpotNotice
 
@@ -52,17 +52,14 @@ def _death_hint(machine: MachineState, table: PhaseTable) -> str:
     known = next((item for item in table.signatures if item.machine and item.pattern.search(machine.why)), None)
     if known is None:
         return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
-    return _with_page(_as_hint(known.remedy.text), known.code)
-
-
-def _with_page(hint: str, code: str) -> str:
-    return f"{hint}; more: 'tgi-deploy explain {code}'"
+    return hint_of(known.remedy.text, known.code)
 
 
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
     view = sighting.view
     if finding is not None:
-        reason, hint = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}", _hint_of(finding)
+        reason = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}"
+        hint = hint_of(finding.remedy, finding.code)
     else:
         ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
         reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
@@ -77,7 +74,7 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
     )
 
 
-def timed_out(track: Track, sighting: Sighting, patience: Patience, name: str = "NAME") -> NotHealthyError:
+def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: str = "NAME") -> NotHealthyError:
     view, allowed = sighting.view, patience.of_phase(track.phase)
     quiet_s = sighting.at_s - track.moved_s
     stalled = track.evident and 0 < allowed.stall_s <= quiet_s
@@ -92,7 +89,7 @@ def timed_out(track: Track, sighting: Sighting, patience: Patience, name: str = 
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
-        hint=_hint_of(view.finding) if view.finding else hint,
+        hint=hint_of(view.finding.remedy, view.finding.code) if view.finding else hint,
         data=_data(track, sighting)
         | {
             "deadline_s": allowed_s,
@@ -102,7 +99,7 @@ def timed_out(track: Track, sighting: Sighting, patience: Patience, name: str = 
     )
 
 
-def _limit(track: Track, sighting: Sighting, patience: Patience) -> tuple[str, float]:
+def _limit(track: Track, sighting: Sighting, patience: PhasePatience) -> tuple[str, float]:
     """What ran out, in words and in seconds."""
     allowed = patience.of_phase(track.phase)
     own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)
@@ -115,13 +112,9 @@ def diagnose_hint(name: str) -> str:
     return f"'diagnose {name}' looks for the cause"
 
 
-def _hint_of(finding: Finding) -> str:
-    return _with_page(_as_hint(finding.remedy), finding.code)
-
-
-def _as_hint(sentence: str) -> str:
-    """Hints begin small and have no full stop: more can follow."""
-    return sentence[:1].lower() + sentence[1:].removesuffix(".")
+def hint_of(remedy: str, code: str) -> str:
+    """A remedy as a hint, and where to read more. Hints begin small and have no full stop: more can follow."""
+    return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
 
 
 def _data(track: Track, sighting: Sighting) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.app.down import down
-from tgi_deploy.app.receipt import Ledger, Line, document, moment, money, verify
+from tgi_deploy.app.receipt import Ledger, Line, document, money, verify
 from tgi_deploy.app.up import up
 from tgi_deploy.cli.views.receipt import duration, receipt_text
 from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.reconcile.model import TAG_PRICE, Event
 
@@ -286,18 +287,18 @@ def test_what_has_not_shown_for_long_is_gone(around):
 
 
 def line(**changes):
-    values = {"kind": "instance", "id": "i-1", "region": "r", "created": moment("2026-01-09T00:00:00+00:00")}
+    values = {"kind": "instance", "id": "i-1", "region": "r", "created": moment_of("2026-01-09T00:00:00+00:00")}
     return Line(**(values | changes))
 
 
 def test_lines_know_nothing_more_than_they_know():
     assert line().seconds is None
-    assert line(gone=moment("2026-01-09T00:00:10+00:00")).usd is None
-    assert line(created=None, gone=moment("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
+    assert line(gone=moment_of("2026-01-09T00:00:10+00:00")).usd is None
+    assert line(created=None, gone=moment_of("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
 
 
 def test_a_clock_that_runs_behind_makes_no_negative_cost():
-    early = line(gone=moment("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
+    early = line(gone=moment_of("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
     assert (early.seconds, early.usd) == (0, 0)
 
 
@@ -308,7 +309,7 @@ def test_events_of_other_things_are_no_lines(around):
 
 @pytest.mark.parametrize("text", [None, "", "soon", "2026-01-09T00:00:00", 7])
 def test_what_is_no_moment(text):
-    assert moment(text) is None
+    assert moment_of(text) is None
 
 
 @pytest.mark.parametrize("text", [None, "", "free", "NaN", "Infinity", "-1"])

@@ -26,7 +26,7 @@ from waiting_fakes import (
 
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.reconcile.model import MachineState
-from tgi_deploy.reconcile.patience import Patience, PhaseDeadline
+from tgi_deploy.reconcile.patience import PhaseDeadline, PhasePatience
 
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
 
@@ -369,8 +369,8 @@ def test_a_phase_without_a_deadline_has_the_overall_one():
 
 
 def test_patience_sums_what_it_is_given():
-    assert Patience.of(DEADLINES).overall_s == 920
-    assert Patience.of(DEADLINES, 5).overall_s == 5
+    assert PhasePatience.of(DEADLINES).overall_s == 920
+    assert PhasePatience.of(DEADLINES, 5).overall_s == 5
 
 
 def test_the_fake_clock_is_the_only_time():

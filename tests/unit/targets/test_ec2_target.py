@@ -11,7 +11,7 @@ from tgi_deploy.render.artifacts import launch_template_data, render
 from tgi_deploy.targets.ec2 import Machine, endpoint, pool_name, resources
 
 IMAGE = MachineImage(id="ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="test")
-PLACE = Placement(zone="us-east-1a", zone_id="use1-az6", subnet="subnet-a", network="vpc-1")
+PLACE = Placement(zone="us-east-1a", subnet="subnet-a", network="vpc-1")
 
 
 def machine(chosen=None, **changes):

@@ -61,7 +61,6 @@ def _subnets(api: Api, subnet: str | None) -> list[dict[str, Any]]:
 def _placement(item: dict[str, Any]) -> Placement:
     return Placement(
         zone=item["AvailabilityZone"],
-        zone_id=item.get("AvailabilityZoneId", ""),
         subnet=item["SubnetId"],
         network=item["VpcId"],
     )
