@@ -20,7 +20,7 @@ from tgi_deploy.app.readiness import wait
 from tgi_deploy.app.renew import LeaseKeeper
 from tgi_deploy.app.service import Question, prove_service
 from tgi_deploy.app.status import added_rules
-from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
     ClaimedError,
@@ -268,7 +268,7 @@ def _launch(
     try:
         deployment, candidate = pad.launch(deployment)
         yield_to_elder(context, deployment, regions)
-    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError) as error:
+    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError, InputError) as error:
         context.reporter.note("taking away what was made on the way")
         try:
             _abandon(context, name)

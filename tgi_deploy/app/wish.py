@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from tgi_deploy.app.region import default_region
@@ -184,7 +184,10 @@ def duration_s(setting: Setting, option: str) -> int:
 
 
 def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
-    """Seconds until the machine ends itself: the earlier of --ttl and --max-spend at this price."""
+    """Seconds until the machine ends itself: the earlier of --ttl and --max-spend at this price.
+
+    Raises InputError; `bad_max_spend` also for an amount that is spent before a machine has started.
+    """
     settings = Settings(wish, environ, {})
     ends = []
     ttl = settings.get("ttl")
@@ -194,8 +197,23 @@ def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) ->
     if spend.value is not None:
         dollars = positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
         if usd_per_hour > 0:
-            ends.append(max(_SHORTEST_TTL_S, int(dollars / usd_per_hour * 3600)))
+            ends.append(_seconds_for(dollars, usd_per_hour, spend))
     return min(ends) if ends else None
+
+
+def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int:
+    seconds = int(dollars / usd_per_hour * 3600)
+    if seconds < _SHORTEST_TTL_S:
+        raise InputError(
+            "bad_max_spend",
+            f"{spend.named('--max-spend')}: ${dollars} is spent after {seconds} s at ${usd_per_hour} an hour",
+            hint=f"a machine needs five minutes to start: give at least ${_least_spend(usd_per_hour)}",
+        )
+    return seconds
+
+
+def _least_spend(usd_per_hour: Decimal) -> Decimal:
+    return (usd_per_hour * _SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
 
 
 def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
@@ -215,7 +233,7 @@ def _duration_s(wish: Wish, environ: Mapping[str, str], name: str) -> int | None
 
 def check_lifetime(wish: Wish, environ: Mapping[str, str]) -> None:
     """Reads --ttl, --max-spend, --idle-timeout and --lease for their form alone, before anything else is done."""
-    lifetime_s(wish, environ, Decimal(1))
+    lifetime_s(wish, environ, Decimal(0))
     idle_timeout_s(wish, environ)
     lease_s(wish, environ)
 

@@ -167,6 +167,21 @@ def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
     assert len(around.world.there("launch-template")) == 1
 
 
+def test_a_fallback_that_the_wish_rules_out_leaves_nothing(around):
+    """How long --max-spend lasts is known only when its price is: too short a time for this one."""
+
+    def lifetime_s(_price):
+        if any(kind == "create instance" for kind, _ in around.world.calls):
+            raise InputError("bad_max_spend", "spent too soon")
+        return 3600
+
+    around.world.on_call = failing(9, NoCapacityError("none"))
+    with pytest.raises(InputError):
+        up(around.context(), request(plan(on("g6.12xlarge")), settings={"lifetime_s": lifetime_s}))
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
 def test_a_fallback_in_another_region_leaves_nothing_in_the_first(around):
     around.world.on_call = failing(
         9, NoCapacityError("none"), when=lambda p: "us-east" in str(p["request"]["Placement"])

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tgi_deploy.app.wish import Setting, Wish, duration_s, lifetime_s, positive_decimal, resolve, shown, whole_number
+from tgi_deploy.app.wish import (
+    Setting,
+    Wish,
+    check_lifetime,
+    duration_s,
+    lifetime_s,
+    positive_decimal,
+    resolve,
+    shown,
+    whole_number,
+)
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 
@@ -154,11 +164,24 @@ def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> No
         ({"ttl": "9h", "max_spend": "10"}, {}, 18_000),
         ({}, {"TGI_DEPLOY_TTL": "3h"}, 10_800),
         ({"ttl": "2h"}, {"TGI_DEPLOY_TTL": "3h"}, 7200),
-        ({"max_spend": "0.01"}, {}, 300),
+        ({"max_spend": "0.17"}, {}, 306),
     ],
 )
 def test_the_earlier_end_counts(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
     assert lifetime_s(Wish(model="x", **settings), environ, Decimal(2)) == seconds  # type: ignore[arg-type]
+
+
+def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> None:
+    """Five minutes would cost more than that."""
+    with pytest.raises(InputError) as refused:
+        lifetime_s(Wish(model="x", max_spend="0.16"), {}, Decimal(2))
+    assert refused.value.code == "bad_max_spend"
+    assert "288 s at $2 an hour" in refused.value.message
+    assert "at least $0.17" in str(refused.value.hint)
+
+
+def test_how_long_an_amount_lasts_is_not_asked_before_there_is_a_price() -> None:
+    check_lifetime(Wish(model="x", max_spend="0.01"), {})
 
 
 @pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])
