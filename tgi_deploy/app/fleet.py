@@ -46,8 +46,7 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
     """
     records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
-    places = dict.fromkeys((*all_places(context, kept), *(place for record in kept for place in record.places)))
-    seen = by_name(search(context, places, whole=whole))
+    seen = by_name(search(context, all_places(context, kept), whole=whole))
     missing = [(record.name, item) for record in kept for item in _unseen(record, seen.get(record.name, ()))]
     read = each(context, missing, lambda item: read_recorded(item[1], context.cloud(item[1].place)))
     untagged: dict[str, list[Found]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.fleet import load_all
@@ -11,9 +11,11 @@ from tgi_deploy.app.places import all_places
 from tgi_deploy.app.receipt import price_of
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
-from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.reconcile.model import TAG_NAME
+from tgi_deploy.reconcile.observe import owners_of, read_recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from decimal import Decimal
 
@@ -56,9 +58,10 @@ def list_deployments(context: Context) -> Listing:
     warnings = [(error.code, error.message) for error in unreadable.values()]
     found: list[Found] = []
     unasked: set[str] = set()
-    for place in all_places(context, [record for record in records.values() if record]):
+    kept = [record for record in records.values() if record]
+    for place in all_places(context, kept):
         try:
-            found.extend(context.cloud(place).find({}))
+            found.extend(_look(context, place, kept))
         except DeployError as error:
             unasked.add(place)
             warnings.append((error.code, f"showing records alone: {error.message}"))
@@ -68,6 +71,19 @@ def list_deployments(context: Context) -> Listing:
         rows=tuple(_row(name, records.get(name), seen.get(name, ()), unasked) for name in names),
         warnings=tuple(warnings),
     )
+
+
+def _look(context: Context, place: str, records: Sequence[Deployment]) -> Iterator[Found]:
+    """All that is there with our tags, and the recorded machines that have lost theirs."""
+    cloud = context.cloud(place)
+    seen = cloud.find({})
+    yield from seen
+    ids = {found.id for found in seen if TAG_NAME in found.tags}
+    for recorded in records:
+        machine = recorded.machine
+        if machine is not None and machine.place == place and machine.attributes.get("id", "") not in {"", *ids}:
+            for found in read_recorded(machine, cloud):
+                yield replace(found, tags={**found.tags, TAG_NAME: recorded.name})
 
 
 def _planned_type(recorded: Deployment | None) -> str | None:

@@ -41,6 +41,5 @@ def where(context: Context, recorded: Deployment | None) -> tuple[str, ...]:
 
 
 def all_places(context: Context, records: Iterable[Deployment]) -> tuple[str, ...]:
-    """The regions at hand, and the Docker hosts that records name: no other computer's records would name them."""
-    hosts = [place for record in records for place in record.places if docker.is_place(place)]
-    return tuple(dict.fromkeys((*context.regions, *hosts)))
+    """The regions at hand, and every region and Docker host that the records name."""
+    return tuple(dict.fromkeys((*context.regions, *(place for record in records for place in record.places))))

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.app.access import access
 from tgi_deploy.app.down import down
@@ -85,6 +85,19 @@ def test_list_shows_recorded_and_only_tagged_ones(around):
     rows = {row.name: row for row in list_deployments(around.context()).rows}
     assert (rows["demo"].recorded, rows["demo"].machine) == (True, "running")
     assert (rows["lost"].recorded, rows["lost"].phase, rows["lost"].machine) == (False, "unrecorded", "running")
+
+
+def test_list_looks_where_records_tell_too(around):
+    up(around.context(), request(plan(chosen=on("g6.xlarge", region="eu-west-1")), name="far"))
+    rows = {row.name: row for row in list_deployments(around.context()).rows}
+    assert (rows["far"].machine, rows["far"].gone) == ("running", False)
+
+
+def test_list_finds_a_recorded_machine_whose_tags_were_taken_away(around):
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, tags={})
+    (row,) = list_deployments(around.context()).rows
+    assert (row.machine, row.gone) == ("running", False)
 
 
 def test_list_without_a_cloud_shows_records_and_warns(around):
