@@ -139,12 +139,14 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
     words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.wishes, *job.everywhere)
     came_up = programs.run(words)
     findings = _diagnose(programs, job, came_up)
+    began_removal = clock.monotonic()
     went_down = _remove(programs, job, came_up)
+    ended = clock.monotonic()
     return Smoked(
         job=job,
         exit_code=_exit_code(came_up, went_down),
-        cases=(*_up_cases(came_up, findings), *_down_cases(went_down)),
-        took_s=round(clock.monotonic() - began, 3),
+        cases=(*_up_cases(came_up, findings), _removal(went_down, round(ended - began_removal, 3))),
+        took_s=round(ended - began, 3),
         usd=_cost(came_up, went_down),
         chosen=_chosen(came_up),
         left=tuple((went_down or came_up).data.get("left_behind") or ()),
@@ -223,11 +225,10 @@ def _failure(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> Failur
     return Failure(code=str(error.get("code")), message=str(error.get("message")), text="\n".join(lines))
 
 
-def _down_cases(went_down: Reply | None) -> Iterator[Case]:
+def _removal(went_down: Reply | None, took_s: float) -> Case:
     if went_down is None:
-        yield Case(name="removal", skipped=True)
-    else:
-        yield Case(name="removal", failure=_failure(went_down) if went_down.exit_code else None)
+        return Case(name="removal", skipped=True)
+    return Case(name="removal", took_s=took_s, failure=_failure(went_down) if went_down.exit_code else None)
 
 
 def _interrupted(where: str) -> Case:

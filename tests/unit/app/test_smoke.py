@@ -37,9 +37,11 @@ class FakePrograms:
     ran: list[tuple[str, ...]] = field(default_factory=list)
     stopping: bool = False
     meet: threading.Barrier | None = None
+    clock: FakeClock = field(default_factory=FakeClock)
 
     def run(self, words):
         self.ran.append(tuple(words))
+        self.clock.seconds += {"up": 100, "diagnose": 1, "down": 30}[words[0]]
         if self.meet is not None and words[0] == "up":
             self.meet.wait()
         known = {"up": reply(data=UP), "down": reply(data=DOWN), "diagnose": reply(data={"findings": [FINDING]})}
@@ -52,7 +54,7 @@ class FakePrograms:
 
 def smoked(job=JOB, **answers):
     programs = FakePrograms(answers)
-    (result,) = smoke(programs, [job], at_once=1, clock=FakeClock())
+    (result,) = smoke(programs, [job], at_once=1, clock=programs.clock)
     return result, programs
 
 
@@ -70,7 +72,7 @@ def test_up_prove_and_down():
         "proof health", "proof longest", "removal",
     ]  # fmt: skip
     took = {case.name: case.took_s for case in result.cases}
-    assert (took["loading"], took["proof longest"]) == (20.0, 1.5)
+    assert (took["loading"], took["proof longest"], took["removal"], result.took_s) == (20.0, 1.5, 30.0, 130.0)
 
 
 def test_an_engine_that_fails_is_diagnosed_then_removed():
