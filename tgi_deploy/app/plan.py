@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.app.wish import resolve
+from tgi_deploy.app.wish import region_source, resolve
+from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.types import NoPlan, Plan
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 def plan(wish: Wish, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoPlan:
     """Raises InputError for a wish that cannot be meant; a wish that cannot be met is a `NoPlan`."""
     requirements = resolve(wish, environ, catalog)
-    supply = supply_for(requirements, catalog)
+    try:
+        supply = supply_for(requirements, catalog)
+    except InputError as error:
+        if error.code != "unknown_region":
+            raise
+        raise InputError(error.code, f"{region_source(wish, environ)}: {error.message}", hint=error.hint) from None
     made = make_plan(requirements, supply)
     return made if isinstance(made, Plan) else with_advice(made, supply, catalog)
 

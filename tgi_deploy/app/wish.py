@@ -73,6 +73,11 @@ class Wish:
     port: str | None = None
 
 
+def variable_of(setting: str) -> str:
+    """The environment variable that stands for an option (`--max-spend`) or its field (`max_spend`)."""
+    return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """A value and where it came from."""
@@ -83,7 +88,7 @@ class Setting:
     def named(self, option: str) -> str:
         """How a message calls the setting: by the way it came."""
         if self.source == "environment":
-            return f"TGI_DEPLOY_{option.removeprefix('--').replace('-', '_').upper()}"
+            return variable_of(option)
         return option if self.source == "flag" else f"{option} (from the {self.source})"
 
 
@@ -97,7 +102,7 @@ class Settings:
         flag = getattr(self._wish, name)
         if flag is not None:
             return Setting(value=flag, source="flag")
-        from_environment = self._environ.get(f"TGI_DEPLOY_{name.upper()}")
+        from_environment = self._environ.get(variable_of(name))
         if from_environment:
             return Setting(value=from_environment, source="environment")
         if name in self._defaults:
@@ -345,6 +350,13 @@ def _regions(wish: Wish, environ: Mapping[str, str], catalog: Catalog, hardware:
     if ALL_REGIONS in asked:
         return catalog.regions()
     return tuple(dict.fromkeys(asked)) or (default_region(environ)[0],)
+
+
+def region_source(wish: Wish, environ: Mapping[str, str]) -> str:
+    """Where the wished regions came from, as a message names it."""
+    if wish.regions:
+        return "--region"
+    return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else default_region(environ)[1]
 
 
 def _markets(settings: Settings) -> tuple[Market, ...]:

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tgi_deploy.app.plan import plan
 from tgi_deploy.app.region import default_region
+from tgi_deploy.app.wish import Wish
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +62,22 @@ def test_the_file_in_the_home_folder(tmp_path: Path) -> None:
     (tmp_path / ".aws" / "config").write_text(CONFIG, encoding="utf-8")
     assert default_region({"HOME": str(tmp_path)})[0] == "eu-west-3"
     assert default_region({"HOME": str(tmp_path / "elsewhere")}) == ("us-east-1", "default")
+
+
+@pytest.mark.parametrize(
+    ("regions", "environ", "source"),
+    [
+        (("mars",), {"TGI_DEPLOY_REGION": "venus"}, "--region"),
+        ((), {"TGI_DEPLOY_REGION": "mars", "AWS_REGION": "venus"}, "TGI_DEPLOY_REGION"),
+        ((), {"AWS_REGION": "mars"}, "AWS_REGION"),
+        ((), {"AWS_DEFAULT_REGION": "mars"}, "AWS_DEFAULT_REGION"),
+        ((), {"AWS_PROFILE": "lost"}, "the AWS configuration file"),
+    ],
+)
+def test_a_region_without_prices_is_refused_by_where_it_came_from(config, regions, environ, source):
+    config.write_text(f"{CONFIG}\n[profile lost]\nregion = mars\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        plan(Wish(model="llama3-8b", regions=regions), Catalog.open(), {"AWS_CONFIG_FILE": str(config), **environ})
+    assert caught.value.code == "unknown_region"
+    assert caught.value.message.startswith(f"{source}: ")
+    assert "mars" in caught.value.message
