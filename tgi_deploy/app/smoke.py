@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.service import prove_recorded
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import (
+    ConflictError,
+    DeployError,
+    InputError,
+    InterruptedByUserError,
+    LeftBehindError,
+    NoFeasiblePlanError,
+    NotHealthyError,
+)
+from tgi_deploy.reconcile.model import MACHINES
 from tgi_deploy.render.deployable import default_name
 
 if TYPE_CHECKING:
@@ -24,16 +33,16 @@ if TYPE_CHECKING:
 
 _LONGEST_BASE: Final = 32
 OK: Final = 0
-FAILED: Final = 1
-UNHEALTHY: Final = 5
-LEFT_BEHIND: Final = 6
-INTERRUPTED: Final = 130
+FAILED: Final = DeployError.exit_code
+UNHEALTHY: Final = NotHealthyError.exit_code
+LEFT_BEHIND: Final = LeftBehindError.exit_code
+INTERRUPTED: Final = InterruptedByUserError.exit_code
 # What ends before anything can have been made: bad input, no plan, a name that is somebody else's.
-_NOTHING_MADE: Final = frozenset({2, 3, 4})
+_NOTHING_MADE: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _GONE: Final = frozenset({"removed", "nothing"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
 # The most telling exit code first: a machine that is left costs money, an interruption hides the rest.
-_GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, 4, 3, 2)
+_GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_MADE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +90,13 @@ class Smoked:
     left: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(case.failure for case in self.cases if case.failure is not None)
+
+    @property
     def failure(self) -> Failure | None:
-        return next((case.failure for case in self.cases if case.failure is not None), None)
+        """The first: what came of it is behind it."""
+        return next(iter(self.failures), None)
 
 
 def smoke_name(model: str, unique: str) -> str:
@@ -142,14 +156,15 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
     began_removal = clock.monotonic()
     went_down = _remove(programs, job, came_up)
     ended = clock.monotonic()
+    left = _left(job, came_up, went_down)
     return Smoked(
         job=job,
-        exit_code=_exit_code(came_up, went_down),
+        exit_code=LEFT_BEHIND if left else _exit_code(came_up, went_down),
         cases=(*_up_cases(came_up, findings), _removal(went_down, round(ended - began_removal, 3))),
         took_s=round(ended - began, 3),
         usd=_cost(came_up, went_down),
         chosen=_chosen(came_up),
-        left=tuple((went_down or came_up).data.get("left_behind") or ()),
+        left=left,
     )
 
 
@@ -168,6 +183,28 @@ def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
     if came_up.exit_code == INTERRUPTED and came_up.data.get("fate") in _GONE:
         return None
     return programs.run(("down", job.name, "--yes", *job.everywhere))
+
+
+def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[Mapping[str, Any], ...]:
+    """What a removal says is still there; the machine that is, where a removal fails without a word of it."""
+    told = (went_down or came_up).data.get("left_behind")
+    if told or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
+        return tuple(told or ())
+    command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
+    return tuple(
+        {"kind": kind, "id": thing_id, "region": region, "command": command}
+        for kind, thing_id, region in _machines(came_up)
+    )
+
+
+def _machines(came_up: Reply) -> Iterator[tuple[str, str, str]]:
+    """(kind, id, region) of what an `up` that ended well, or kept its machine, says it has made."""
+    deployment, costs = came_up.data.get("deployment"), came_up.data.get("still_costs")
+    for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
+        if item["kind"] in MACHINES:
+            yield item["kind"], item["id"], item["region"]
+    if costs:
+        yield "machine", costs["machine"], costs["region"]
 
 
 def _exit_code(came_up: Reply, went_down: Reply | None) -> int:

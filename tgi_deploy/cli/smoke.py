@@ -14,8 +14,7 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.frame import command, failure
-from tgi_deploy.cli.on_docker import TARGET
-from tgi_deploy.cli.options import profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
+from tgi_deploy.cli.options import DOCKER, profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
 from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line, tell
 from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.errors import InputError
@@ -79,7 +78,7 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
         )
     if recorded:
         return _prove(tuple(dict.fromkeys(recorded)), given, reports)
-    if given["target"] == TARGET and given["at_once"] > 1:
+    if given["target"] == DOCKER and given["at_once"] > 1:
         raise InputError(
             "conflicting_options",
             "-j with --target docker: deployments of one host would take each other's port and GPUs",
@@ -147,7 +146,7 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     from tgi_deploy.app.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
     words = list(wishes)
-    if given["target"] != TARGET and not _has_end(words, os.environ):
+    if given["target"] != DOCKER and not _has_end(words, os.environ):
         words.extend(_TTL)
     for option in _PASSED_ON:
         value, flag = given[option], f"--{option.replace('_', '-')}"
@@ -163,8 +162,9 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether its machines end themselves by what the caller said, here or in the environment."""
-    variables = (f"TGI_DEPLOY_{option.removeprefix('--').replace('-', '_').upper()}" for option in _ENDS)
-    return not _ENDS.isdisjoint(words) or any(environ.get(name) for name in variables)
+    from tgi_deploy.app.wish import variable_of  # noqa: PLC0415 -- help is printed without the planner
+
+    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
 
 
 def _hear(words: Sequence[str], line: str) -> None:
@@ -190,7 +190,6 @@ def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
 
 def _errors(results: Sequence[Smoked]) -> Iterator[ErrorItem]:
     for result in results:
-        failure = result.failure
-        if failure is not None:
-            hint = failure.text.partition("\n")[0].removeprefix("hint: ") or None
-            yield ErrorItem(code=failure.code, message=f"{result.job.model}: {failure.message}", hint=hint)
+        for item in result.failures:
+            hint = item.text.partition("\n")[0].removeprefix("hint: ") or None
+            yield ErrorItem(code=item.code, message=f"{result.job.model}: {item.message}", hint=hint)

@@ -12,7 +12,12 @@ from tgi_deploy.reconcile.programs import Reply
 
 READY = {"phases": [{"phase": "launching", "took_s": 3.0}, {"phase": "loading", "took_s": 20.0}]}
 PROOF = {"steps": [{"name": "health", "took_ms": 4.0}, {"name": "longest", "took_ms": 1500.0}]}
-UP = {"ready": READY, "proof": PROOF, "deployment": {"chosen": {"instance_type": "g6.xlarge"}}}
+MADE = [
+    {"kind": "security-group", "id": "sg-1", "region": "us-east-1"},
+    {"kind": "instance", "id": "i-1", "region": "us-east-1"},
+]
+UP = {"ready": READY, "proof": PROOF, "deployment": {"chosen": {"instance_type": "g6.xlarge"}, "resources": MADE}}
+STUCK = {"phase": "loading", "deployment": "smoke-x", "still_costs": {"machine": "i-1", "region": "us-east-1"}}
 DOWN = {"receipt": {"cost": {"usd": 0.12}}}
 FINDING = {
     "code": "oom_load",
@@ -132,9 +137,25 @@ def test_what_is_left_behind_outweighs_everything():
     assert result.cases[-1].failure.code == "left_behind"
 
 
-def test_a_removal_that_says_nothing_counts_as_left_behind():
-    result, _ = smoked(down=Reply(exit_code=-9))
+@pytest.mark.parametrize("down", [Reply(exit_code=-9), reply(1, {}, "internal_error"), reply(4, {}, "locked")])
+@pytest.mark.parametrize("up", [reply(data=UP), reply(5, STUCK, "engine_failed")])
+def test_a_removal_that_fails_leaves_the_machine_behind(up, down):
+    result, _ = smoked(up=up, down=down)
     assert result.exit_code == 6
+    (left,) = result.left
+    assert (left["id"], left["region"]) == ("i-1", "us-east-1")
+    assert left["command"] == f"tgi-deploy down {JOB.name} --sandbox"
+    assert result.failures[-1].code == (down.error.get("code") or "killed")
+
+
+def test_an_interrupted_removal_is_an_interruption():
+    result, _ = smoked(down=reply(130, {}, "interrupted"))
+    assert (result.exit_code, result.left) == (130, ())
+
+
+def test_where_nothing_was_made_a_removal_that_fails_leaves_nothing():
+    result, _ = smoked(up=reply(1, {}, "cloud_unreachable"), down=reply(1, {}, "cloud_unreachable"))
+    assert (result.exit_code, result.left) == (1, ())
 
 
 def test_deployments_are_proved_whatever_came_of_those_before(around):

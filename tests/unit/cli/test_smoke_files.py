@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -131,6 +132,13 @@ def test_one_docker_host_is_smoked_one_after_another(program):
     code, document, began = program("--target", "docker", "-j", "2")
     assert (code, document["errors"][0]["code"]) == (2, "conflicting_options")
     assert not began
+
+
+def test_a_removal_that_failed_is_told_beside_the_failure_before_it(program):
+    left = Failure(code="left_behind", message="it is still there")
+    both = replace(FAILED, exit_code=6, cases=(*FAILED.cases, Case(name="removal", failure=left)))
+    code, document, _ = program(results=(both,))
+    assert (code, [item["code"] for item in document["errors"]]) == (6, ["engine_failed", "left_behind"])
 
 
 def test_without_a_terminal_no_option_is_named_that_smoke_lacks(capsys):

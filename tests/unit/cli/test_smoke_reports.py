@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from tgi_deploy.app.smoke import Case, Failure, Job, Smoked
@@ -56,6 +57,14 @@ def test_the_summary_is_a_table_with_the_failures_below():
     assert "| phi3-mini | ✅ ok | g6.xlarge | 62 s | $0.0123 |" in text
     assert r"| org/odd\|name | ❌ loading: engine_failed | - | 9 s | - |" in text
     assert "```\nhint: less\nline & two\n```" in text
+
+
+def test_what_is_left_is_told_with_its_command():
+    thing = {"kind": "instance", "id": "i-1", "region": "us-east-1", "command": "tgi-deploy down smoke-odd-1"}
+    text = smoked_text([OK, replace(FAILED, exit_code=6, left=(thing,))])
+    assert "instance i-1 in us-east-1" in text
+    assert text.splitlines()[-1].strip() == "tgi-deploy down smoke-odd-1"
+    assert "i-1" in github_summary([replace(FAILED, exit_code=6, left=(thing,))])
 
 
 def test_text():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.views.deployment import proof_document
+from tgi_deploy.cli.views.receipt import left_text
 from tgi_deploy.cli.views.text import table, usd
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def _case(case: Case) -> dict[str, Any]:
 def smoked_text(results: Sequence[Smoked]) -> str:
     rows = [(item.job.model, verdict(item), str(item.chosen.get("instance_type") or "-"), f"{item.took_s:.0f} s",
              usd(item.usd)) for item in results]  # fmt: skip
-    return table(("model", "result", "machine", "took", "cost"), rows, right=frozenset({3, 4}))
+    lines = [table(("model", "result", "machine", "took", "cost"), rows, right=frozenset({3, 4}))]
+    left = [thing for item in results for thing in item.left]
+    return "\n".join([*lines, left_text({"left_behind": left})] if left else lines)
 
 
 def verdict(result: Smoked) -> str:

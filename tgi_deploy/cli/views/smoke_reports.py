@@ -69,9 +69,10 @@ def github_summary(results: Sequence[Smoked]) -> str:
         cells = (item.job.model, f"{mark} {verdict(item)}", str(machine), f"{item.took_s:.0f} s", usd(item.usd))
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
     for item in results:
-        failure = item.failure
-        if failure is not None:
+        for failure in item.failures:
             lines += ["", f"**{_cell(item.job.model)}**: {_cell(failure.message)}", "", "```", failure.text, "```"]
+        for left in item.left:
+            lines += ["", f"Still there: {left['kind']} `{left['id']}` in {left['region']}"]
     return "\n".join(lines) + "\n\n"
 
 
