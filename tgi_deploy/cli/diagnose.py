@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -44,21 +44,27 @@ def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) ->
     console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
     """
     if source == "-":
-        return _of_text(source, _from_stdin())
+        return _of_text(source, *_from_stdin())
     if Path(source).is_file() or ("/" in source and Path(source).exists()):
-        return _of_text(source, _from_file(Path(source)))
+        return _of_text(source, *_from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
         raise InputError("unreadable_file", f"reading the log {source}: there is no such file", hint="check its path")
     return _of_deployment(source, regions, sandbox=sandbox)
 
 
-def _of_text(source: str, text: str) -> Result:
+def _of_text(source: str, text: str, before: int) -> Result:
+    """`before`: how many lines of the log come before `text`."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.reconcile.diagnosis import diagnose  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.phase_table import table_from  # noqa: PLC0415 -- likewise
 
-    result = _result(source, diagnose(text, table_from(read_phases())), {})
+    result = _result(source, _counted_on(diagnose(text, table_from(read_phases())), before), {})
     return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
+
+
+def _counted_on(found: Diagnosis, before: int) -> Diagnosis:
+    findings = tuple(replace(item, line=item.line + before) if item.line else item for item in found.findings)
+    return replace(found, findings=findings, unexplained_line=found.unexplained_line + before)
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
@@ -80,22 +86,31 @@ def _result(source: str, found: Diagnosis, more: dict[str, Any]) -> Result:
     return Result(data={"source": source, **diagnosis_document(found), **more}, text=diagnosis_text(found))
 
 
-def _from_stdin() -> str:
+def _from_stdin() -> tuple[str, int]:
     if sys.stdin is None:
         raise InputError("no_input", "reading the log from standard input: it is closed", hint=f"pipe it in: {_HOW}")
-    return _decoded(sys.stdin.buffer.read()[-_MAX_BYTES:])
+    return _last_part(sys.stdin.buffer)
 
 
-def _from_file(path: Path) -> str:
+def _from_file(path: Path) -> tuple[str, int]:
     try:
         with path.open("rb") as file:
-            if file.seekable():
-                file.seek(max(0, file.seek(0, 2) - _MAX_BYTES))
-            return _decoded(file.read()[-_MAX_BYTES:])
+            return _last_part(file)
     except OSError as error:
         raise InputError(
             "unreadable_file", f"reading the log {path}: {error.strerror}", hint="check its path and permissions"
         ) from error
+
+
+def _last_part(stream: BinaryIO) -> tuple[str, int]:
+    """The end of a log, and how many lines are before it."""
+    kept, before = b"", 0
+    while chunk := stream.read(_MAX_BYTES):
+        joined = kept + chunk
+        cut = max(0, len(joined) - _MAX_BYTES)
+        before += joined.count(b"\n", 0, cut)
+        kept = joined[cut:]
+    return _decoded(kept), before
 
 
 def _decoded(data: bytes) -> str:

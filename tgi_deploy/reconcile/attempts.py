@@ -56,7 +56,6 @@ class _Said:
     restart: int | None
     begins: int | None
     progress: tuple[tuple[str, re.Match[str]], ...]
-    matches: tuple[tuple[Signature, re.Match[str]], ...]
     error_rank: int | None
     exit_code: int | None
     gave_up: bool
@@ -67,14 +66,12 @@ class _Said:
 
 # A growing log is read again at every look; its lines mean the same each time.
 @lru_cache(maxsize=8192)
-def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
+def _meaning(table: PhaseTable, text: str) -> _Said:
     progress = ((item.kind, item.pattern.search(text)) for item in table.progress)
-    matches = ((item, item.pattern.search(said)) for item in table.signatures)
     return _Said(
         restart=restart_at(table, text),
         begins=_first(text, [phase.begins for phase in table.phases]),
         progress=tuple((kind, match) for kind, match in progress if match is not None),
-        matches=tuple((item, match) for item, match in matches if match is not None),
         error_rank=_error_rank(table, text),
         exit_code=_exit_code(table, text),
         gave_up=table.gave_up.search(text) is not None,
@@ -82,6 +79,12 @@ def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
         stops=table.stops.search(text) is not None,
         survived=table.survived.search(text) is not None,
     )
+
+
+@lru_cache(maxsize=8192)
+def _matches(table: PhaseTable, said: str) -> tuple[tuple[Signature, re.Match[str]], ...]:
+    found = ((item, item.pattern.search(said)) for item in table.signatures)
+    return tuple((item, match) for item, match in found if match is not None)
 
 
 def restart_at(table: PhaseTable, text: str) -> int | None:
@@ -243,7 +246,7 @@ class LogReader:
         self.last: str | None = None
 
     def hear(self, line: LogLine) -> None:
-        said = _meaning(self._table, line.text, line.said)
+        said = _meaning(self._table, line.text)
         self._hear_phase(said)
         for kind, match in said.progress:
             HEARD[kind](self.now, match, line)
@@ -290,18 +293,24 @@ class LogReader:
     def _hear_evidence(self, line: LogLine, said: _Said) -> None:
         now = self.now
         now.survived = said.survived or (now.survived and line.inherited)
-        if now.survived or self._hear_matches(line, said) or now.stopping:
+        if now.survived or self._hear_matches(line) or now.stopping:
             return
-        if said.error_rank == _EXCEPTION and not said.matches and line.level not in _QUIET:
+        if said.error_rank == _EXCEPTION and line.level not in _QUIET and not _matches(self._table, line.said):
             now.wrapped, now.wraps = line, 0
             now.stranger = now.stranger or line
         elif now.wrapped is not None:
             self._hear_wrapped(now.wrapped, line)
 
-    def _hear_matches(self, line: LogLine, said: _Said) -> bool:
+    def _hear_matches(self, line: LogLine) -> bool:
         """Whether the line fits something."""
+        if self.now.phase == READY and line.level in _QUIET:
+            return False
         boxed = line.text.startswith(_BOXED)
-        fits = [pair for pair in said.matches if self._fits_phase(pair[0]) and (pair[0].frame or not boxed)]
+        fits = [
+            pair
+            for pair in _matches(self._table, line.said)
+            if self._fits_phase(pair[0]) and (pair[0].frame or not boxed)
+        ]
         if self.now.stopping:
             fits = [pair for pair in fits if pair[0].machine]
         heard = [self._judged(item, match, line) for item, match in fits]
@@ -317,7 +326,7 @@ class LogReader:
         goes_on = same_record and now.wraps < _MAX_WRAPS
         whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
         now.wrapped, now.wraps = (whole, now.wraps + 1) if goes_on else (None, 0)
-        if goes_on and self._hear_matches(whole, _meaning(self._table, whole.text, whole.said)):
+        if goes_on and self._hear_matches(whole):
             now.stranger = None if now.stranger is not None and now.stranger.number == first.number else now.stranger
             now.wrapped = None
 

@@ -40,6 +40,9 @@ _OTHER_UNITS: Final = frozenset(
 )
 _MAX_PREFIXES: Final = 4
 _MAX_NESTED: Final = 3
+# What a line says is at its ends; between them are prompts and pictures of users.
+_HEAD_CHARS: Final = 6144
+_TAIL_CHARS: Final = 2048
 _STAMPED: Final = re.compile(
     r"(?:(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?)?"
     r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
@@ -52,7 +55,7 @@ _ROUTER: Final = re.compile(r"text_generation_(?:router|client)\S*: \S*?[\w/-]+\
 # Lines that speak for themselves, whatever record came before.
 _OWN_VOICE: Final = re.compile(
     r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
-    r"|\[tgi-deploy\] |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
+    r"|\[tgi-deploy\] |exec /\S+: |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
     r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
 )
 _SECRETS: Final = (
@@ -91,7 +94,7 @@ def log_lines(text: str) -> tuple[str, ...]:
 
 def read_lines(text: str) -> tuple[LogLine, ...]:
     """The same lines with their number, level and source."""
-    return tuple(_lines(_ESCAPES.sub("", text)))
+    return tuple(_lines(_ESCAPES.sub("", text.removeprefix("\ufeff"))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,11 +108,11 @@ class _Raw:
 def _lines(text: str) -> Iterator[LogLine]:
     before: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
-        raw = _unwrapped(line)
+        raw = _unwrapped(line if line.endswith("}") else _shortened(line))
         level, inherited = _level_of(raw, before)
         after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
-            bare = _redact(part.strip())
+            bare = _redact(_shortened(part.strip()))
             if bare:
                 yield LogLine(
                     number=number,
@@ -121,6 +124,10 @@ def _lines(text: str) -> Iterator[LogLine]:
                     at_s=_seconds(raw.stamp),
                     said=_said(bare),
                 )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} … {text[-_TAIL_CHARS:]}"
 
 
 def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:

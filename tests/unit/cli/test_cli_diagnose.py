@@ -99,6 +99,16 @@ def test_an_empty_log_is_not_called_clean(capsys, tmp_path, content):
     assert "2>&1" in err
 
 
+def test_lines_count_from_the_beginning_of_a_log_of_which_the_end_is_read(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tgi_deploy.cli.diagnose._MAX_BYTES", 4096)
+    log = tmp_path / "long.log"
+    log.write_text("all is well\n" * 5000 + "torch.OutOfMemoryError: CUDA out of memory\nbye\n", encoding="utf-8")
+    (finding,) = json.loads(said(capsys, "diagnose", str(log), "--json")[1])["data"]["findings"]
+    assert finding["line"] == 5001
+    log.write_text("all is well\n" * 5000 + "AttributeError: x\nError: ShardCannotStart\n", encoding="utf-8")
+    assert json.loads(said(capsys, "diagnose", str(log), "--json")[1])["data"]["unexplained"]["line"] == 5001
+
+
 def test_a_folder_is_called_one(capsys, tmp_path):
     code, _, err = said(capsys, "diagnose", str(tmp_path))
     assert code == 2

@@ -247,3 +247,24 @@ def test_daemons_beside_the_engine_accuse_nobody():
     line = "Nov 21 10:00:00 host sshd[991]: Connection reset by peer\n"
     assert codes(line) == []
     assert codes(line.replace("sshd", "docker-tgi")) == ["network"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line():
+    assert [(item.text, item.level) for item in read_lines("\ufeffERROR x: hello\r\n")] == [("ERROR x: hello", "ERROR")]
+
+
+def test_a_line_without_end_is_judged_by_its_ends():
+    filler = "{" + "data:image/png;base64,iVBORw0KGgo " * 20_000
+    (line,) = read_lines(f"2025-09-14T08:22:30.1Z ERROR x: begins {filler} ends")
+    assert len(line.text) < 10_000
+    assert line.text.startswith("2025-09-14T08:22:30.1Z ERROR x: begins")
+    assert line.text.endswith("ends")
+    assert codes(LOADING + f"2025-09-14T08:22:30.1Z ERROR x: {filler} CUDA out of memory\n") == ["oom_load"]
+
+
+def test_a_long_json_record_is_read_whole():
+    frames = "\\n".join('  File \\"/x/module.py\\", line 1747, in call' for _ in range(900))
+    said = f"Traceback:\\n{frames}\\ntorch.OutOfMemoryError: CUDA out of memory"
+    record = f'{{"level":"ERROR","fields":{{"message":"{said}"}}}}'
+    assert len(record) > 30_000
+    assert codes(LOADING + record + "\n") == ["oom_load"]

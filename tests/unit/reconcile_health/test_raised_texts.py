@@ -1,0 +1,41 @@
+"""What the engine and the libraries below it raise while a model loads, text by text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.diagnosis import diagnose
+from tgi_deploy.reconcile.phase_table import table_from
+
+RAISED = json.loads((Path(__file__).parents[2] / "cases" / "engine" / "raised.json").read_text(encoding="utf-8"))
+TABLE = table_from(read_phases())
+STARTED = (
+    "2025-06-02T07:11:04.1Z  INFO download: text_generation_launcher: Starting check and download process for a/b\n"
+    "2025-06-02T07:11:40.1Z  INFO shard-manager: text_generation_launcher: Starting shard rank=0\n"
+)
+FAILED = (
+    "2025-06-02T07:11:58.1Z ERROR text_generation_launcher: Error when initializing model\n"
+    "Traceback (most recent call last):\n"
+    '  File "/usr/src/server/text_generation_server/server.py", line 268, in serve_inner\n'
+    "{text}\n"
+    "2025-06-02T07:11:59.1Z ERROR text_generation_launcher: Shard 0 failed to start\n"
+    "Error: ShardCannotStart\n"
+)
+SERVES = (
+    "2025-06-02T07:12:10.1Z  INFO text_generation_launcher: Starting Webserver\n"
+    "2025-06-02T07:12:21.1Z  INFO text_generation_router::server: router/src/server.rs:2361: Connected\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(code, text) for code, texts in RAISED["texts"].items() for text in texts], ids=str
+)
+def test_a_text_has_its_cause_where_the_start_failed_and_none_where_it_did_not(code, text):
+    found = diagnose(STARTED + FAILED.format(text=text), TABLE).findings
+    assert (found[0].code, found[0].line) == (code, 6)
+    warned = f"2025-06-02T07:11:50.1Z  WARN text_generation_launcher: {text}\n"
+    assert diagnose(STARTED + warned + SERVES, TABLE).clean
