@@ -97,10 +97,8 @@ def run_matrix(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder,
         Program(Path(folder)) as one,
     ):
-        recorded, waited = matrix.record(one), matrix.record(one, wait=True)
-    signals = tuple(options.signals.split(","))
-    everything = [*matrix.points(recorded, signals), *matrix.waiting_points(recorded, waited, signals)]
-    chosen = list(matrix.sample(everything, options.sample, options.seed)) if options.sample else everything
+        recorded, found = all_points(one, options)
+    chosen = list(matrix.sample(found, options.sample, options.seed)) if options.sample else found
     work = Work(todo=chosen[options.skip :], do=matrix.try_point)
     begun = time.monotonic()
     work_off(work, options.jobs)

@@ -10,3 +10,8 @@ from tgi_deploy.resources import profiles_dir
 
 def profile_data(name: str) -> Any:
     return json.loads((profiles_dir() / "aws" / name).read_text(encoding="utf-8"))
+
+
+def allowed_actions(document: dict[str, Any]) -> tuple[str, ...]:
+    """Every action that a policy of ours allows, each once, in order."""
+    return tuple(sorted({action for statement in document["Statement"] for action in statement["Action"]}))

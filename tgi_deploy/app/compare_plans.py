@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*%?", re.ASCII)
 _HUNDRED: Final = Decimal(100)
@@ -91,6 +91,17 @@ def money(value: float | Decimal | None) -> Decimal | None:
     if value is None:
         return None
     return value if isinstance(value, Decimal) else Decimal(str(value))
+
+
+def flags_with_values(words: Iterable[object]) -> list[str]:
+    """The words of a command line, each flag together with what follows it."""
+    grouped: list[str] = []
+    for word in map(str, words):
+        if word.startswith("--") or not grouped:
+            grouped.append(word)
+        else:
+            grouped[-1] += f" {word}"
+    return grouped
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any], limits: Limits) -> Comparison:

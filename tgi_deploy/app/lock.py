@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.wish import Wish, variable_of_option
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _with_environment(wish: Wish, environ: Mapping[str, str], regions: tuple[str
         for item in fields(wish)
         if item.name not in _SWITCHES | _LISTS
         and getattr(wish, item.name) is None
-        and environ.get(name := f"TGI_DEPLOY_{item.name.upper()}")
+        and environ.get(name := variable_of_option(item.name))
     }
     hardware = changes.get("hardware", wish.hardware)
     return replace(wish, **changes, regions=() if hardware else regions)

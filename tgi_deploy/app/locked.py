@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.compare_plans import money
+from tgi_deploy.app.compare_plans import flags_with_values, money
 from tgi_deploy.app.documents import plan_document
 from tgi_deploy.app.plan import plan as make_plan_for
 from tgi_deploy.app.plan import supply_for
@@ -62,13 +62,7 @@ def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a list or table of JSON
     """Flags with their values, or NAME=VALUE of a table."""
     if isinstance(value, dict):
         return [f"{name}={item}" for name, item in value.items()]
-    words: list[str] = []
-    for word in map(str, value):
-        if word.startswith("--") or not words:
-            words.append(word)
-        else:
-            words[-1] += f" {word}"
-    return words
+    return flags_with_values(value)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -42,11 +42,6 @@ def _grouped(actions: Actions, features: Sequence[str]) -> dict[tuple[str, str],
     return groups
 
 
-def allowed_actions(document: dict[str, Any]) -> tuple[str, ...]:
-    """Every action that a policy of ours allows, each once, in order."""
-    return tuple(sorted({action for statement in document["Statement"] for action in statement["Action"]}))
-
-
 def _statement(feature: str, scope: str, grants: Sequence[Grant]) -> dict[str, Any]:
     """`Sid` takes letters and digits only: `LaunchLaunchNew` is feature launch, scope launch-new."""
     resources = list(grants[0].scope.resources)

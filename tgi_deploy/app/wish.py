@@ -73,7 +73,7 @@ class Wish:
     port: str | None = None
 
 
-def variable_of(setting: str) -> str:
+def variable_of_option(setting: str) -> str:
     """The environment variable that stands for an option (`--max-spend`) or its field (`max_spend`)."""
     return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
 
@@ -88,7 +88,7 @@ class Setting:
     def named(self, option: str) -> str:
         """How a message calls the setting: by the way it came."""
         if self.source == "environment":
-            return variable_of(option)
+            return variable_of_option(option)
         return option if self.source == "flag" else f"{option} (from the {self.source})"
 
 
@@ -102,7 +102,7 @@ class Settings:
         flag = getattr(self._wish, name)
         if flag is not None:
             return Setting(value=flag, source="flag")
-        from_environment = self._environ.get(variable_of(name))
+        from_environment = self._environ.get(variable_of_option(name))
         if from_environment:
             return Setting(value=from_environment, source="environment")
         if name in self._defaults:

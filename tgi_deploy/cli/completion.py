@@ -6,10 +6,8 @@ from typing import cast
 
 import click
 
-from tgi_deploy.cli.frame import PROGRAM, command
+from tgi_deploy.cli.frame import COMPLETE_VARIABLE, PROGRAM, command
 from tgi_deploy.cli.output import Result
-
-_COMPLETE_VARIABLE = "_TGI_DEPLOY_COMPLETE"
 
 
 @command(
@@ -27,6 +25,6 @@ def completion_command(shell: str) -> Result:
 
     root = click.get_current_context().find_root().command
     kind = cast("type[click.shell_completion.ShellComplete]", get_completion_class(shell))
-    completer = kind(root, {}, PROGRAM, _COMPLETE_VARIABLE)
+    completer = kind(root, {}, PROGRAM, COMPLETE_VARIABLE)
     script = completer.source_template % completer.source_vars()
     return Result(data={"completion": {"shell": shell, "script": script}}, text=script)

@@ -11,7 +11,7 @@ import click
 from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import ErrorItem, Result
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, NoFeasiblePlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.compare_plans import Comparison, Limits
 
-EXIT_GATE: Final = 3
+EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
 
 

@@ -20,7 +20,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
@@ -171,5 +171,5 @@ def _result(findings: tuple[Finding, ...]) -> Result:
             if item.severity == "warning"
         ),
         errors=tuple(ErrorItem(code=item.code, message=item.message, hint=item.remedy) for item in errors[:1]),
-        exit_code=1 if errors else 0,
+        exit_code=DeployError.exit_code if errors else 0,
     )

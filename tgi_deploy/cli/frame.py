@@ -21,15 +21,14 @@ import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PROGRAM: Final = "tgi-deploy"
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
+HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
+COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
 _WHOLE_LINE: Final = 200
 CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -51,12 +50,8 @@ class SectionOption(click.Option):
         self.section = section
 
 
-class FrameCommand(click.Command):
-    """A command with examples, options under headings, and its name kept for the envelope."""
-
-    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
-        super().__init__(*args, **kwargs)
-        self.examples = examples
+class _NamedInEnvelope(click.Command):
+    """Its name is kept for the envelope, before anything of it can fail."""
 
     def make_context(
         self,
@@ -67,6 +62,14 @@ class FrameCommand(click.Command):
     ) -> click.Context:
         _note_command(info_name, parent)
         return super().make_context(info_name, args, parent, **extra)
+
+
+class FrameCommand(_NamedInEnvelope):
+    """A command with examples, and options under headings."""
+
+    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+        super().__init__(*args, **kwargs)
+        self.examples = examples
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
         if isinstance(ctx.obj, Invocation):
@@ -88,22 +91,12 @@ class FrameCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-class FrameGroup(click.Group):
+class FrameGroup(_NamedInEnvelope, click.Group):
     """A command with subcommands. Named alone, it says so and shows its help."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
         kwargs |= {"invoke_without_command": True, "subcommand_metavar": "COMMAND [ARGS]...", "callback": _need_command}
         super().__init__(name, **kwargs)
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 -- click's own signature
-    ) -> click.Context:
-        _note_command(info_name, parent)
-        return super().make_context(info_name, args, parent, **extra)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -161,6 +154,13 @@ def command(
     return build
 
 
+def standing_in(wrapper: Callable[..., Result], function: Callable[..., Result]) -> Callable[..., Result]:
+    """`wrapper`, with what a command is made of beside the call: the help and the options of `function`."""
+    wrapper.__doc__ = function.__doc__
+    wrapper.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    return wrapper
+
+
 def group(name: str, *, help_text: str, commands: Sequence[click.Command]) -> FrameGroup:
     return FrameGroup(
         name,
@@ -188,9 +188,9 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
     except OSError as error:
         silence(sys.stdout)
         sys.stderr.write(f"error[output_failed]: writing the result failed: {error.strerror}\n")
-        return result.exit_code or EXIT_FAILED
+        return result.exit_code or DeployError.exit_code
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return InterruptedByUserError.exit_code
     return result.exit_code
 
 
@@ -233,7 +233,7 @@ def usage_failure(error: click.ClickException, command_name: str) -> Result:
         hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
     item = ErrorItem(code=_usage_code(error), message=_usage_message(error), hint=hint)
     text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
-    return Result(text=text, exit_code=EXIT_USAGE, errors=(item,))
+    return Result(text=text, exit_code=InputError.exit_code, errors=(item,))
 
 
 def _usage_code(error: click.ClickException) -> str:
@@ -274,7 +274,7 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 def state_home() -> Path:
     """Where records, the sandbox and crash reports live: `$TGI_DEPLOY_HOME`, else the user's state folder."""
-    home = os.environ.get("TGI_DEPLOY_HOME")
+    home = os.environ.get(HOME_VARIABLE)
     return Path(home) if home else Path("~/.local/state/tgi-deploy").expanduser()
 
 
@@ -284,7 +284,7 @@ def _interrupted() -> Result:
         message="interrupted before the end",
         hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
     )
-    return Result(exit_code=EXIT_INTERRUPTED, errors=(item,))
+    return Result(exit_code=InterruptedByUserError.exit_code, errors=(item,))
 
 
 def _crash(error: Exception) -> Result:
@@ -293,7 +293,7 @@ def _crash(error: Exception) -> Result:
     message = f"something unforeseen happened: {type(error).__name__}: {error}"
     return Result(
         data={"crash_file": str(path) if path else None},
-        exit_code=EXIT_FAILED,
+        exit_code=DeployError.exit_code,
         errors=(ErrorItem(code="internal_error", message=message, hint=hint),),
     )
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
@@ -146,8 +144,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and leave with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_encoding(stream)
-    if COMPLETE_VARIABLE in os.environ:
-        ROOT.main(prog_name=frame.PROGRAM, complete_var=COMPLETE_VARIABLE)
+    if frame.COMPLETE_VARIABLE in os.environ:
+        ROOT.main(prog_name=frame.PROGRAM, complete_var=frame.COMPLETE_VARIABLE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(frame.run(ROOT, sys.argv[1:] if argv is None else argv))
 

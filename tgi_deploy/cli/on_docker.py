@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tgi_deploy.cli.options import DOCKER
 from tgi_deploy.cli.output import Notice
 from tgi_deploy.errors import InputError
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import EngineRelease
 
-TARGET: Final = "docker"
 _ENDS: Final = ("ttl", "max_spend", "idle_timeout", "lease")
 _ELSEWHERE: Final = (
     "allow_cidr",
@@ -67,7 +67,7 @@ class DockerHost:
 
 def check_target_options(target: str, given: Given) -> None:
     """Options that mean nothing for the target are refused, not ignored."""
-    if target != TARGET:
+    if target != DOCKER:
         if given.bind is not None:
             raise InputError(
                 "conflicting_options", "--bind goes with --target docker", hint="--allow-cidr says who may connect"
@@ -132,8 +132,10 @@ def find_hardware(wish: Wish, catalog: Catalog, *, locked: bool = False) -> tupl
 
 def _refuse_ends(wish: Wish) -> None:
     """A promise that nothing keeps is worse than none."""
+    from tgi_deploy.app.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
+
     for name in _ENDS:
-        if getattr(wish, name) is not None or os.environ.get(f"TGI_DEPLOY_{name.upper()}"):
+        if getattr(wish, name) is not None or os.environ.get(variable_of_option(name)):
             raise InputError(
                 "no_end_on_docker",
                 f"--{name.replace('_', '-')}: nothing on a Docker host ends a container by itself",

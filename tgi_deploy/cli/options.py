@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import SectionOption
+from tgi_deploy.cli.frame import SectionOption, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,8 @@ _LOAD: Final = "Load and quality"
 _HARDWARE: Final = "Hardware"
 _ENGINE: Final = "Engine"
 _PLACES: Final = "Places"
+DOCKER: Final = "docker"
+TARGETS: Final = ("ec2", DOCKER)  # the default first
 
 
 def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- click's own signature
@@ -116,9 +118,7 @@ def _with_wishes(function: CommandFunction, lock: str | None) -> CommandFunction
         wished = {name: given.pop(name) for name in (*(wish.field for wish in _WISHES), "allow_turing")}
         return function(wish=Wish(model=model or "", **wished), **given)
 
-    with_wish.__doc__ = function.__doc__
-    with_wish.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
-    decorated: CommandFunction = _ALLOW_TURING(with_wish)
+    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_wish, function))
     for wish in reversed(_WISHES):
         decorated = wish.option()(decorated)
     return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
@@ -135,9 +135,7 @@ def wish_words(function: CommandFunction) -> CommandFunction:
             words.extend(word for item in values for word in (wish.flag, item))
         return function(wishes=tuple(words), **given)
 
-    with_words.__doc__ = function.__doc__
-    with_words.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
-    decorated: CommandFunction = _ALLOW_TURING(with_words)
+    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_words, function))
     for wish in reversed(_WISHES):
         decorated = wish.option()(decorated)
     return decorated
@@ -178,8 +176,8 @@ sandbox_option: Final = _option(
 )
 target_option: Final = _option(
     "--target",
-    type=click.Choice(["ec2", "docker"]),
-    default="ec2",
+    type=click.Choice(TARGETS),
+    default=TARGETS[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     section=_PLACES,

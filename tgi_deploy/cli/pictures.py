@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from tgi_deploy.cli.files import write_file
-from tgi_deploy.cli.frame import SectionOption
+from tgi_deploy.cli.frame import SectionOption, standing_in
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.errors import InputError
 
@@ -73,8 +73,6 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
     def with_pictures(*, report: Path | None, plot: Path | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         return function(pictures=Pictures(report=report, plot=plot), **given)
 
-    with_pictures.__doc__ = function.__doc__
-    with_pictures.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     report = click.option(
         "--report", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
         help="Also write a page to look at: one HTML file that needs nothing else.",
@@ -83,7 +81,7 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
         "--plot", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
         help="Also draw cost against throughput, as .svg or .png.",
     )  # fmt: skip
-    return report(plot(with_pictures))
+    return report(plot(standing_in(with_pictures, function)))
 
 
 def _commands(made: Plan | NoPlan, wish: Wish) -> list[str]:

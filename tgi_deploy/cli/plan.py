@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, target_option, wish_options_or
+from tgi_deploy.cli.options import DOCKER, offline_option, profiles_dir_option, target_option, wish_options_or
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.cli.pictures import picture_options
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, NoFeasiblePlanError
 from tgi_deploy.planner.types import NoPlan, Plan
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from tgi_deploy.app.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.pictures import Pictures
-
-
-_DOCKER: Final = "docker"
 
 
 @command(
@@ -69,7 +66,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
         )
     pictures.check()
     notices: tuple[Notice, ...] = ()
-    if target == _DOCKER:
+    if target == DOCKER:
         wish, notices = _on_docker(wish, profiles_dir, offline=offline)
     outcome = decide(wish, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
@@ -132,7 +129,7 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: b
     return Result(
         data=no_plan_document(outcome),
         text=no_plan_text(outcome, commands, explain=explain),
-        exit_code=3,
+        exit_code=NoFeasiblePlanError.exit_code,
         errors=(error,),
     )
 

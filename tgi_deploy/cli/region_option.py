@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tgi_deploy.cli import complete
+from tgi_deploy.cli.frame import standing_in
+from tgi_deploy.cli.options import DOCKER, TARGETS
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     CommandFunction = Callable[..., Result]
 
-_DOCKER: Final = "docker"
 _REGION: Final = click.option(
     "--region",
     "regions",
@@ -27,8 +28,8 @@ _REGION: Final = click.option(
 )
 _TARGET: Final = click.option(
     "--target",
-    type=click.Choice(["ec2", _DOCKER]),
-    default="ec2",
+    type=click.Choice(TARGETS),
+    default=TARGETS[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     help="Look in regions of EC2, or on the current Docker host.",
@@ -39,11 +40,9 @@ def region_option(function: CommandFunction) -> CommandFunction:
     """Add both; the function gets one argument, `regions`: names of regions, or the Docker host's place."""
 
     def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        return function(regions=_docker_place(regions) if target == _DOCKER else regions, **given)
+        return function(regions=_docker_place(regions) if target == DOCKER else regions, **given)
 
-    with_places.__doc__ = function.__doc__
-    with_places.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
-    return _REGION(_TARGET(with_places))
+    return _REGION(_TARGET(standing_in(with_places, function)))
 
 
 def _docker_place(regions: tuple[str, ...]) -> tuple[str, ...]:

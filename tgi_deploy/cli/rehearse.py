@@ -12,7 +12,7 @@ from tgi_deploy.cli.frame import command, nearest
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
 from tgi_deploy.cli.output import ErrorItem, Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, LeftBehindError
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ FAULTS: Final = (
     "driver-too-old", "no-gpu",
 )  # fmt: skip
 _LOOPBACK: Final = "127.0.0.1/32"
-_LEFT: Final = 6
 
 
 @command(
@@ -147,4 +146,4 @@ def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
         message=f"after the rehearsal there was still {left}",
         hint="in a cloud this would cost money: please report it with the same --fault and --seed",
     )
-    return Result(data=data, text=text, exit_code=_LEFT, errors=(error,))
+    return Result(data=data, text=text, exit_code=LeftBehindError.exit_code, errors=(error,))

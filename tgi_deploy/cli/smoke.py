@@ -162,9 +162,9 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether its machines end themselves by what the caller said, here or in the environment."""
-    from tgi_deploy.app.wish import variable_of  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
 
-    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
+    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of_option(option)) for option in _ENDS)
 
 
 def _hear(words: Sequence[str], line: str) -> None:

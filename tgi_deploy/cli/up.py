@@ -14,6 +14,7 @@ from tgi_deploy.cli.ask import can_ask, confirm, need_answer
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
 from tgi_deploy.cli.options import (
+    DOCKER,
     name_option,
     profiles_dir_option,
     sandbox_option,
@@ -146,7 +147,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     catalog = wiring.catalog(options.profiles_dir)
     plan: Plan | NoPlan
     host = None
-    if options.target == on_docker.TARGET:
+    if options.target == DOCKER:
         wish, host = on_docker.find_hardware(wish, catalog, locked=options.lock is not None)
     if options.lock is None:
         plan = make(wish, catalog, os.environ)
@@ -316,7 +317,7 @@ def _check_rentable(plan: Plan) -> None:
 
 
 def _doing(options: Options) -> str:
-    return "starting a container" if options.target == on_docker.TARGET else "starting a machine that costs money"
+    return "starting a container" if options.target == DOCKER else "starting a machine that costs money"
 
 
 def _check_answerable(options: Options) -> None:
@@ -350,7 +351,8 @@ def _stop_live(context: Context) -> None:
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
-    from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
     warnings = [Notice(code="notice", message=text) for text in plan.notices]
     if notice is not None:
@@ -360,7 +362,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
     warnings.extend(_found(outcome.proposal))
     deployment = outcome.deployment
     if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
-        month = deployment.usd_per_hour * 730
+        month = usd_per_month(deployment.usd_per_hour)
         warnings.append(
             Notice(
                 code="no_end",

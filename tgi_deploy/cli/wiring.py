@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import __version__
-from tgi_deploy.cli.frame import state_home
+from tgi_deploy.cli.frame import HOME_VARIABLE, state_home
 from tgi_deploy.errors import DeployError, InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
 
-HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"
 _LONGEST_TAG: Final = 256

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.compare_plans import flags_with_values
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import heading, plural, table, wrapped
 
@@ -62,13 +63,7 @@ def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a value of JSON
         return [f"{name}={item}" for name, item in value.items()]
     if not isinstance(value, list):
         return ["nothing" if value is None else str(value)]
-    words: list[str] = []
-    for word in map(str, value):
-        if word.startswith("--") or not words:
-            words.append(word)
-        else:
-            words[-1] += f" {word}"
-    return words
+    return flags_with_values(value)
 
 
 def junit_xml(found: Comparison, old: str, new: str) -> str:
