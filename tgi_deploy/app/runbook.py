@@ -59,11 +59,15 @@ _USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`."""
+    """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`.
+
+    `ends` are sentences; `end_options` are the options that give a new machine the same ends.
+    """
 
     name: str
     plan: Mapping[str, Any]
     ends: tuple[str, ...] = ()
+    end_options: tuple[str, ...] = ()
     deployment: Deployment | None = None
     access: Access | None = None
 
@@ -105,6 +109,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
         name=name,
         plan=recorded.plan,
         ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
+        end_options=_end_options(recorded),
         deployment=recorded,
         access=access(context, name) if recorded.endpoint else None,
     )
@@ -118,7 +123,18 @@ def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
         (deployable.idle_s, "{} s after its last request"),
     )
     ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
-    return Subject(name=deployable.name, plan=plan_document(plan), ends=ends)
+    return Subject(name=deployable.name, plan=plan_document(plan), ends=ends, end_options=_end_options(deployable))
+
+
+def _end_options(ending: Deployment | Deployable) -> tuple[str, ...]:
+    ends = (("--ttl", ending.ttl_s), ("--lease", ending.lease_s), ("--idle-timeout", ending.idle_s))
+    return tuple(f"{option} {_duration(seconds)}" for option, seconds in ends if seconds is not None)
+
+
+def _duration(seconds: int) -> str:
+    """As options take it, in the largest unit that divides it."""
+    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "m"), (1, "s")) if seconds % size == 0)
+    return f"{seconds // size}{unit}"
 
 
 def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
@@ -151,7 +167,7 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "curl": subject.access.curl if subject.access else None,
         "tunnel": subject.access.tunnel if subject.access else None,
         "ends": subject.ends,
-        "up_command": " ".join(_up_words(plan["requirements"], subject.name)),
+        "up_command": " ".join(_up_words(plan["requirements"], subject)),
         "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
         "resources": subject.deployment.resources if subject.deployment else (),
         "alerts": list(_filled(subject, alerts)),
@@ -164,7 +180,7 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
     }
 
 
-def _up_words(wish: Mapping[str, Any], name: str) -> Iterator[str]:
+def _up_words(wish: Mapping[str, Any], subject: Subject) -> Iterator[str]:
     """The command line that wishes exactly this: run again it goes on with the same deployment."""
     yield f"tgi-deploy up {shlex.quote(wish['model'])}"
     yield from _setting_words(wish)
@@ -177,7 +193,8 @@ def _up_words(wish: Mapping[str, Any], name: str) -> Iterator[str]:
     for flag, field in (("--set", "flags"), ("--env", "env")):
         for key, value in sorted((wish.get(field) or {}).items()):
             yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
-    yield f"--name {name}"
+    yield from subject.end_options
+    yield f"--name {subject.name}"
 
 
 def _setting_words(wish: Mapping[str, Any]) -> Iterator[str]:
