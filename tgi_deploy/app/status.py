@@ -200,7 +200,12 @@ def unrecorded_deployment(context: Context, name: str) -> InputError:
 
 
 def _meant(context: Context, name: str) -> str:
-    import difflib  # noqa: PLC0415 -- only on the way to an error
-
-    near = difflib.get_close_matches(name, context.store.names(), n=2)
+    near = recorded_like(context, name)
     return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def recorded_like(context: Context, name: str) -> list[str]:
+    """The recorded names nearest to one that is not recorded."""
+    import difflib  # noqa: PLC0415 -- only for a name that nobody knows
+
+    return difflib.get_close_matches(name, context.store.names(), n=2)

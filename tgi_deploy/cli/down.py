@@ -10,13 +10,13 @@ import click
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
-from tgi_deploy.cli.output import Result, tell
+from tgi_deploy.cli.output import Notice, Result, tell
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.down import DownOutcome, Removal
@@ -85,8 +85,19 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     return Result(
         data=_document(outcome, context),
         text=_text(outcome, names, context, dry_run=options.dry_run),
-        warnings=unsearched_notices(outcome.receipts),
+        warnings=(*unsearched_notices(outcome.receipts), *_misspelt(outcome, context)),
     )
+
+
+def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Notice]:
+    """A name of which there is nothing is no error, and may be a slip: what was meant would run on."""
+    from tgi_deploy.app.status import recorded_like  # noqa: PLC0415 -- see down_command
+
+    for name in outcome.absent:
+        near = recorded_like(context, name)
+        if near:
+            told = f"there was nothing of '{name}' to remove; on record there is {' and '.join(near)}"
+            yield Notice(code="unknown_deployment", message=told)
 
 
 def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) -> bool:

@@ -9,10 +9,12 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, request
 
+from tgi_deploy.app.down import DownOutcome
 from tgi_deploy.app.listing import list_deployments
 from tgi_deploy.app.starting import Starting
 from tgi_deploy.app.status import status, statuses
 from tgi_deploy.app.up import UpOutcome, up
+from tgi_deploy.cli.down import _misspelt
 from tgi_deploy.cli.views.deployment import rows_text, up_text
 from tgi_deploy.cli.views.deployment import status_text as coloured
 from tgi_deploy.cli.views.standing import none_text
@@ -123,3 +125,10 @@ def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
 )
 def test_no_deployments_says_where_that_is_so(places, asked, said):
     assert none_text(places, asked=asked) == said
+
+
+@pytest.mark.parametrize(("name", "told"), [("demos", ["demo"]), ("quite-another", [])])
+def test_a_removal_of_nothing_names_what_may_have_been_meant(around, name, told):
+    notices = list(_misspelt(DownOutcome(removals=(), removed=(), absent=(name,)), around.context()))
+    assert [notice.code for notice in notices] == ["unknown_deployment"] * len(told)
+    assert all(name in notice.message and notice.message.endswith(told[0]) for notice in notices)
