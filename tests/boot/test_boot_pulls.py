@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS
-from builders.registry import serving
+from builders.registry import saved_image, serving
 
 from tgi_deploy.render.artifacts import render
 
@@ -23,16 +23,15 @@ def registry(docker_engine, tmp_path):
     gateway = "{{(index .IPAM.Config 0).Gateway}}"
     host = docker_engine.docker("network", "inspect", "bridge", "--format", gateway).strip()
     docker_engine.docker("save", "--output", str(tmp_path / "image.tar"), docker_engine.image)
-    with serving(tmp_path / "image.tar", tmp_path / "registry", host=host) as registry:
+    image = saved_image(tmp_path / "image.tar", tmp_path / "registry")
+    with serving(image, host=host, tag="3.3.7", refusals=1, bytes_per_s=max(image.layer_sizes) / PULL_S) as registry:
         yield registry
 
 
 def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, registry):
     deployable = KINDS["bare"].deployable()
-    engine = replace(deployable.candidate.engine, image=registry.image("3.3.7"))
+    engine = replace(deployable.candidate.engine, image=registry.reference())
     deployable = replace(deployable, candidate=replace(deployable.candidate, engine=engine))
-    registry.refusals = 1
-    registry.bytes_per_s = max(path.stat().st_size for path in registry.blobs.values()) / PULL_S
     with boot(docker_engine, render("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)

@@ -1,4 +1,4 @@
-"""A registry of images, read-only and without TLS: what `docker pull` asks for, out of what `docker save` wrote.
+"""A registry of one image, read-only and without TLS: what `docker pull` asks for.
 
 Docker takes such a registry on a loopback address, and where `insecure-registries` names its network.
 """
@@ -6,7 +6,9 @@ Docker takes such a registry on a loopback address, and where `insecure-registri
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 import re
 import tarfile
 import threading
@@ -26,42 +28,98 @@ _CONFIG = f"{_DOCKER}.container.image.v1+json"
 _LAYER = f"{_DOCKER}.image.rootfs.diff.tar"
 _PATH = re.compile(r"/v2/(?P<name>.+)/(?P<kind>manifests|blobs)/(?P<reference>[^/]+)")
 _CHUNK_BYTES = 256 * 1024
+_UNKNOWN = json.dumps({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}).encode()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """`layers` are digests; `blobs` has the file of each, and of the config."""
+
+    config: str
+    layers: tuple[str, ...]
+    blobs: dict[str, Path]
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return tuple(self.blobs[layer].stat().st_size for layer in self.layers)
+
+    @property
+    def manifest(self) -> bytes:
+        document = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": self._described(self.config, _CONFIG),
+            "layers": [self._described(layer, _LAYER) for layer in self.layers],
+        }
+        return json.dumps(document).encode()
+
+    def _described(self, name: str, media_type: str) -> dict[str, Any]:
+        return {"mediaType": media_type, "size": self.blobs[name].stat().st_size, "digest": name}
+
+
+def saved_image(archive: Path, folder: Path) -> Image:
+    """What `docker save` wrote to `archive`; `folder` is its own."""
+    with tarfile.open(archive) as saved:
+        saved.extractall(folder, filter="data")
+    listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))[0]
+    return _image(folder / listed["Config"], [folder / layer for layer in listed["Layers"]])
+
+
+def noise_image(folder: Path, sizes_bytes: tuple[int, ...] = (2_000_000, 5_000_000)) -> Image:
+    """One layer of noise of each size: no other test has pulled it."""
+    layers = [_noise(folder / f"layer-{at}.tar", size) for at, size in enumerate(sizes_bytes)]
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Cmd": ["/bin/true"]},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
+    }
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return _image(path, layers)
+
+
+def _noise(path: Path, size_bytes: int) -> Path:
+    with tarfile.open(path, mode="w") as archive:
+        noise = os.urandom(size_bytes)
+        entry = tarfile.TarInfo(f"noise-{noise[:4].hex()}")
+        entry.size = size_bytes
+        archive.addfile(entry, io.BytesIO(noise))
+    return path
+
+
+def _image(config: Path, layers: list[Path]) -> Image:
+    names = {_digest(path): path for path in (config, *layers)}
+    return Image(config=_digest(config), layers=tuple(_digest(layer) for layer in layers), blobs=names)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(kw_only=True, slots=True)
 class Registry:
-    """Any name and tag leads to the one image. `refusals` is how many requests are answered with 503 first.
+    """Any name with the tag leads to the one image. `refusals` is how many requests are answered with 503 first.
 
-    `bytes_per_s` limits each layer's stream; `asked` is what was asked for, in order.
+    `locked`: it wants a login; `bytes_per_s` limits each layer's stream; `asked` is what was asked for, in order.
     """
 
+    image: Image
+    tag: str = "1"
     address: str = ""
-    manifest: bytes = b""
-    blobs: dict[str, Path] = field(default_factory=dict)
+    locked: bool = False
     refusals: int = 0
     bytes_per_s: float | None = None
     asked: list[str] = field(default_factory=list)
 
-    def image(self, tag: str) -> str:
-        return f"{self.address}/huggingface/text-generation-inference:{tag}"
+    def reference(self, tag: str | None = None) -> str:
+        return f"{self.address}/huggingface/text-generation-inference:{tag or self.tag}"
 
-    def load(self, archive: Path, folder: Path) -> None:
-        with tarfile.open(archive) as saved:
-            saved.extractall(folder, filter="data")
-        listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))[0]
-        document = {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": self._blob(folder / listed["Config"], _CONFIG),
-            "layers": [self._blob(folder / layer, _LAYER) for layer in listed["Layers"]],
-        }
-        self.manifest = json.dumps(document).encode()
-
-    def _blob(self, path: Path, media_type: str) -> dict[str, Any]:
-        with path.open("rb") as file:
-            digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
-        self.blobs[digest] = path
-        return {"mediaType": media_type, "size": path.stat().st_size, "digest": digest}
+    @property
+    def fetched(self) -> list[str]:
+        """Blobs, in order."""
+        return [path for path in self.asked if "/blobs/" in path]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,29 +135,31 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, *, with_body: bool) -> None:
         registry, found = self.registry, _PATH.fullmatch(self.path)
         registry.asked.append(self.path)
+        manifest = registry.image.manifest
+        digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
         if registry.refusals > 0:
             registry.refusals -= 1
-            self._start(503, 0)
+            self._send(503)
+        elif registry.locked and not self.headers.get("Authorization"):
+            self._send(401, headers={"WWW-Authenticate": 'Basic realm="tests"'})
         elif self.path == "/v2/":
-            self._start(200, 0)
-        elif found and found["kind"] == "manifests":
-            digest = "sha256:" + hashlib.sha256(registry.manifest).hexdigest()
-            self._start(200, len(registry.manifest), {"Content-Type": _MANIFEST, "Docker-Content-Digest": digest})
-            if with_body:
-                self.wfile.write(registry.manifest)
-        elif found and found["reference"] in registry.blobs:
-            self._send(registry.blobs[found["reference"]], with_body=with_body)
+            self._send(200)
+        elif found and found["kind"] == "manifests" and found["reference"] in {registry.tag, digest}:
+            headers = {"Content-Type": _MANIFEST, "Docker-Content-Digest": digest}
+            self._send(200, manifest, headers, with_body=with_body)
+        elif found and found["reference"] in registry.image.blobs:
+            self._send_file(registry.image.blobs[found["reference"]], with_body=with_body)
         else:
-            self._start(404, 0)
+            self._send(404, _UNKNOWN, {"Content-Type": "application/json"}, with_body=with_body)
 
-    def _start(self, status: int, length: int, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        version = {"Docker-Distribution-Api-Version": "registry/2.0"}
-        for name, value in (version | {"Content-Length": str(length)} | (headers or {})).items():
-            self.send_header(name, value)
-        self.end_headers()
+    def _send(
+        self, status: int, content: bytes = b"", headers: dict[str, str] | None = None, *, with_body: bool = True
+    ) -> None:
+        self._start(status, len(content), headers or {})
+        if with_body:
+            self.wfile.write(content)
 
-    def _send(self, path: Path, *, with_body: bool) -> None:
+    def _send_file(self, path: Path, *, with_body: bool) -> None:
         self._start(200, path.stat().st_size, {"Content-Type": "application/octet-stream"})
         rate = self.registry.bytes_per_s
         with path.open("rb") as file:
@@ -108,15 +168,21 @@ class _Handler(BaseHTTPRequestHandler):
                 if rate:
                     time.sleep(len(chunk) / rate)
 
+    def _start(self, status: int, length: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        always = {"Docker-Distribution-Api-Version": "registry/2.0", "Content-Length": str(length)}
+        for name, value in (always | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+
     def log_message(self, *_arguments: object) -> None:
         """What was asked is in `asked`."""
 
 
 @contextmanager
-def serving(archive: Path, folder: Path, *, host: str = "127.0.0.1") -> Iterator[Registry]:
-    """A registry of the image that `docker save` wrote to `archive`; `folder` is its own."""
-    registry = Registry()
-    registry.load(archive, folder)
+def serving(image: Image, *, host: str = "127.0.0.1", **conduct: Any) -> Iterator[Registry]:
+    """A registry of `image` that behaves as `conduct` says."""
+    registry = Registry(image=image, **conduct)
     server = ThreadingHTTPServer((host, 0), type("Handler", (_Handler,), {"registry": registry}))
     server.daemon_threads = True
     registry.address = f"{host}:{server.server_address[1]}"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.image_registry import Registry
+from builders.registry import noise_image, serving
 from fakes.surroundings import FakeClock
 
 from tgi_deploy.adapters.docker.api import Api
@@ -46,39 +46,45 @@ def api(docker_engine, tmp_path, monkeypatch):
     api.client.close()
 
 
-def test_a_pull_tells_its_megabytes_and_happens_once(api):
+@pytest.fixture
+def noise(tmp_path):
+    return noise_image(tmp_path)
+
+
+def test_a_pull_tells_its_megabytes_and_happens_once(api, noise):
     told = Told()
-    with Registry() as registry:
-        image = registry.image
+    with serving(noise) as registry:
+        image = registry.reference()
         try:
             assert pull(api, image, listener=told, clock=EagerClock())
-            fetched = len(registry.served)
+            assert len(registry.fetched) >= len(noise.layers)
+            fetched = len(registry.fetched)
             assert not pull(api, image, listener=told, clock=EagerClock())
-            assert len(registry.served) == fetched
+            assert len(registry.fetched) == fetched
         finally:
             api.look("cleaning up", lambda client: client.remove_image(image, force=True))
     assert {phase for phase, _ in told.phases} == {"pulling"}
-    megabytes = f"{registry.layers_bytes / 10**6:,.0f} MB"
+    megabytes = f"{sum(noise.layer_sizes) / 10**6:,.0f} MB"
     assert told.phases[-1][1].startswith(f"{megabytes.removesuffix(' MB')} of {megabytes}")
     assert told.lines[0].startswith(f"pulled {image}: {megabytes} in ")
 
 
-def test_a_registry_that_wants_a_login_is_explained(api):
-    with Registry(locked=True) as registry, pytest.raises(HostRefusedError) as caught:
-        pull(api, registry.image, listener=Told(), clock=EagerClock())
+def test_a_registry_that_wants_a_login_is_explained(api, noise):
+    with serving(noise, locked=True) as registry, pytest.raises(HostRefusedError) as caught:
+        pull(api, registry.reference(), listener=Told(), clock=EagerClock())
     assert caught.value.code == "image_denied"
     assert "docker login" in caught.value.hint
 
 
-def test_an_image_that_does_not_exist_is_explained(api):
-    with Registry() as registry, pytest.raises(HostRefusedError) as caught:
-        pull(api, registry.image.removesuffix(":1") + ":9", listener=Told(), clock=EagerClock())
+def test_an_image_that_does_not_exist_is_explained(api, noise):
+    with serving(noise) as registry, pytest.raises(HostRefusedError) as caught:
+        pull(api, registry.reference("9"), listener=Told(), clock=EagerClock())
     assert caught.value.code == "image_not_found"
 
 
-def test_a_registry_that_is_not_there_is_explained(api):
-    with Registry() as registry:
-        image = registry.image
+def test_a_registry_that_is_not_there_is_explained(api, noise):
+    with serving(noise) as registry:
+        image = registry.reference()
     with pytest.raises(HostRefusedError) as caught:
         pull(api, image, listener=Told(), clock=EagerClock())
     assert caught.value.code == "registry_unreachable"
