@@ -2,7 +2,8 @@
 
 The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
 diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `deployment` (its
-name), `fate` (`kept` or `removed`), `still_costs` (null when nothing is left) and `receipt` (null while it runs).
+name), `fate` (`kept`, `removed`, or `left` where the removal failed), `still_costs` (null when nothing is left) and
+`receipt` (null while it runs).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Deployment
 
 PROOF: Final = "proof"
+LEFT: Final = "left"
 # These say all there is to say: what an engine that runs would log is beside the point.
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
 _ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
@@ -85,18 +87,28 @@ def _diagnosed(context: Context, deployment: Deployment, error: DeployError) -> 
 
 def kept(deployment: Deployment, error: DeployError) -> DeployError:
     """It still runs, and costs money."""
-    name, price = deployment.name, deployment.usd_per_hour
-    costs = f" and costs ${price:.3f} an hour" if price else ""
-    told = f"the machine still runs{costs}: 'tgi-deploy logs {name}' shows its log, 'tgi-deploy down {name}' ends it"
+    name = deployment.name
+    told = f"the machine still runs{_price(deployment)}: 'tgi-deploy logs {name}' shows its log, "
     command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
-    data = {
-        "deployment": name,
-        "fate": "kept",
-        "still_costs": _still_costs(deployment),
-        "receipt": None,
-        "command": error.data.get("command") or command,
-    }
+    data = _there(deployment, "kept") | {"command": error.data.get("command") or command}
+    return _like(error, _hint(error, f"{told}'tgi-deploy down {name}' ends it"), {**error.data, **data})
+
+
+def left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
+    """It was to go, and `why` that failed: for all that is known it still runs, and costs money."""
+    command = f"tgi-deploy down {deployment.name}"
+    told = f"its removal failed ({why.message}): it may still run{_price(deployment)}; '{command}' removes it"
+    data = _there(deployment, LEFT) | {"command": command}
     return _like(error, _hint(error, told), {**error.data, **data})
+
+
+def _price(deployment: Deployment) -> str:
+    return f" and costs ${deployment.usd_per_hour:.3f} an hour" if deployment.usd_per_hour else ""
+
+
+def _there(deployment: Deployment, fate: str) -> dict[str, Any]:
+    costs = _still_costs(deployment)
+    return {"deployment": deployment.name, "fate": fate, "still_costs": costs, "receipt": None}
 
 
 def _still_costs(deployment: Deployment) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.app.failed import LEFT
 from tgi_deploy.app.up import up
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, InputError, LeftBehindError
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
@@ -101,7 +102,12 @@ class _Attempts:
         return otherwise(error) if self.next is None else "remove"
 
     def take(self, error: DeployError) -> Cure | None:
-        """The cure of a failure. One that came before the engine was waited for has not been decided on yet."""
+        """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
+
+        None where something could not be removed: nothing is begun anew beside it.
+        """
+        if isinstance(error, LeftBehindError) or error.data.get("fate") == LEFT:
+            return None
         cure = self.next or self.healer.cure(error, self.wish, self.plan, self.made)
         self.next = None
         if cure is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tgi_deploy.app.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import await_settled, remove_own
-from tgi_deploy.app.failed import explained, kept, removed
+from tgi_deploy.app.failed import explained, kept, left, removed
 from tgi_deploy.app.launch import await_visible
 from tgi_deploy.app.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.preflight import preflight, rehearsal_tags
@@ -338,4 +338,7 @@ def _failed(context: Context, request: UpRequest, deployment: Deployment, error:
     except LeftBehindError:
         context.reporter.warn(error.code, error.message)
         raise
+    except DeployError as second:
+        context.reporter.warn(second.code, second.message)
+        return left(deployment, error, second)
     return removed(deployment, error, receipt)

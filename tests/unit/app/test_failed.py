@@ -10,6 +10,7 @@ from fakes.surroundings import FakeEngine, request
 
 from tgi_deploy.app.receipt import verify
 from tgi_deploy.app.up import up
+from tgi_deploy.cli.views.failure import told
 from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.health import Probe
@@ -79,6 +80,31 @@ def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, m
     assert error.data["receipt"]["status"] == "gone"
     assert verify(error.data["receipt"])
     assert around.world.left() == []
+
+
+def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatch):
+    """The cloud stops answering for good, while the engine is waited for."""
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+
+    def unreachable(_name, _properties):
+        raise DeployError("cloud_unreachable", "no answer", hint="check the network")
+
+    def lose_the_cloud(_error):
+        around.world.on_call = unreachable
+        return "remove"
+
+    error = failure(around, on_failure=lose_the_cloud)
+    (machine,) = around.world.running()
+    assert (error.code, error.data["fate"]) == ("engine_failed", "left")
+    assert error.data["still_costs"]["machine"] == machine.id
+    assert "may still run" in error.hint
+    assert "tgi-deploy down demo" in error.hint
+    assert "cloud_unreachable no answer" in around.heard.lines
+    assert around.store.load("demo").machine.attributes["id"] == machine.id
+    shown = told(error.message, error.data)
+    assert machine.id in shown.lines
+    assert "may still run" in shown.hint
 
 
 def test_the_command_knows_the_plan(around, monkeypatch):

@@ -12,6 +12,7 @@ from tgi_deploy.app.wish import Wish
 from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.health import Probe
 
 WISH = Wish(model="example", budget="5", set=("max-best-of=4",))
@@ -75,6 +76,26 @@ class Sick:
 def test_a_well_engine_needs_no_cure(around):
     outcome, cures = Sick(around, ()).up()
     assert (outcome.deployment.phase, cures) == ("ready", ())
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "code"),
+    [
+        ("delete security-group", InUseError("in use"), "left_behind"),
+        ("delete instance", DeployError("cloud_unreachable", "no answer"), "engine_failed"),
+    ],
+)
+def test_nothing_is_begun_anew_beside_what_could_not_be_removed(around, refused, error, code):
+    def refuse(name, _properties):
+        if name.startswith(refused):
+            raise error
+
+    around.world.on_call = refuse
+    sick = Sick(around, (PREFILL, ""))
+    with pytest.raises(DeployError) as caught:
+        sick.up()
+    assert caught.value.code == code
+    assert len(sick.machines) == 1
 
 
 def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):

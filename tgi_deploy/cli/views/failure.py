@@ -17,6 +17,7 @@ _INDENT: Final = " " * 12
 _CENT: Final = Decimal("0.01")
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
+    "left": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
     "removed": "everything was removed again; --on-failure keep leaves the machine and its log",
 }
 
