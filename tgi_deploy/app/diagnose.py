@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.logs import hide_secrets, locate
-from tgi_deploy.app.places import DOCKER, target_of
+from tgi_deploy.app.places import DOCKER, target_of, up_there
 from tgi_deploy.reconcile.diagnosis import HANG_S, Diagnosis, diagnose
+from tgi_deploy.reconcile.signatures import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,7 @@ _IN_PLAN: Final = {
     "instance": ("chosen", "instance_type"),
 }
 _MARK: Final = "error: "
+_UP: Final = f"{COMMAND}tgi-deploy up "
 _PREFILL: Final = "--max-batch-prefill-tokens"
 
 
@@ -54,14 +56,18 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     log = "" if ended and reason else hide_secrets(log)
     text = "\n".join(filter(None, (log, reason)))
     found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
-    return Examined(diagnosis=_placed(found, last_line=log.count("\n") + 1 if log else 0), machine=machine)
+    last_line = log.count("\n") + 1 if log else 0
+    return Examined(diagnosis=_placed(found, place, last_line=last_line), machine=machine)
 
 
-def _placed(found: Diagnosis, *, last_line: int) -> Diagnosis:
-    """What only the state reason shows is no line of the log."""
+def _placed(found: Diagnosis, place: str, *, last_line: int) -> Diagnosis:
+    """Remedies for the place; what only the state reason shows is no line of the log."""
+    remedied = tuple(
+        replace(item, remedy=up_there(item.remedy, place)) if _UP in item.remedy else item for item in found.findings
+    )
     findings = tuple(
         replace(item, line=0, evidence=item.evidence.removeprefix(_MARK)) if item.line > last_line else item
-        for item in found.findings
+        for item in remedied
     )
     return replace(found, findings=findings)
 

@@ -20,6 +20,11 @@ def target_of(place: str) -> str:
     return docker.NAME if docker.is_place(place) else ec2.NAME
 
 
+def up_there(command: str, place: str) -> str:
+    """An `up` command line that stays at this place: without a word it would rent a machine."""
+    return f"{command} --target {DOCKER}" if docker.is_place(place) else command
+
+
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     """What to type to remove one thing by hand; None for a kind that has no such command."""
     command = docker_commands.removal_command if docker.is_place(place) else ec2_commands.removal_command

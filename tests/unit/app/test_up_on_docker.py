@@ -300,8 +300,18 @@ def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, docker, wait=True)
     assert caught.value.code == "engine_failed"
+    assert caught.value.data["finding"] == "arch_unsupported"
+    assert "--target docker" in caught.value.data["command"]
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
+
+
+def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around, docker):
+    around.probe = Probe(outcome="refused")
+    with pytest.raises(NotHealthyError) as caught:
+        bring_up(around, docker, wait=True)
+    assert caught.value.data["cause"] is None
+    assert caught.value.data["command"].endswith("--name demo --target docker --on-failure keep")
 
 
 def test_a_container_that_the_kernel_ended_is_told_as_such(around, docker):
