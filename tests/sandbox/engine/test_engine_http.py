@@ -85,6 +85,18 @@ def test_routes_of_newer_releases_are_missing(old):
     assert post(old, "/chat_tokenize", {"messages": []})[0] == 404
 
 
+def test_the_api_describes_the_routes_it_has(engine, guarded, old):
+    described = {}
+    for name, served in {"engine": engine, "guarded": guarded, "old": old}.items():
+        status, headers, body = served.request("GET", "/docs")
+        assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/html")
+        assert "/api-doc/openapi.json" in body
+        described[name] = json.loads(served.request("GET", "/api-doc/openapi.json")[2])["paths"]
+    assert list(described["engine"]["/"]) == ["get", "post"]
+    assert list(described["guarded"]["/generate"]) == ["post"]
+    assert described["engine"].keys() - described["old"].keys() == {"/v1/models", "/chat_tokenize"}
+
+
 def test_old_releases_stop_after_100_tokens_by_default(old, start_engine):
     reply = post_json(old, "/generate", {"inputs": "Tell a long story", "parameters": {"details": True}})[1]
     assert reply["details"]["generated_tokens"] <= 100

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.exchange import Exchange
     from tgi_deploy.sandbox.engine.service import Service
+
+DESCRIPTION: Final = "/api-doc/openapi.json"
 
 
 def health(_service: Service, exchange: Exchange) -> None:
@@ -15,6 +17,12 @@ def health(_service: Service, exchange: Exchange) -> None:
 
 def metrics(service: Service, exchange: Exchange) -> None:
     exchange.send_text(200, service.inference.metrics.render(), kind="text/plain; charset=utf-8")
+
+
+def docs(service: Service, exchange: Exchange) -> None:
+    """Where the engine has its Swagger UI: a link to what that would show."""
+    page = f"<!doctype html><title>Text Generation Inference {service.version}</title><a href={DESCRIPTION}>API</a>"
+    exchange.send_text(200, page, kind="text/html; charset=utf-8")
 
 
 def info(service: Service, exchange: Exchange) -> None:

@@ -31,12 +31,27 @@ _PROTECTED: Final[Mapping[str, Handler]] = {
     "/invocations": openai_routes.invocations,
     "/vertex": native.vertex,
 }
+
+
+def _describe(service: Service, exchange: Exchange) -> None:
+    """The release's routes as an OpenAPI document; of their bodies it says nothing."""
+    ok = {"responses": {"200": {"description": "as the engine answers"}}}
+    paths: dict[str, dict[str, object]] = {}
+    for path in (*_OPEN_GET, *_OPEN_POST, *_PROTECTED):
+        paths[path] = {method.lower(): ok for method in ("GET", "POST") if _route(service, method, path)[0] is not None}
+    known = {path: methods for path, methods in paths.items() if methods}
+    info = {"title": "Text Generation Inference", "version": service.version}
+    exchange.send_json(200, {"openapi": "3.0.3", "info": info, "paths": known})
+
+
 _OPEN_GET: Final[Mapping[str, Handler]] = {
     "/": pages.health,
     "/health": pages.health,
     "/ping": pages.health,
     "/info": pages.info,
     "/metrics": pages.metrics,
+    "/docs": pages.docs,
+    pages.DESCRIPTION: _describe,
     "/v1/models": openai_routes.models,
 }
 _OPEN_POST: Final[Mapping[str, Handler]] = {"/chat_tokenize": openai_routes.chat_tokenize}
