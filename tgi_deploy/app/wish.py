@@ -8,19 +8,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
-from typing import TYPE_CHECKING, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 
 from tgi_deploy.app.region import default_region
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Market, Preference, Requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import EngineRelease, Profile
 
+_T = TypeVar("_T")
 Source = Literal["flag", "environment", "profile", "default"]
 
 DEFAULT_INPUT_TOKENS: Final = 1024
@@ -112,6 +113,18 @@ class Settings:
     def count(self, name: str, default: int, *, most: int = _MAX_COUNT) -> int:
         setting = self.get(name)
         return default if setting.value is None else whole_number(setting, option_of(name), most=most)
+
+    def found(self, name: str, look: Callable[[], _T]) -> _T:
+        """What the catalogue has by a setting; its error names a setting that was not typed here."""
+        setting = self.get(name)
+        try:
+            return look()
+        except InputError as problem:
+            if setting.source in {"flag", "default"}:
+                raise
+            raise InputError(
+                problem.code, f"{setting.named(option_of(name))}: {problem.message}", hint=problem.hint
+            ) from None
 
     def positive(self, name: str, unit: str, most: Decimal = _MAX_BUDGET) -> float | None:
         setting = self.get(name)
@@ -248,7 +261,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
     profile = catalog.resolve(wish.model)
     settings = Settings(wish, environ, profile.defaults)
     version = settings.get("engine_version").value or catalog.default_release
-    release = catalog.release(version)
+    release = settings.found("engine_version", lambda: catalog.release(version))
     check_lifetime(wish, environ)
     hardware = settings.get("hardware").value
     context, input_tokens, output_tokens = _tokens(settings, profile)
@@ -334,7 +347,7 @@ def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str
             "conflicting_options", "--instance and --hardware exclude each other",
             hint="--hardware plans for a machine you own",
         )  # fmt: skip
-    found = catalog.instance_type(name)
+    found = settings.found("instance", lambda: catalog.instance_type(name))
     if found.status != "offered":
         state = "no longer offered" if found.status == "gone" else "announced but not yet offered"
         raise InputError(
