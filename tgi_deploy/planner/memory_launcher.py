@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tgi_deploy.planner.types import ModelSpec
 
-# The launcher's own table, by the card's family: others log "Unkown compute for card" and get the fallback.
-_TFLOPS: Final = {"T4": 65, "L4": 121, "A10G": 125, "L40S": 363, "A100": 312, "H100": 900, "H200": 989}
+# The launcher's own table, by the card's family: others log "Unkown compute for card" and get the fallback. So do the
+# cards whose whole name in `nvidia-smi` is not the one it compares with, though their family is meant to be known:
+# `tesla-t4` and `nvidia-geforce-rtx-4090` (it looks for `nvidia-t4` and `nvidia-4090`), and these.
+_NOT_BY_THESE_NAMES: Final = frozenset({"A100-40GB-PCIe", "H100-80GB-PCIe", "H200-NVL"})
+_TFLOPS: Final = {"L4": 121, "A10G": 125, "L40S": 363, "A100": 312, "H100": 900, "H200": 989}
 _FALLBACK_TOKENS: Final = 4096
 _FALLBACK_BY_MODEL_TYPE: Final = {"qwen2_vl": 10_000, "qwen2_5_vl": 10_000, "gemma3": 8000}
 _LEAST_TOKENS: Final = 100
@@ -22,7 +25,7 @@ _BYTES_16_BIT: Final = 2
 
 def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, total_bytes: int) -> int:
     """The launcher's choice for a model on `num_shard` cards of `total_bytes` each."""
-    tflops = _TFLOPS.get(accelerator.partition("-")[0])
+    tflops = None if accelerator in _NOT_BY_THESE_NAMES else _TFLOPS.get(accelerator.partition("-")[0])
     fallback = _FALLBACK_BY_MODEL_TYPE.get(model.model_type, _FALLBACK_TOKENS)
     if tflops is None or model.quantization is not None or model.vision_parameters:
         return fallback

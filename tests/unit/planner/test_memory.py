@@ -281,3 +281,10 @@ def test_the_launchers_own_prefill_batch(catalog: Catalog, accelerator: str, num
     model = catalog.resolve("llama3.1-8b").model
     chosen = default_prefill_tokens(model, accelerator, num_shard, catalog.accelerator(accelerator).memory_bytes)
     assert chosen == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("accelerator", ["T4", "RTX-4090", "A100-40GB-PCIe", "H100-80GB-PCIe", "H200-NVL"])
+def test_the_launcher_compares_whole_names_of_cards(catalog: Catalog, accelerator: str) -> None:
+    """`nvidia-smi` says `Tesla T4`, `NVIDIA GeForce RTX 4090`, `NVIDIA H100 PCIe`: none of them is in its table."""
+    model = catalog.resolve("llama3.2-1b").model
+    assert default_prefill_tokens(model, accelerator, 1, catalog.accelerator(accelerator).memory_bytes) == 4096

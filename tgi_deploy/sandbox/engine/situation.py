@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner.memory_launcher import default_prefill_tokens
 from tgi_deploy.sandbox.engine.capacity import Load
 from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_scheme
 from tgi_deploy.sandbox.engine.validation import input_limit
@@ -20,12 +21,8 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.logs import Log
     from tgi_deploy.sandbox.engine.pace import Pace
 
-DEFAULT_PREFILL_TOKENS: Final = 4096
 _OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
 _OLD_PREFILL_MARGIN: Final = 50
-_WORTHWHILE_RATIO: Final = 100
-# Cards the launcher knows the speed of, by the catalogue's names; it takes 4096 tokens for all others.
-_CARDS_WITH_KNOWN_SPEED: Final = ("L40S", "L40", "L4", "A10G", "A40", "RTX-4090", "A100", "H100", "H200")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +81,8 @@ class Situation:
             return given
         if not self.release.chunked_prefill:
             return _old_input_limit(self) + _OLD_PREFILL_MARGIN
-        return _computed_prefill(self)
+        card, model = self.host.accelerator, self.checkpoint.model
+        return default_prefill_tokens(model, card.name, self.num_shard, self.host.memory_bytes)
 
     @property
     def load(self) -> Load:
@@ -118,16 +116,3 @@ class Situation:
 def _old_input_limit(situation: Situation) -> int:
     given = input_limit(situation.arguments)
     return situation.total_tokens(0) - 1 if given is None else given
-
-
-def _computed_prefill(situation: Situation) -> int:
-    """Tokens a batch needs before the card, not its memory, is the limit (the launcher's rule)."""
-    model, card = situation.checkpoint.model, situation.host.accelerator
-    known = card.name.startswith(_CARDS_WITH_KNOWN_SPEED) and card.fp16_tflops is not None
-    if not known or model.quantization is not None:
-        return DEFAULT_PREFILL_TOKENS
-    tflops = (card.fp16_tflops or 0.0) * situation.num_shard
-    tokens = int(tflops * 1e12 / (2 * model.parameters))
-    if tokens <= _WORTHWHILE_RATIO:
-        return DEFAULT_PREFILL_TOKENS
-    return min(tokens, model.max_position_embeddings)
