@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from tgi_deploy import errors
+from tgi_deploy import __version__, errors
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 
@@ -31,6 +31,10 @@ def run(capsys, *argv):
     assert all(item.keys() == {"code", "message"} for item in document["warnings"])
     assert all(item.keys() == {"code", "message", "hint"} for item in document["errors"])
     return document
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")["data"] == {"version": __version__}
 
 
 def test_plan(capsys):
