@@ -22,6 +22,11 @@ from tgi_deploy.errors import DeployError
         ("'tgi-deploy down demo' ends it", "'tgi-deploy down --sandbox demo' ends it"),
         ("tgi-deploy up m --set 'x=a b'; more", "tgi-deploy up --sandbox m --set 'x=a b'; more"),
         ("tgi-deploy logs --sandbox demo", "tgi-deploy logs --sandbox demo"),
+        ("by 'tgi-deploy up m --sandbox --yes' (process 1)", "by 'tgi-deploy up m --sandbox --yes' (process 1)"),
+        (
+            "'tgi-deploy up m' or 'tgi-deploy list --sandbox'",
+            "'tgi-deploy up --sandbox m' or 'tgi-deploy list --sandbox'",
+        ),
         ("tgi-deploy explain oom_load", "tgi-deploy explain oom_load"),
         ("tgi-deploy plan m", "tgi-deploy plan m"),
         ("a security group of tgi-deploy-demo", "a security group of tgi-deploy-demo"),
