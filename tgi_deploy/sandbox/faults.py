@@ -93,6 +93,9 @@ _NOT_FOUND: Final = {
     "DescribeLaunchTemplateVersions": "InvalidLaunchTemplateId.NotFound",
     "CreateTags": "InvalidID",
     "RunInstances": "InvalidGroup.NotFound",
+    "TerminateInstances": "InvalidInstanceID.NotFound",
+    "DeleteSecurityGroup": "InvalidGroup.NotFound",
+    "DeleteLaunchTemplate": "InvalidLaunchTemplateId.NotFound",
 }
 
 

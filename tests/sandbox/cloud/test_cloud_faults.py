@@ -81,6 +81,14 @@ def test_not_found_yet_of_a_group(cloud):
     assert cloud.ec2.describe_security_groups(GroupIds=[group])
 
 
+def test_not_found_yet_of_a_machine_that_is_to_end(cloud):
+    instance_id = cloud.run()
+    cloud.fault(name="not-found-yet", action="TerminateInstances")
+    end = cloud.ec2.terminate_instances
+    assert failure(lambda: end(InstanceIds=[instance_id])) == ("InvalidInstanceID.NotFound", 400)
+    assert end(InstanceIds=[instance_id])
+
+
 def test_a_slow_reply(cloud):
     cloud.fault(name="slow-reply", action="DescribeSubnets", delay_s=0.3)
     started = time.monotonic()
