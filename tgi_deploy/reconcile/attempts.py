@@ -15,7 +15,7 @@ from tgi_deploy.reconcile.signatures import PHASES, STRENGTHS
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tgi_deploy.reconcile.loglines import LogLine
     from tgi_deploy.reconcile.phase_table import PhaseTable
@@ -27,6 +27,9 @@ _DOWNLOADING: Final = PHASES.index("downloading")
 _UNKNOWN_CODE: Final = -1
 # A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
 _BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
+# In a traceback the line of source comes before the exception's own, with its text or the pattern of it.
+_RAISES: Final = ("raise ", "assert ")
+_FRAME_LINES: Final = 6
 # Long messages are wrapped at the width of a terminal.
 _MAX_WRAPS: Final = 3
 _QUIET: Final = frozenset({"TRACE", "DEBUG", "INFO"})
@@ -144,7 +147,7 @@ class Attempt:
         best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
         if best is not None and best.rank >= STRENGTHS["wrapper"] and self.stranger is not None:
             return None
-        return None if best is None else _told_apart(best, counted)
+        return None if best is None else _own_line(_told_apart(best, counted), counted)
 
     def _counts(self, item: Evidence) -> bool:
         return not item.signature.request if self.failed else not item.pending
@@ -396,6 +399,16 @@ def _told_apart(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
     if any(item.signature.code == best.signature.code for item in others):
         return replace(best, signature=replace(best.signature, twins=()))
     return next((item for item in others if item.signature.code in twins), best)
+
+
+def _own_line(best: Evidence, counted: Sequence[Evidence]) -> Evidence:
+    """What an exception says, where the first line that fits is the line of source that raises it."""
+    if not best.line.text.startswith(_RAISES):
+        return best
+    after = counted[counted.index(best) + 1 :] if best in counted else ()
+    near = (item for item in after if item.line.number - best.line.number <= _FRAME_LINES)
+    said = (item for item in near if item.signature.code == best.signature.code)
+    return next((item for item in said if not item.line.text.startswith(_RAISES)), best)
 
 
 def _seconds(match: re.Match[str]) -> float:

@@ -31,7 +31,9 @@ _PREFIXES: Final = (
     # CRI and `docker logs -t`: a stamp of their own before the line's.
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "),
     re.compile(rf"\d{{4}}-\d\d-\d\dT[\d:.]{{18,}}(?:Z|[+-]\d\d:\d\d) (?!\s*{_LEVEL_WORD})"),
-    re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?=\d{4}-\d\d-\d\dT|\{)"),
+    re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\s+(?=\d{4}-\d\d-\d\dT|\{)"),
+    # Cloud logs, copied from the page that shows them: "  | 2026-11-21T10:00:00.123Z" without a blank.
+    re.compile(r"\|?\s*\d{4}-\d\d-\d\dT[\d:.]+Z(?=\S)"),
 )
 _SYSTEM_UNITS: Final = frozenset({"kernel", "systemd", "cloud-init", "dockerd", "containerd", "docker", "systemd-oomd"})
 # Daemons beside the engine: what goes wrong in them is not our failure.

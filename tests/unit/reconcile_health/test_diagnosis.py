@@ -178,6 +178,8 @@ def test_state_reasons_count_after_a_stop():
         ('{"log":"hello\\n","stream":"stdout"}', "hello"),
         ('{"log":"{\\"level\\":\\"INFO\\",\\"message\\":\\"hello\\"}\\n"}', "hello"),
         ("^[[31mhello^[[0m", "hello"),
+        ("  | 2026-11-21T10:00:00.123Zhello", "hello"),
+        ("2026-11-21T10:00:00.1-04:00   2026-11-21T14:00:00.1Z  INFO x: hi", "2026-11-21T14:00:00.1Z  INFO x: hi"),
         ("2026-11-21T10:00:00.1Z ERROR x: hello", "2026-11-21T10:00:00.1Z ERROR x: hello"),
     ],
 )
@@ -268,3 +270,51 @@ def test_a_long_json_record_is_read_whole():
     record = f'{{"level":"ERROR","fields":{{"message":"{said}"}}}}'
     assert len(record) > 30_000
     assert codes(LOADING + record + "\n") == ["oom_load"]
+
+
+RAISING = (
+    "2025-09-14T08:22:30.1Z ERROR x: Error when initializing model\n"
+    "Traceback (most recent call last):\n"
+    '  File "/x/models/__init__.py", line 360, in get_model\n'
+    '    raise ValueError(f"Unsupported model type {model_type}")\n'
+)
+
+
+def test_the_evidence_is_what_the_exception_says_and_not_the_line_of_source():
+    found = diagnose(LOADING + RAISING + "ValueError: Unsupported model type parrot\n", TABLE).findings[0]
+    assert (found.evidence, found.line) == ("ValueError: Unsupported model type parrot", 6)
+    record = (RAISING + "ValueError: Unsupported model type parrot").partition("x: ")[2]
+    packed = json.dumps({"level": "ERROR", "fields": {"message": record}})
+    assert diagnose(LOADING + packed + "\n", TABLE).findings[0].evidence == "ValueError: Unsupported model type parrot"
+
+
+@pytest.mark.parametrize("after", ["", "AssertionError\n", "torch.OutOfMemoryError: CUDA out of memory\n"])
+def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
+    found = diagnose(LOADING + RAISING + after, TABLE).findings[0]
+    assert (found.code, found.line) == ("model_type_unsupported", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "phase"),
+    [
+        ("failed to register layer: write /x: no space left on device", "disk_full", "pulling"),
+        (
+            'docker: Error response from daemon: Get "https://ghcr.io/v2/": i/o timeout TLS handshake timeout',
+            "network",
+            "pulling",
+        ),
+        (
+            "docker: OCI runtime create failed: x: nvidia-container-cli: ldcache error: y",
+            "gpu_not_visible",
+            "downloading",
+        ),
+        (
+            "docker: driver failed programming external connectivity: port is already allocated",
+            "port_in_use",
+            "downloading",
+        ),
+    ],
+)
+def test_what_docker_says_tells_the_phase(text, code, phase):
+    found = diagnose(text + "\n", TABLE).findings[0]
+    assert (found.code, found.phase) == (code, phase)
