@@ -17,6 +17,7 @@ from tgi_deploy.cli.frame import command, failure
 from tgi_deploy.cli.options import DOCKER, profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
 from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line, tell
 from tgi_deploy.cli.secret_options import secret_options
+from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
     def arrive(_number: int, _frame: FrameType | None) -> None:
         stop()
 
-    before = {number: signal.signal(number, arrive) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, arrive) for number in heeded()}
     try:
         yield
     finally:

@@ -50,7 +50,7 @@ def signals(stops: Stops) -> Iterator[None]:
         if stops.pending or (leave_at and not left_s):
             stops.now()
 
-    before = {number: signal.signal(number, arrive) for number in (signal.SIGINT, *_HASTY)}
+    before = {number: signal.signal(number, arrive) for number in heeded()}
     before[signal.SIGALRM] = signal.signal(signal.SIGALRM, overdue)
     try:
         yield
@@ -58,6 +58,12 @@ def signals(stops: Stops) -> Iterator[None]:
         _alarm_after(0)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """The signals that mean to stop. Under `nohup` a closed terminal doesn't."""
+    waived = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return tuple(number for number in (signal.SIGINT, *_HASTY) if not (waived and number == signal.SIGHUP))
 
 
 def _left_s(leave_at: list[float]) -> float:

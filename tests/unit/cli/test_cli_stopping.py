@@ -72,6 +72,18 @@ def test_signals_reach_what_acts_and_handlers_are_put_back(number):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stops = Stops()
+    try:
+        with stopping.signals(stops):
+            raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert stops.count == 0
+
+
 def test_a_call_that_hangs_gets_its_grace_and_no_more(monkeypatch):
     monkeypatch.setattr(stopping, "_GRACE_S", 0.05)
     stops = Stops()
