@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCode:
-    """An error or a rejection: `kind` says which."""
+    """An error, a warning or a rejection: `kind` says which."""
 
     code: str
     kind: str

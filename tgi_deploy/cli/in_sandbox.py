@@ -33,7 +33,7 @@ def in_sandbox(result: Result) -> Result:
 
 
 def said(text: str) -> str:
-    return _LINE.sub(r"tgi-deploy \1 --sandbox", text)
+    return _LINE.sub(lambda found: f"{found[0]} --sandbox", text)
 
 
 def _notice(item: Notice) -> Notice:

@@ -1,0 +1,54 @@
+"""Whatever code the program shows, `explain CODE` has words for it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+from tgi_deploy.app.explain import all_codes
+from tgi_deploy.catalog.phases import read_tool_codes
+
+REPOSITORY = Path(__file__).parents[2]
+SHOWN_BY = ("Error", "Failure", "Rejection", "Notice", "Drift", "ProofWarning", "ErrorItem", "positive_decimal")
+# The sandbox's own errors are those of somebody who starts it by hand, and say all that there is to say.
+SOURCES = [path for path in (REPOSITORY / "tgi_deploy").rglob("*.py") if "sandbox" not in path.parts]
+TABLES = ["profiles/docker/errors.json", *(REPOSITORY / "profiles/engines/tgi/releases").glob("*.json")]
+
+
+def in_code(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        is_super = name == "__init__" and path.name == "errors.py"
+        if is_super or name.endswith(SHOWN_BY):
+            given = [*node.args[:1], *(item.value for item in node.keywords if item.arg == "code")]
+            yield from (item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str))
+
+
+def in_tables(value):
+    if isinstance(value, dict):
+        yield from [value["code"]] if isinstance(value.get("code"), str) else []
+        yield from (code for item in value.values() for code in in_tables(item))
+    if isinstance(value, list):
+        yield from (code for item in value for code in in_tables(item))
+
+
+def shown():
+    found = {code for path in SOURCES for code in in_code(path)}
+    tables = [json.loads((REPOSITORY / path).read_text(encoding="utf-8")) for path in TABLES]
+    return {code for code in found if code.isidentifier() and code.islower()} | set(in_tables(tables))
+
+
+def test_every_code_that_is_shown_is_explained():
+    codes = shown()
+    assert len(codes) > 200
+    assert {"no_capacity", "quota_exceeded", "arch_no_kernels", "bad_budget", "rule_added"} <= codes
+    assert codes - {item.code for item in all_codes()} == set()
+
+
+def test_no_code_is_explained_twice():
+    codes = [item["code"] for item in read_tool_codes()]
+    assert len(codes) == len(set(codes))
+    assert {item["kind"] for item in read_tool_codes()} == {"error", "rejection", "warning"}
