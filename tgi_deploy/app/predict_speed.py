@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
@@ -30,9 +31,10 @@ METRICS: Final = (
 SATURATED: Final = "saturated"
 _MOST: Final = 1_000_000_000
 _LINKS: Final[Mapping[str, Interconnect]] = {
-    "": "none", "none": "none", "nvlink": "nvlink", "xgmi": "nvlink", "neuronlink": "neuronlink",
+    "none": "none", "nvlink": "nvlink", "nvswitch": "nvlink", "xgmi": "nvlink", "neuronlink": "neuronlink",
     "ethernet": "ethernet", "pcie": "pcie", "pcie-p2p": "pcie-p2p",
 }  # fmt: skip
+_GENERATION: Final = re.compile(r"[ _-]*(gen *|v)?\d+(\.\d+)?( *x\d+)?$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +56,28 @@ class Estimate:
 
 
 def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
-    """The median and the 80 % interval of the row's metric. Raises InputError for what the row gets wrong."""
+    """The median and the 80 % interval of the row's metric.
+
+    Raises:
+        InputError: what `parse` raises, and `does_not_fit` where the weights alone exceed all memory.
+    """
     constants = speed_constants.packaged()
     case = parse(row, catalog, constants)
+    _check_weights(case.setup, constants)
     value = median(case, constants)
     low, high = constants.interval(case.metric, case.traffic.kind)
     return Estimate(value=value, low=value * low, high=value * high)
+
+
+def _check_weights(setup: Setup, constants: Constants) -> None:
+    weights, memory = Work(setup, constants).weight_bytes, setup.accelerator.memory_bytes * setup.num_shard
+    if weights > memory:
+        raise InputError(
+            "does_not_fit",
+            f"the weights take {weights / 1e9:,.1f} GB, {setup.num_shard} x {setup.accelerator.name} hold"
+            f" {memory / 1e9:,.1f} GB",
+            hint="Take more cards in the column tp, or fewer bits in weight_dtype.",
+        )
 
 
 def median(case: Case, constants: Constants) -> float:
@@ -83,7 +101,7 @@ def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Cas
     """Raises InputError: `bad_case`, `unknown_model`, `unknown_accelerator`."""
     shards = whole(row, "tp")
     replicas = max(1, whole(row, "n_gpu") // shards) if row.get("n_gpu") else 1
-    words = _text(row, "engine"), _version(row)
+    words = _text(row, "engine"), _told(row, "engine_version")
     return Case(
         engine=words,
         setup=make_setup(row, catalog, constants.engine(*words), shards),
@@ -95,11 +113,15 @@ def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Cas
 
 def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, shards: int) -> Setup:
     accelerator = catalog.accelerator(_text(row, "gpu"))
-    weights = _one_of(row, "weight_dtype", speed_numerics.WEIGHT_WORDS)
-    kv = _one_of(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
+    weights = _format(row, "weight_dtype", speed_numerics.WEIGHT_WORDS)
+    kv = _format(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
+    model = catalog.resolve(_text(row, "hub_id")).model
+    numerics = speed_numerics.of_words(weights, kv, accelerator)
+    if not model.experts:  # a format for experts is all that is left to a model without any
+        numerics = replace(numerics, linear_bits=numerics.expert_bits)
     return Setup(
-        model=catalog.resolve(_text(row, "hub_id")).model,
-        numerics=speed_numerics.of_words(weights, kv, accelerator),
+        model=model,
+        numerics=numerics,
         accelerator=accelerator,
         num_shard=shards,
         interconnect=_interconnect(row, accelerator.interconnect),
@@ -107,8 +129,15 @@ def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, 
     )
 
 
+def _format(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
+    word = speed_numerics.folded_word(_text(row, column), known)
+    if word is None:
+        raise _bad(column, _text(row, column), f"one of {', '.join(known)}")
+    return word
+
+
 def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
-    wanted = _text(row, "concurrency_or_batch")
+    wanted = _text(row, "concurrency_or_batch").lower()
     clients = None if wanted == SATURATED else max(1.0, _number(row, "concurrency_or_batch") / replicas)
     return Traffic(
         input_tokens=_number(row, "input_len"),
@@ -119,18 +148,24 @@ def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
 
 
 def _interconnect(row: Mapping[str, str], own: Interconnect) -> Interconnect:
-    """PCIe of EC2's instances, and of the engines' own measurements on them, goes through the host's memory."""
-    told = (row.get("interconnect") or "").strip().lower()
-    if told not in _LINKS:
-        raise _bad("interconnect", told, f"one of {', '.join(name for name in _LINKS if name)}")
-    link = _LINKS[told] if told else own
+    """The link that the row names, else the card's own; `none` names none, whatever the number of cards.
+
+    PCIe of EC2's instances, and of the engines' own measurements on them, goes through the host's memory.
+    """
+    told = _told(row, "interconnect").lower()
+    link = _LINKS.get(_GENERATION.sub("", told))
+    if link is None and told:
+        raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
+    if link is None or link == "none":
+        return own
     on_ec2 = bool(row.get("instance")) or _text(row, "engine").upper() == "TGI"
-    return "pcie-p2p" if link == "pcie" and told and not on_ec2 else link
+    return "pcie-p2p" if link == "pcie" and not on_ec2 else link
 
 
-def _version(row: Mapping[str, str]) -> str:
-    version = (row.get("engine_version") or "").strip()
-    return "" if version.lower() == "nan" else version
+def _told(row: Mapping[str, str], column: str) -> str:
+    """An optional column's text; tables write `nan` for nothing."""
+    value = (row.get(column) or "").strip()
+    return "" if value.lower() == "nan" else value
 
 
 def _text(row: Mapping[str, str], column: str) -> str:

@@ -7,6 +7,7 @@ an all-reduce, and what an engine of a given time adds to a step. Their keys are
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -37,10 +38,17 @@ class CardShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """An all-reduce over T cards takes `latency_us` + 2 (T-1)/T bytes / `gb_s`."""
+    """An all-reduce over T cards takes `latency_us` + 2 (T-1)/T bytes / `gb_s`.
+
+    Where `shared` is 1, the cards have no peer access and meet in the host's memory: `gb_s` is what they get together.
+    """
 
     latency_us: float
     gb_s: float
+    shared: float
+
+    def bus_gb_s(self, cards: int) -> float:
+        return self.gb_s / math.pow(cards, self.shared)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +105,7 @@ class Constants:
         self.document = document
         self.values = values if values is not None else {k: v["value"] for k, v in document["constants"].items()}
         self._families: Mapping[str, str] = document["card_families"]
+        self._fabrics = frozenset(document["own_fabrics"])
         self._engines: Mapping[str, Any] = document["engines"]
         self._known: dict[tuple[str, str], Any] = {}
 
@@ -114,6 +123,8 @@ class Constants:
         if interconnect in {"nvlink", "neuronlink"}:
             late = self.family(accelerator) in _LATE_NVLINK
             return self._made("link", "nvlink-late" if late else "nvlink-early", Link)
+        if accelerator.architecture in self._fabrics and interconnect != "pcie":
+            return self._made("link", "nvlink-early", Link)
         return self._made("link", "pcie-p2p" if interconnect == "pcie-p2p" else "pcie", Link)
 
     def kernel(self, name: str) -> Kernel:
@@ -124,7 +135,8 @@ class Constants:
         return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
 
     def engine_profile_name(self, name: str, version: str = "") -> str:
-        known = self._engines["aliases"].get(_plain(name), _DEFAULT)
+        aliases = self._engines["aliases"]
+        known = next((aliases[word] for word in map(_plain, (name, *name.split())) if word in aliases), _DEFAULT)
         entry = self._engines["profiles"].get(known, self._engines["profiles"][_DEFAULT])
         version = version.removeprefix("v")
         for prefix, profile in entry["versions"].items():

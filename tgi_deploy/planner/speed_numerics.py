@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner.speed_work import Numerics
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.types import Accelerator
 
@@ -15,12 +17,21 @@ _SIXTEEN: Final = 16.0
 _WIDEST_INT4: Final = 6.0
 _INT4_BITS: Final = 4.16  # 4 + (16 + 4) / 128: scales and zeros of groups of 128
 _INT4_FP_SCALES_BITS: Final = 4.25
+_NF4_BITS: Final = 4.127  # 4 + 8 / 64 for scales, themselves scaled once for 256 of them
 _ACTIVATIONS_INT8: Final = frozenset({"int8-w8a8", "w8a8"})
 
 WEIGHT_WORDS: Final = (
     "fp16", "bf16", "fp8", "fp8-block", "int8", "int8-w8a8", "w4a16-int4", "gptq-int4", "awq-int4", "w4a8", "mxfp4",
+    "bitsandbytes", "bitsandbytes-nf4",
 )  # fmt: skip
 KV_BITS: Final = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "int4": 4.0}
+# Other names of the same formats, as engines and tables of measurements write them.
+_ALIASES: Final = {
+    "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e5m2": "fp8",
+    "w8a8": "int8-w8a8", "w8a16": "int8", "int8-w8a16": "int8", "eetq": "int8", "int4": "w4a16-int4",
+    "w4a16": "w4a16-int4", "awq": "awq-int4", "gptq": "gptq-int4", "marlin": "gptq-int4",
+    "bnb-int8": "bitsandbytes", "nf4": "bitsandbytes-nf4", "bnb-nf4": "bitsandbytes-nf4",
+}  # fmt: skip
 
 
 def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numerics:
@@ -38,6 +49,12 @@ def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numer
     return Numerics(kernel="w8a16", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
 
 
+def folded_word(text: str, known: Collection[str]) -> str | None:
+    """The one of `known` that a format's name means: `FP8_E4M3` is fp8, `W4A16` is w4a16-int4. None: none of them."""
+    word = text.strip().lower().replace("_", "-").replace(" ", "-")
+    return next((name for name in (word, _ALIASES.get(word)) if name in known), None)
+
+
 def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
     """From the words of `WEIGHT_WORDS` and `KV_BITS`; KeyError for others."""
     kv_bits = KV_BITS[kv]
@@ -45,6 +62,9 @@ def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
         raise KeyError(weights)
     if weights in {"fp16", "bf16"}:
         return Numerics(kernel="16-bit", linear_bits=16, expert_bits=16, kv_bits=kv_bits)
+    if weights.startswith(_BITSANDBYTES):
+        bits = _NF4_BITS if weights.endswith("nf4") else 8
+        return Numerics(kernel=_BITSANDBYTES, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
     if weights == "mxfp4":
         return Numerics(kernel="mxfp4", linear_bits=16, expert_bits=_INT4_FP_SCALES_BITS, kv_bits=kv_bits)
     if weights == "w4a8":

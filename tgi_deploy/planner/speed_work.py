@@ -1,10 +1,10 @@
 """A model's work on some accelerators, in seconds: an additive roofline.
 
     step(b, c)  = weights touched + KV read + products + all-reduces + host        (never below the launch floor)
-    prefill(n)  = products + attention + all-reduces + a weight sweep and host for every chunk
+    prefill(n)  = (products and a weight sweep for every chunk) + attention + all-reduces + host
 
-Memory and compute add up: taking the larger of the two is worse on measured rows, for a step streams weights and
-multiplies with them in turn, layer by layer.
+In a step memory and compute add up: anything less is worse on measured rows. In a prefill they overlap in part, as the
+root of the sum of their squares, which is better there than the sum and than the larger of the two.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Work:
         self._tensor_flops = peak_tflops(setup.accelerator, setup.numerics) * tera * kernel.compute * self.shards
         peak16 = setup.accelerator.fp16_tflops or 1.0
         self._flops16 = peak16 * tera * self.shards
-        self._attention_flops = peak16 * 1e12 * card.attention * self.shards
+        self._attention_flops = peak16 * 1e12 * min(card.attention, card.compute) * self.shards
         plain = setup.accelerator.bandwidth_gb_s * 1e9 * card.bandwidth * self.shards
         self._bandwidth16 = plain * self.engine.bandwidth
         self._bandwidth = self._bandwidth16 * kernel.bandwidth
         self._cache_bandwidth = plain * self.engine.cache
-        self._latency_s, self._bus = link.latency_us * 1e-6, link.gb_s * 1e9
+        self._latency_s, self._bus = link.latency_us * 1e-6, link.bus_gb_s(self.shards) * 1e9
         self._expert_share = self.engine.experts
         if setup.numerics.products == "fp8" and (setup.accelerator.compute_capability or _NO_CAPABILITY) >= _HOPPER:
             self._expert_share *= self.engine.experts_hopper_fp8
@@ -85,6 +85,8 @@ class Work:
         a_layer = 3 * model.hidden_size * model.expert_intermediate_size
         self._expert = a_layer * _expert_layers(model, (model.parameters - tables) // max(1, a_layer))
         self._dense = model.parameters - tables - self._expert * model.experts
+        if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
+            self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
         self._dense_bytes = self._dense * numerics.linear_bits / 8
         self.weight_bytes = (
             self._dense_bytes + self._expert * model.experts * numerics.expert_bits / 8 + tables * _BYTES_16
@@ -174,11 +176,15 @@ class Work:
         return self.prompt_products_s(prompt) + self.prompt_host_s()
 
     def prefill_s(self, prompts: float, prompt: float) -> float:
-        """Prefill of `prompts` prompts that enter together, nothing else running."""
+        """Prefill of `prompts` prompts that enter together, nothing else running.
+
+        A matrix streams while it is multiplied with many tokens: the shorter of the two is hidden in part.
+        """
         tokens = prompts * prompt
         chunks = max(1.0, math.ceil(tokens / self.chunk_tokens))
-        sweeps = chunks * (self.stream_s(min(tokens, self.chunk_tokens)) + self._host_s)
-        return max(prompts * self.prompt_s(prompt) + sweeps, self.floor_s(math.inf))
+        sweeps, products = chunks * self.stream_s(min(tokens, self.chunk_tokens)), prompts * self.products_s(prompt)
+        beside = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
+        return max(math.hypot(sweeps, products) + beside, self.floor_s(math.inf))
 
 
 def _expert_layers(model: ModelSpec, experts_held: int) -> int:

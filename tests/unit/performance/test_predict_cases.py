@@ -122,6 +122,50 @@ def test_usual_names_of_cards_and_nan_versions_are_understood(catalog):
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"weight_dtype": "BFloat16"}, {"weight_dtype": "bf16"}),
+        ({"weight_dtype": "FP8_E4M3"}, {"weight_dtype": "fp8"}),
+        ({"weight_dtype": "w8a8"}, {"weight_dtype": "int8-w8a8"}),
+        ({"weight_dtype": "AWQ"}, {"weight_dtype": "awq-int4"}),
+        ({"weight_dtype": "W4A16"}, {"weight_dtype": "gptq-int4"}),
+        ({"kv_dtype": "fp8_e5m2"}, {"kv_dtype": "fp8"}),
+        ({"concurrency_or_batch": "Saturated"}, {"concurrency_or_batch": "saturated"}),
+        ({"engine": "NVIDIA NIM"}, {"engine": "TensorRT-LLM"}),
+        ({"tp": "2", "interconnect": "NVLink 4.0"}, {"tp": "2", "interconnect": "nvlink"}),
+        ({"tp": "2", "interconnect": "PCIe Gen4 x16"}, {"tp": "2", "interconnect": "pcie"}),
+        ({"tp": "2", "interconnect": "nan"}, {"tp": "2", "interconnect": ""}),
+    ],
+)  # fmt: skip
+def test_other_words_for_the_same_are_understood(catalog, change, same):
+    assert predicted(catalog, **change) == predicted(catalog, **same)
+
+
+def test_several_cards_without_a_named_link_use_their_own(catalog):
+    change = {"gpu": "H100-80GB", "tp": "4", "n_gpu": "4"}
+    assert predicted(catalog, interconnect="none", **change) == predicted(catalog, interconnect="nvlink", **change)
+
+
+@pytest.mark.parametrize("gpu", ["MI300X", "Gaudi2", "Gaudi3", "TPU-v5p"])
+def test_cards_with_a_fabric_of_their_own_do_not_talk_over_pcie(catalog, gpu):
+    change = {"gpu": gpu, "tp": "8", "n_gpu": "8", "hub_id": "meta-llama/Llama-3.1-70B", "metric": "ttft_ms"}
+    over_pcie = predicted(catalog, interconnect="pcie", instance="a machine of EC2", **change)
+    assert predicted(catalog, interconnect="", **change) < over_pcie / 2
+
+
+def test_weights_that_no_memory_holds_are_an_error(catalog):
+    (found,) = predict_cases(cases({"hub_id": "meta-llama/Llama-3.1-70B", "gpu": "H100-80GB"}), catalog)
+    assert found["error"] == "the weights take 141.1 GB, 1 x H100-80GB hold 85.5 GB"
+    assert predicted(catalog, hub_id="meta-llama/Llama-3.1-70B", gpu="H100-80GB", weight_dtype="fp8") > 0
+
+
+def test_a_format_for_experts_covers_all_layers_of_a_model_without_any(catalog):
+    change = {"load": "batch1", "concurrency_or_batch": "1"}
+    mxfp4, sixteen = (predicted(catalog, weight_dtype=name, **change) for name in ("mxfp4", "bf16"))
+    assert mxfp4 < sixteen / 2
+
+
 def test_the_command_answers_with_every_figure(capsys):
     exit_code, document = run(
         capsys, "meta-llama/Llama-3.1-8B", *WORDS, "--output-tokens", "256", "--concurrency", "16"

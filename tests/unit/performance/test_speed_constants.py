@@ -46,7 +46,7 @@ def test_few_constants_are_fitted():
         ("TensorRT-LLM", "0.10", "trtllm-2024"), ("trt-llm", "0.9", "trtllm-2024"),
         ("TensorRT-LLM", "NIM-1.x", "trtllm-2024"), ("TensorRT-LLM", "1.0.0rc3", "trtllm-2025"),
         ("TensorRT-LLM", "MLPerf-v4.1", "trtllm-2025"), ("SGLang", "0.5.1.post1", "sglang"),
-        ("LMDeploy", "0.2.0", "lmdeploy-2024"), ("somebody's", "", "vllm-2025"),
+        ("LMDeploy", "0.2.0", "lmdeploy-2024"), ("somebody's", "", "vllm-2025"), ("Triton TRT-LLM", "", "trtllm-2025"),
     ],
 )  # fmt: skip
 def test_engine_versions_have_profiles(name, version, profile):

@@ -55,7 +55,8 @@ def test_a_longer_prompt_is_never_answered_sooner(catalog, setup, model, engine)
     setup = replace(setup, model=catalog.resolve(model).model, engine=CONSTANTS.engine(*engine))
     for clients in (1, 8, 64):
         ttfts = [seen(setup, prompt=n, clients=clients, kv=1e9).ttft_s for n in (16, 128, 1024, 2047, 2049, 4096, 9000)]
-        assert all(later > 0.995 * sooner for sooner, later in itertools.pairwise(ttfts)), ttfts
+        # Prompts of half a chunk wait for each other, longer ones do not.
+        assert all(later > 0.96 * sooner for sooner, later in itertools.pairwise(ttfts)), ttfts
         assert ttfts[-1] > ttfts[0]
 
 
@@ -105,6 +106,22 @@ def test_links_are_idle_on_a_single_card(setup):
 def test_a_long_prompt_over_plain_pcie_is_bound_by_the_link(setup):
     work = Work(replace(setup, num_shard=4, interconnect="pcie"), CONSTANTS)
     assert work.all_reduce_s(3500) > 2 * work.products_s(3500)
+
+
+@pytest.mark.parametrize(("cards", "measured_ms"), [(2, 6.7), (4, 39), (8, 162)])
+def test_more_cards_without_peer_access_crowd_the_hosts_memory(setup, cards, measured_ms):
+    """64 MB over NCCL on L40S; on A10G, 36 MB take 26 ms on four cards and 37 on eight."""
+    work = Work(replace(setup, num_shard=cards, interconnect="pcie"), CONSTANTS)
+    found_ms = work.all_reduce_s(64e6 / (2 * setup.model.hidden_size)) / (2 * setup.model.layers) * 1e3
+    assert measured_ms / 3 < found_ms < measured_ms * 2
+
+
+def test_parameters_that_never_run_are_not_streamed(catalog, setup):
+    model = catalog.resolve("deepseek-ai/DeepSeek-V3").model
+    stored = Work(replace(setup, model=replace(model, active_parameters=None)), CONSTANTS)
+    work = Work(replace(setup, model=model), CONSTANTS)
+    assert work.weight_bytes == pytest.approx(2 * 671e9, rel=0.005)
+    assert work.stream_s(1) < 0.8 * stored.stream_s(1)
 
 
 def test_a_step_touches_few_experts_for_one_request_and_all_for_many(catalog, setup):
