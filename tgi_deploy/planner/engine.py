@@ -33,6 +33,8 @@ _DEFAULT_GRAPHS: Final = 32
 _MIN_CONCURRENT_REQUESTS: Final = 128
 
 _GLOB_CHARACTERS: Final = "*?["
+_LARGEST: Final = {"uint16": 65_535, "uint32": 4_294_967_295}
+_WORD: Final = 18_446_744_073_709_551_615
 
 # Flags a wish may not pin, and what to use instead.
 _NOT_PINNABLE: Final = {
@@ -95,13 +97,23 @@ def _value_problem(flag: Flag, value: str) -> str | None:
     if flag.kind == "bool":
         return None if value in {"true", "false"} else "write true or false"
     if flag.kind.startswith("uint"):
-        return None if value.isascii() and value.isdigit() else "should be a whole number, 0 or more"
+        return None if _is_whole(flag.kind, value) else f"should be a whole number from 0 to {_largest(flag.kind)}"
     if flag.kind == "float":
         return _number_problem(flag, value)
     if flag.kind == "list[uint]":
-        parts = value.split(",")
-        return None if all(part.strip().isdigit() for part in parts) else "should be whole numbers with commas"
+        listed = all(_is_whole(flag.kind, part) for part in value.split(","))
+        return None if listed else "should be whole numbers with commas, without spaces"
     return None if value.isprintable() and value else "should be printable and not empty"
+
+
+def _is_whole(kind: str, text: str) -> bool:
+    most = _largest(kind)
+    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
+
+
+def _largest(kind: str) -> int:
+    """What the launcher's own type holds; a count without a width is the processor's word."""
+    return _LARGEST.get(kind, _WORD)
 
 
 def _number_problem(flag: Flag, value: str) -> str | None:
@@ -151,9 +163,9 @@ def limits_for(context_tokens: int, pins: Mapping[str, str], *, chunked: bool) -
 
 def check_limits(wish: Requirements, limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> None:
     """The launcher's and router's own comparisons, and the wish's promises, as InputError `contradictory_limits`."""
-    for problem in (*_contradictions(limits, pins, chunked=chunked), *_broken_promises(wish, limits)):
-        raise InputError("contradictory_limits", f"the token limits contradict each other: {problem}",
-                         hint="drop one of the --set flags or change --context")  # fmt: skip
+    for problem in (*_contradictions(limits, pins, chunked=chunked), *_broken_promises(wish, limits, pins)):
+        raise InputError("contradictory_limits", f"the limits contradict each other: {problem}",
+                         hint="drop one of the --set flags, or change --context or --concurrency")  # fmt: skip
 
 
 def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> Iterator[str]:
@@ -176,12 +188,15 @@ def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -
         yield "--max-batch-size must be above 0"
 
 
-def _broken_promises(wish: Requirements, limits: Limits) -> Iterator[str]:
+def _broken_promises(wish: Requirements, limits: Limits, pins: Mapping[str, str]) -> Iterator[str]:
     promised, longest = wish.input_tokens + wish.output_tokens, wish.model.model.max_position_embeddings
     if limits.max_total_tokens < promised:
         yield f"--max-total-tokens {limits.max_total_tokens} is less than a promised request of {promised} tokens"
     if limits.max_input_tokens < wish.input_tokens:
         yield f"--max-input-tokens {limits.max_input_tokens} is less than the promised {wish.input_tokens}"
+    admitted = int(pins.get("--max-concurrent-requests", wish.concurrency))
+    if admitted < wish.concurrency:
+        yield f"--max-concurrent-requests {admitted} is fewer than the promised {wish.concurrency} at once"
     if limits.max_total_tokens > max(longest, wish.context_tokens):
         yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} the model was made for"
 

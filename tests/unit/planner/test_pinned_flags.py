@@ -106,6 +106,8 @@ def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
         (("validation-workers", "0"), "must be above 0"),
         (("max-batch-size", "0"), "must be above 0"),
         (("max-batch-prefill-tokens", "0"), "must be at least"),
+        (("max-concurrent-requests", "7"), "fewer than the promised 8 at once"),
+        (("max-concurrent-requests", "0"), "fewer than the promised 8 at once"),
     ],
 )
 def test_what_launcher_or_router_would_refuse_is_refused_here(
@@ -121,6 +123,31 @@ def test_a_memory_share_is_above_0_and_at_most_1(planned: MakePlan, fraction: st
     with pytest.raises(InputError) as refused:
         planned("llama3-8b", ("cuda-memory-fraction", fraction))
     assert refused.value.code == "bad_flag_value"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prometheus-port", "65536"),
+        ("max-batch-total-tokens", "4294967296"),
+        ("max-best-of", "18446744073709551616"),
+        ("cuda-graphs", "1,18446744073709551616"),
+        ("cuda-graphs", "1, 2"),
+        ("cuda-graphs", "\u00b2"),
+        ("max-best-of", "\u00b2"),
+    ],
+)
+def test_a_number_that_the_launcher_cannot_hold_is_refused(planned: MakePlan, name: str, value: str) -> None:
+    with pytest.raises(InputError) as refused:
+        planned("llama3-8b", (name, value))
+    assert refused.value.code == "bad_flag_value"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("prometheus-port", "65535"), ("cuda-graphs", "1,2"), ("max-concurrent-requests", "8")]
+)
+def test_the_largest_and_least_that_work_are_taken(planned: MakePlan, name: str, value: str) -> None:
+    assert value in planned("llama3-8b", (name, value)).chosen.engine.args
 
 
 @pytest.mark.parametrize("name", ["model-id", "port", "api-key", "num-shard", "quantize", "ngrok-authtoken"])
