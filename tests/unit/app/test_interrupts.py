@@ -86,6 +86,7 @@ def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, mo
         assert around.world.left() == [], point
         if settled is None:
             break
+    assert 10 <= point < 98
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -103,6 +104,7 @@ def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, m
         down(around.context(), ["demo"], lambda _removals: True)
         assert around.world.left() == [], point
         assert around.store.names() == (), point
+    assert 10 <= point < 98
 
 
 def test_a_termination_takes_no_ten_seconds(around):

@@ -86,7 +86,9 @@ def test_the_record_keeps_the_plan_without_what_was_refused(around):
 
 def test_everything_carries_its_tags_from_the_creating_call_on(around):
     deployment = bring_up(around, settings={"lifetime_s": lambda _price: 3600}).deployment
-    for found in around.world.left():
+    made = around.world.left()
+    assert len(made) == 3
+    for found in made:
         assert found.tags[TAG_NAME] == "demo"
         assert found.tags[TAG_ID] == deployment.id
         assert found.tags[TAG_VERSION] == "0.1.0"
@@ -437,6 +439,38 @@ def test_the_end_of_a_lifetime_stays_when_up_goes_on(around):
     assert first.expires == second.expires
 
 
+def end_by_itself(around):
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+
+
+def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):
+    """With the old one's end in its tags it would look as if it were past its time, and be collected."""
+    settings = {"lifetime_s": lambda _price: 3600}
+    bring_up(around, settings=settings)
+    around.clock.sleep(3700)
+    end_by_itself(around)
+    again = bring_up(around, settings=settings).deployment
+    (machine,) = around.world.running()
+    assert machine.tags[TAG_EXPIRES] == again.expires.isoformat() == "2026-01-09T02:01:40+00:00"
+
+
+def test_a_launch_that_was_never_settled_is_not_made_with_an_end_that_is_past(around):
+    def kill(name, _properties):
+        if name == "create instance":
+            raise KilledError
+
+    settings = {"lifetime_s": lambda _price: 3600}
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        bring_up(around, settings=settings)
+    around.world.on_call = None
+    around.clock.sleep(7200)
+    bring_up(around, settings=settings)
+    (machine,) = around.world.running()
+    assert machine.tags[TAG_EXPIRES] == "2026-01-09T03:00:00+00:00"
+
+
 def count_calls(home):
     around = Surroundings(home=home)
     bring_up(around)
@@ -483,14 +517,19 @@ def kill_at(around, point, moment):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_killed_down_is_finished_by_the_next(tmp_path, moment):
-    for point in range(30):
+    killed = True
+    for point in range(99):
         around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
         bring_up(around)
-        strike_down(around, point, moment)
+        killed = strike_down(around, point, moment)
+        if not killed:
+            assert point > 10
+            break
         around.world.on_call = around.world.after_call = None
         take_down(around, "demo")
         assert around.world.left() == [], point
         assert around.store.names() == ()
+    assert not killed
 
 
 def strike_down(around, point, moment):
@@ -506,7 +545,8 @@ def strike_down(around, point, moment):
     try:
         take_down(around, "demo")
     except KilledError:
-        return
+        return True
+    return False
 
 
 def test_launch_settings_have_no_public_default():

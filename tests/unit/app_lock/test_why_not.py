@@ -65,7 +65,9 @@ def test_the_choice_is_first_and_the_others_say_what_decided(catalog, wish):
 
 
 def test_the_memory_of_a_card_adds_up(catalog):
-    for way in why_not(WISHES[0], "g5.xlarge", catalog, {}).explanations[0].ways:
+    ways = why_not(WISHES[0], "g5.xlarge", catalog, {}).explanations[0].ways
+    assert ways
+    for way in ways:
         memory = way.memory
         parts = (
             memory.reserved_bytes, memory.weights_bytes, memory.activation_bytes, memory.overhead_bytes,

@@ -59,10 +59,10 @@ def test_there_are_enough_cases():
 
 
 def test_waiting_and_diagnosis_name_the_same_cause():
-    for case in EVERY[::3]:
-        view = read_phase(case.log, TABLE)
-        if view.died_of is not None:
-            assert view.died_of.code == case.codes[0], case.name
+    died = [(case, view.died_of) for case in EVERY if (view := read_phase(case.log, TABLE)).died_of is not None]
+    assert len(died) > 10
+    for case, cause in died:
+        assert cause.code == case.codes[0], case.name
 
 
 def test_a_changed_log_has_the_same_cause():
@@ -145,6 +145,7 @@ def test_a_hang_needs_ten_minutes_several_shards_and_no_progress():
         return start + "".join(line.format(20 + at, rank) for at in range(minutes + 1) for rank in range(ranks))
 
     assert codes(waiting(2, 12)) == ["nccl_hang"]
+    assert codes(waiting(2, 12).removeprefix(LOADING).partition("\n")[2]) == ["nccl_hang"], "the console kept no more"
     assert codes(waiting(2, 9)) == []
     assert codes(waiting(1, 30)) == []
     assert codes(waiting(2, 12) + "2025-09-14T08:40:30.1Z  INFO x: Shard ready in 9s rank=0\n") == []

@@ -73,7 +73,9 @@ def test_ids_are_unique_and_every_reference_has_one(page):
 
 
 def test_each_chart_has_one_stop_for_the_tab_key(reports):
-    for part in re.findall(r'<svg class="chart.*?</svg>', report_html(reports["plan"]), re.DOTALL):
+    charts = re.findall(r'<svg class="chart.*?</svg>', report_html(reports["plan"]), re.DOTALL)
+    assert charts
+    for part in charts:
         assert part.count('tabindex="0"') == 1
         assert part.count('data-row="') == part.count('role="img"') > 100
 

@@ -99,7 +99,9 @@ def test_a_failed_write_leaves_the_old_record_and_no_other_file(store, monkeypat
 def test_files_are_private(store):
     store.save(deployment(), expected_serial=0)
     store.append_event(Event(at=NOW, deployment="demo", code="x", text="y"))
-    for path in path_of(store).parent.iterdir():
+    files = list(path_of(store).parent.iterdir())
+    assert {"deployment.json", "events.jsonl"} <= {path.name for path in files}
+    for path in files:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
@@ -271,7 +273,8 @@ def test_a_lock_is_released_when_its_holder_is_killed(store):
         "import sys,os;from pathlib import Path;from tgi_deploy.state.local import LocalStore\n"
         "with LocalStore(Path(sys.argv[1])).lock('demo', command='c'): os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", program, str(store.home)], check=False)
+    killed = subprocess.run([sys.executable, "-c", program, str(store.home)], check=False)
+    assert killed.returncode == 9
     with store.lock("demo", command="me"):
         pass
 
