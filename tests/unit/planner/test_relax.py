@@ -19,7 +19,7 @@ from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.planner.types import NoPlan, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tgi_deploy.planner.relax import Relaxation
     from tgi_deploy.planner.supply import Supply
