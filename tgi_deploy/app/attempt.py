@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Attempt:
     """One candidate in one place, ready to be carried out.
 
-    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect.
+    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect. `expires` is when
+    a machine that lives for `ttl_s` ends.
     """
 
     candidate: Candidate
@@ -36,6 +37,7 @@ class Attempt:
     artifacts: tuple[tuple[str, str], ...]
     idle_s: int | None = None
     lease_s: int | None = None
+    expires: datetime | None = None
 
 
 class Launchpad(Protocol):
@@ -59,7 +61,7 @@ class Launchpad(Protocol):
 
 
 def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock) -> Deployment:
-    """The record of what is about to be tried. The moment of expiry stays while the lifetime does."""
+    """The record of what is about to be tried."""
     candidate = attempt.candidate
     owned = candidate.offer.market == "owned"
     return replace(
@@ -69,20 +71,23 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
         plan=_recorded_plan(replace(plan, chosen=candidate)),
         usd_per_hour=None if owned else candidate.cost.usd_per_hour,
         ttl_s=attempt.ttl_s,
-        expires=expiry(deployment, attempt.ttl_s, clock),
+        expires=attempt.expires,
         idle_s=attempt.idle_s,
         lease_s=attempt.lease_s,
         lease_until=lease_end(attempt.lease_s, clock),
     )
 
 
-def expiry(deployment: Deployment, ttl_s: int | None, clock: Clock) -> datetime | None:
-    """When a machine of this lifetime ends, as far as the record tells."""
+def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clock: Clock) -> datetime | None:
+    """When a machine of this lifetime ends. One that is there keeps its moment, so does one that may be on its way."""
     if ttl_s is None:
         return None
-    if deployment.expires is not None and ttl_s == deployment.ttl_s:
-        return deployment.expires
-    return (clock.now() + timedelta(seconds=ttl_s)).replace(microsecond=0)
+    now, known, machine = clock.now(), deployment.expires, deployment.machine
+    there = any(found.is_machine and found.alive for found in seen)
+    begun = machine is not None and machine.phase == "intent" and known is not None and known > now
+    if known is not None and ttl_s == deployment.ttl_s and (there or begun):
+        return known
+    return (now + timedelta(seconds=ttl_s)).replace(microsecond=0)
 
 
 def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.attempt import expiry
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2 import INSTANCE
 from tgi_deploy.targets.external_end import external_end
@@ -13,10 +12,10 @@ from tgi_deploy.targets.secrets import delivery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from tgi_deploy.app.launch import LaunchSettings
     from tgi_deploy.reconcile.model import Deployment, Resource
-    from tgi_deploy.reconcile.ports import Clock
 
 API_KEY_NOTE: Final = "api_key_variable"
 
@@ -31,10 +30,8 @@ class Extras:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_extras(
-    settings: LaunchSettings, deployment: Deployment, region: str, ttl_s: int | None, clock: Clock
-) -> Extras:
-    """Raises InputError `external_ttl_without_end`."""
+def make_extras(settings: LaunchSettings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
+    """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
     wishes = settings.secrets
     delivered = delivery(wishes, name=deployment.name, deployment_id=deployment.id, region=region)
     return Extras(
@@ -44,7 +41,7 @@ def make_extras(
             "instance_profile": delivered.instance_profile,
         },
         before=delivered.resources,
-        after=_end(deployment, region, ttl_s, clock) if settings.external_ttl else (),
+        after=_end(deployment, region, expires) if settings.external_ttl else (),
         notes={API_KEY_NOTE: wishes.api_key_variable} if wishes.api_key_variable else {},
     )
 
@@ -60,8 +57,7 @@ def makes_extras(settings: LaunchSettings) -> bool:
     return settings.secrets.makes or settings.external_ttl
 
 
-def _end(deployment: Deployment, region: str, ttl_s: int | None, clock: Clock) -> tuple[Resource, ...]:
-    expires = expiry(deployment, ttl_s, clock)
+def _end(deployment: Deployment, region: str, expires: datetime | None) -> tuple[Resource, ...]:
     if expires is None:
         raise InputError(
             "external_ttl_without_end",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.attempt import Attempt, described
+from tgi_deploy.app.attempt import Attempt, described, expiry
 from tgi_deploy.app.documents import choice_document
 from tgi_deploy.app.extras import make_extras
 from tgi_deploy.app.quota import headroom, quota_code, with_rooms
@@ -165,7 +165,8 @@ class Launcher:
     ) -> Attempt:
         ttl_s = self.settings.lifetime_s(candidate.cost.usd_per_hour)
         image = self._image(candidate)
-        extras = make_extras(self.settings, deployment, candidate.offer.region, ttl_s, self.context.clock)
+        expires = expiry(deployment, ttl_s, seen, self.context.clock)
+        extras = make_extras(self.settings, deployment, candidate.offer.region, expires)
         deployable = replace(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
         user_data = render("user-data", deployable, templates_dir=self.context.templates_dir)
         machine = Machine(
@@ -192,6 +193,7 @@ class Launcher:
             ttl_s=ttl_s,
             idle_s=self.settings.idle_s,
             lease_s=self.settings.lease_s,
+            expires=expires,
             artifacts=((user_data.file_name, user_data.text),),
         )
 

@@ -35,7 +35,8 @@ class Line:
     """One thing that existed.
 
     `gone` is when it was seen to be gone, or, where `exact` is False, the latest moment at which it can have gone.
-    Only machines have a price: it is the deployment's for everything billed by the hour.
+    Only machines have a price: it is the deployment's for everything billed by the hour. `expires`: the end it was made
+    with, if that is known.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Line:
     gone: datetime | None = None
     exact: bool = True
     usd_per_hour: Decimal | None = None
+    expires: datetime | None = None
 
     @property
     def seconds(self) -> int | None:
@@ -127,6 +129,7 @@ class Ledger:
             created=min((at for at in moments if at is not None), default=None),
             gone=gone,
             usd_per_hour=price if known.kind in MACHINES else None,
+            expires=known.expires or moment_of(data.get("expires")),
         )
 
     @property
@@ -143,7 +146,8 @@ class Ledger:
 
 
 def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
-    latest = min(at, expires) if expires is not None and line.kind in MACHINES else at
+    end = line.expires or expires
+    latest = min(at, end) if end is not None and line.kind in MACHINES else at
     return replace(line, gone=max(latest, line.created) if line.created else latest, exact=False)
 
 

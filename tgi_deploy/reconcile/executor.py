@@ -283,13 +283,14 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
 
 def event_data(kind: str, place: str, attributes: Mapping[str, str], deployment: Deployment) -> dict[str, Any]:
     """What a receipt needs to know of a thing, in the event that tells of it. The price is the whole deployment's."""
-    price = deployment.usd_per_hour
+    price, expires = deployment.usd_per_hour, deployment.expires
     return {
         "kind": kind,
         "id": attributes.get("id", ""),
         "region": place,
         "created": attributes.get("launched") or attributes.get("created") or None,
         "usd_per_hour": None if price is None else str(price),
+        "expires": None if expires is None else expires.isoformat(),
     }
 
 

@@ -122,6 +122,18 @@ def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
     assert "at most 30 min" in receipt_text(receipt)
 
 
+def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_own_end(around):
+    settings = {"lifetime_s": lambda _price: 1800}
+    bring_up(around, settings=settings)
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.clock.sleep(7200)
+    bring_up(around, settings=settings)
+    around.clock.sleep(600)
+    receipt = only(take_down(around))
+    assert sorted(line.seconds for line in receipt.machines) == [600, 1800]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_down_killed_anywhere_loses_no_second_and_no_thing(tmp_path, moment):
     for point in range(40):
