@@ -34,8 +34,9 @@ _ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
 _LOOKS: Final = 3
 _GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
-# Shards that did nothing but wait for half of the time that loading may take hang.
-_HANG_SHARE: Final = 0.5
+# Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
+# but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
+_HANG_SHARE: Final = 0.25
 
 
 def explained(context: Context, deployment: Deployment, error: DeployError) -> DeployError:

@@ -134,6 +134,7 @@ class Attempt:
         self.present = False
         self.shards = 0
         self.started = 0
+        self.waiting = 0
         self.shards_ready = 0
         self.waits: list[LogLine] = []
         self.capacity: int | None = None
@@ -160,7 +161,8 @@ class Attempt:
 
     @property
     def ranks(self) -> int:
-        return self.shards or max(1, self.started)
+        """As far as the log tells: of a long wait, a console keeps only lines that wait."""
+        return self.shards or max(1, self.started, self.waiting)
 
     @property
     def waited_s(self) -> float:
@@ -198,7 +200,8 @@ class Attempt:
     def hear_shard_ready(self, _match: re.Match[str], _line: LogLine) -> None:
         self.shards_ready += 1
 
-    def hear_shard_waiting(self, _match: re.Match[str], line: LogLine) -> None:
+    def hear_shard_waiting(self, match: re.Match[str], line: LogLine) -> None:
+        self.waiting = max(self.waiting, int(match["rank"] or 0) + 1)
         self.waits.append(line)
 
     def hear_kv_cache(self, match: re.Match[str], _line: LogLine) -> None:

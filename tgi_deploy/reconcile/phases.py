@@ -119,8 +119,7 @@ def _progress_of(attempt: Attempt, phase: str) -> tuple[str, float | None]:
         return f"{attempt.received_mb:,} MB" if attempt.received_mb else attempt.image or "", None
     if phase == "downloading":
         return _download_of(attempt)
-    if phase == "loading":
-        count = attempt.shards or max(1, attempt.started)
+    if phase == "loading" and (count := attempt.shards or attempt.started):
         return f"{attempt.shards_ready} of {count} shards ready", min(1.0, attempt.shards_ready / count)
     if attempt.capacity is not None:
         return f"KV cache holds {attempt.capacity} tokens", None
