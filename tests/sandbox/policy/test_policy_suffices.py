@@ -67,6 +67,7 @@ class Account:
 
     url: str
     capsys: Any
+    left: bool = False
 
     def client(self, service: str) -> Any:
         return administrator(self.url, service)
@@ -103,12 +104,6 @@ class Account:
         found = ec2.describe_instances(Filters=alive)["Reservations"]
         return [item["InstanceId"] for group in found for item in group["Instances"]]
 
-    def has_left(self) -> bool:
-        """Something of a deployment is there; tags of ended machines stay for a while."""
-        kinds = ["security-group", "launch-template", "volume", "network-interface", "elastic-ip"]
-        filters = [{"Name": "key", "Values": ["tgi-deploy:deployment"]}, {"Name": "resource-type", "Values": kinds}]
-        return bool(self.machines() or self.client("ec2").describe_tags(Filters=filters)["Tags"])
-
     def leave_behind(self, action: str) -> None:
         """What only `action` can remove, tagged as ours."""
         ec2 = self.client("ec2")
@@ -124,6 +119,7 @@ class Account:
         else:
             return
         ec2.create_tags(Resources=[made], Tags=tags)
+        self.left = True
 
 
 @cache
@@ -163,9 +159,9 @@ def account(server: str, key: dict[str, str], monkeypatch: pytest.MonkeyPatch, c
     made.allow()
     yield made
     made.allow()
-    if made.has_left():
+    if made.left or made.groups() != ["default"]:
         assert made.down()["exit_code"] == 0
-    assert not made.has_left()
+    assert (made.machines(), made.groups()) == ([], ["default"])
 
 
 def test_the_policy_is_enough_for_up_logs_and_down(account):
