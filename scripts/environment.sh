@@ -14,18 +14,20 @@ find_python() {
   return 1
 }
 
-# make_environment FOLDER EXTRA...: the project, editable, with these extras; again only when pyproject.toml changed.
+# make_environment FOLDER EXTRA...: the project, editable, with these extras, in the versions that were last found to
+# work together (scripts/constraints.txt); again only when one of these two files changed.
 make_environment() {
   local folder=$1 extras
   shift
   extras=$(IFS=,; printf '%s' "$*")
   local stamp=$folder/.made-for want
-  want="$extras $(cksum <pyproject.toml)"
+  want="$extras $(cat pyproject.toml scripts/constraints.txt | cksum)"
   if [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
     return
   fi
   printf 'making the environment in %s (about a minute, once) …\n' "$folder"
   [ -x "$folder/bin/python" ] || "$(find_python)" -m venv "$folder"
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" \
+    --constraint scripts/constraints.txt
   printf '%s' "$want" >"$stamp"
 }
