@@ -225,7 +225,6 @@ def test_amounts_are_exact_to_the_step(name: str) -> None:
             assert met(open_choices, supply) is None, (item.axes, axis)
 
 
-FIELDS = {"context": "context_tokens", "concurrency": "concurrency"}
 COUNTED = (
     ("dear-and-long", "context"),
     ("fewer-but-enough", "concurrency"),
