@@ -287,6 +287,19 @@ def check_memory(facts: Facts, _wish: Requirements) -> Failure | None:
     return Failure(code="memory_kv_cache", message=message, numbers=numbers)
 
 
+def check_batch_total(facts: Facts, _wish: Requirements) -> Failure | None:
+    """Without flash attention nothing is allocated beforehand: the engine takes the pinned number at its word."""
+    pinned, memory = int(facts.pins.get("--max-batch-total-tokens", "0")), facts.memory
+    if facts.attention != "padded" or not memory.fits or pinned <= memory.kv_capacity_tokens:
+        return None
+    return Failure(
+        code="memory_kv_cache",
+        message=f"batches of {pinned} tokens are pinned; beside its weights one {facts.hardware.accelerator.name} "
+        f"holds {memory.kv_capacity_tokens} tokens of KV cache",
+        numbers={"kv_capacity_tokens": memory.kv_capacity_tokens, "required_kv_tokens": pinned},
+    )
+
+
 def check_time_to_first_token(facts: Facts, wish: Requirements) -> Failure | None:
     if facts.performance is None or wish.ttft_ms is None or facts.performance.ttft_ms <= wish.ttft_ms:
         return None
@@ -343,6 +356,7 @@ CHECKS: Final[tuple[Callable[[Facts, Requirements], Failure | None], ...]] = (
     check_kv_cache_flag,
     check_prompt_batch,
     check_memory,
+    check_batch_total,
     check_time_to_first_token,
     check_time_per_token,
     check_throughput,

@@ -8,13 +8,13 @@ import pytest
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.planner.types import NoPlan, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import NoPlan, Requirements
+    from tgi_deploy.planner.types import Requirements
 
     MakePlan = Callable[..., Any]
 
@@ -93,6 +93,19 @@ def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
     whole = planned("llama3-8b", prompts).chosen.memory
     assert half.kv_bytes_per_token * 2 == whole.kv_bytes_per_token
     assert half.kv_capacity_tokens in {whole.kv_capacity_tokens * 2, whole.kv_capacity_tokens * 2 + 1}
+
+
+def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePlan) -> None:
+    """Its cache grows with what is batched; only this flag bounds it."""
+    wish = {"instance_type": "g6e.xlarge", "quantize": "none"}
+    holds = planned("bigscience/bloom-7b1", **wish).chosen.memory.kv_capacity_tokens
+    pins = [("max-batch-total-tokens", str(tokens)) for tokens in (holds, holds + 1)]
+    fits, too_much = (planned("bigscience/bloom-7b1", pin, **wish) for pin in pins)
+    assert fits.chosen.engine.args[-2:] == ("--max-batch-total-tokens", str(holds))
+    assert isinstance(too_much, NoPlan)
+    assert codes_by_type(too_much)["g6e.xlarge"] == {"memory_kv_cache"}
+    flash = planned("llama3-8b", ("max-batch-total-tokens", "10000000"), **wish)
+    assert isinstance(flash, Plan), "the engine ignores it for models with flash attention"
 
 
 @pytest.mark.parametrize(
