@@ -124,7 +124,7 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: b
     error = ErrorItem(
         code="no_feasible_plan",
         message=_why_not(outcome),
-        hint=f"nearest: {outcome.near_misses[0].message}: {commands[0]}" if commands else _NOTHING_NEAR,
+        hint=f"nearest: {outcome.near_misses[0].message}: {commands[0]}" if commands else _nothing_near(outcome),
     )
     return Result(
         data=no_plan_document(outcome),
@@ -134,7 +134,12 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: b
     )
 
 
-_NOTHING_NEAR = "no change of the wish helps: look at every refusal with --explain, or choose another model"
+def _nothing_near(outcome: NoPlan) -> str:
+    if outcome.requirements.flags:
+        return (
+            "no change of the wish helps, but less of what is pinned by --set may: look at every refusal with --explain"
+        )
+    return "no change of the wish helps: look at every refusal with --explain, or choose another model"
 
 
 def _why_not(outcome: NoPlan) -> str:
