@@ -52,6 +52,10 @@ def test_annotations_are_one_line_each_and_escaped():
     assert len(lines) == 2
 
 
+def test_a_machine_of_ones_own_has_no_price():
+    assert github_annotations([replace(OK, usd=None)]).endswith("::ok in 62 s\n")
+
+
 def test_the_summary_is_a_table_with_the_failures_below():
     text = github_summary([OK, FAILED])
     assert "| phi3-mini | ✅ ok | g6.xlarge | 62 s | $0.0123 |" in text

@@ -52,9 +52,8 @@ def github_annotations(results: Sequence[Smoked]) -> str:
 def _annotation(result: Smoked) -> str:
     failure = result.failure
     if failure is None and result.exit_code == 0:
-        return (
-            f"::notice title={_title(f'smoke {result.job.model}')}::ok in {result.took_s:.0f} s for {usd(result.usd)}"
-        )
+        price = f" for {usd(result.usd)}" if result.usd is not None else ""
+        return f"::notice title={_title(f'smoke {result.job.model}')}::ok in {result.took_s:.0f} s{price}"
     text = "\n".join(filter(None, (failure.message, failure.text))) if failure else f"exit {result.exit_code}"
     title = _title(f"smoke {result.job.model}: {failure.code if failure else 'failed'}")
     return f"::error title={title}::{_escaped(text, _ESCAPES)}"
