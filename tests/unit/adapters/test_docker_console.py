@@ -9,6 +9,7 @@ from tgi_deploy.adapters.docker.endpoint import Endpoint
 from tgi_deploy.adapters.docker.errors import ErrorTable
 from tgi_deploy.adapters.docker.pull import Layers
 from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.reconcile.logwindow import LogWindow
 from tgi_deploy.reconcile.phase_table import table_from
 from tgi_deploy.reconcile.phases import read_phase
 
@@ -107,13 +108,18 @@ def test_an_engine_that_ends_again_and_again_is_counted(docker):
 def test_the_last_end_is_told_though_the_host_has_forgotten_its_events(docker):
     docker.containers_by_id[ID] = container("exited", ExitCode=3)
     docker.log = line(1, "Args { one }")
-    assert cloud(docker).console(ID).endswith("code=3")
+    assert cloud(docker).console(ID).endswith("code=3\n")
 
 
 def test_a_running_container_is_not_asked_for_its_history(docker):
     docker.log = line(1, "Connected")
     docker.events = None
-    assert cloud(docker).console(ID) == "Connected"
+    assert cloud(docker).console(ID) == "Connected\n"
+
+
+def test_who_follows_sees_the_last_line_at_once(docker):
+    docker.log = line(1, "Serving") + line(2, "Connected")
+    assert LogWindow().advance(cloud(docker).console(ID)) == ("Serving", "Connected")
 
 
 def test_layers_are_added_up_as_they_come():

@@ -27,7 +27,7 @@ def console_of(api: Api, container_id: str) -> str:
         "reading the container's log", lambda client: client.logs(container_id, timestamps=True, tail=_LINES)
     )
     lines = [_split(line) for line in (raw or b"").decode("utf-8", "replace").splitlines()]
-    return "\n".join(text for _, text in sorted([*lines, *_ends(api, item)], key=lambda line: line[0]))
+    return "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, item)], key=lambda line: line[0]))
 
 
 def _split(line: str) -> tuple[str, str]:
