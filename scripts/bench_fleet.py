@@ -65,7 +65,6 @@ class Fleet:
     home: Path
     info: control.SandboxInfo
     ec2: Any
-    network: str
     image: str
 
     @classmethod
@@ -75,7 +74,7 @@ class Fleet:
         ec2 = session.client("ec2", endpoint_url=info.endpoint_url)
         ssm = session.client("ssm", endpoint_url=info.endpoint_url)
         image = ssm.get_parameter(Name=_AMI)["Parameter"]["Value"]
-        return cls(home=home, info=info, ec2=ec2, network=ec2.describe_vpcs()["Vpcs"][0]["VpcId"], image=image)
+        return cls(home=home, info=info, ec2=ec2, image=image)
 
     def fill(self, number: int) -> None:
         api.control(self.info.endpoint_url, "POST", "/_sandbox/reset")

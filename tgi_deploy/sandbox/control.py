@@ -18,7 +18,7 @@ import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, MARKER, RECORD, claim, remove
-from tgi_deploy.sandbox.processes import command_of, end_group, end_recorded_groups, is_alive, processes
+from tgi_deploy.sandbox.processes import end_group, end_recorded_groups, is_alive, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _START_S: Final = 20.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
+_RECORDED: Final = frozenset({"url", "pid", "nonce", "started", "access_key"})
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home end up in shell scripts of machines.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
@@ -130,7 +131,7 @@ def _read_record(home: Path) -> dict[str, Any] | None:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return None
-    if not isinstance(record, dict) or not {"url", "pid", "nonce", "started"} <= set(record):
+    if not isinstance(record, dict) or not set(record) >= _RECORDED:
         return None
     return record if _OWN_URL.match(str(record["url"])) and isinstance(record["pid"], int) else None
 
@@ -138,7 +139,6 @@ def _read_record(home: Path) -> dict[str, Any] | None:
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
     """Returns the server's process id."""
     claim(home)
-    home.chmod(0o700)
     command = [
         *(sys.executable, *_SERVER, "--detach"),
         *("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}"),
@@ -184,18 +184,15 @@ def _ask_to_stop(running: SandboxInfo) -> None:
 
 def _clean(home: Path) -> None:
     """End what is left of a sandbox that no longer answers, and remove its files."""
-    record = _read_record(home)
-    if record is not None and f"--home {home} " in command_of(record["pid"]):
-        end_group(record["pid"], grace_s=1.0)
+    _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
-    _end_machine_processes(home)
+    # Machines notice by themselves that their cloud is gone; this waits for those that are not through with it.
+    _end_processes(f"tgi_deploy.sandbox.machine {home}/")
     remove(home)
 
 
-def _end_machine_processes(home: Path) -> None:
-    """Machines notice by themselves that their cloud is gone; wait for those that are not through with it."""
-    marker = f"tgi_deploy.sandbox.machine {home}/"
+def _end_processes(marker: str) -> None:
     for process in processes():
         if marker in process.command:
             end_group(process.pid, grace_s=1.0)

@@ -101,8 +101,8 @@ class Layer:
             )
 
     def _aws(self, environ: Environ, call: Call) -> Answer:
-        own = call.access_key != self._access_key
-        fault = None if own else self._faults.take_for_call(call)
+        by_machine = call.access_key != self._access_key
+        fault = None if by_machine else self._faults.take_for_call(call)
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:

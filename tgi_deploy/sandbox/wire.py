@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
-_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict"}
-_REASONS_5XX: Final = {500: "Internal Server Error", 503: "Service Unavailable"}
 
 Environ = dict[str, Any]
 
@@ -33,7 +32,6 @@ class Call:
     action: str
     params: Mapping[str, Any]
     body: bytes
-    query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     access_key: str = ""
 
@@ -57,17 +55,8 @@ class Call:
 
     def with_params(self, params: Mapping[str, Any]) -> Call:
         """The same call, saying something else (query protocol only)."""
-        return Call(
-            method=self.method,
-            path=self.path,
-            service=self.service,
-            region=self.region,
-            action=str(params.get("Action", self.action)),
-            params=params,
-            body=urlencode(params).encode(),
-            headers=self.headers,
-            access_key=self.access_key,
-        )
+        action = str(params.get("Action", self.action))
+        return replace(self, action=action, params=params, body=urlencode(params).encode())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +79,7 @@ class Answer:
 
     @property
     def status_line(self) -> str:
-        reason = _REASONS.get(self.status) or _REASONS_5XX.get(self.status, "Unknown")
-        return f"{self.status} {reason}"
+        return f"{self.status} {responses.get(self.status, 'Unknown')}"
 
     def header_list(self) -> list[tuple[str, str]]:
         kept = [pair for pair in self.headers if pair[0].lower() not in {"content-type", "content-length"}]
@@ -116,7 +104,6 @@ def read_call(environ: Environ) -> Call:
         action=named or str(params.get("Action", "")),
         params=params,
         body=body,
-        query=str(environ.get("QUERY_STRING", "")),
         headers=headers,
         access_key=access_key,
     )

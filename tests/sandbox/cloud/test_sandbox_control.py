@@ -140,10 +140,25 @@ def test_processes_are_found_where_there_is_no_ps(monkeypatch):
     assert os.getpid() in {process.pid for process in processes.processes()}
 
 
+def record(url: str) -> dict[str, object]:
+    return {"url": url, "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
+
+
+@pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
+def test_a_sandbox_whose_record_is_damaged_is_ended_all_the_same(home, damage):
+    control.start(home)
+    written = json.loads((home / "sandbox.json").read_text())
+    del written[damage]
+    (home / "sandbox.json").write_text(json.dumps(written))
+    assert control.status(home) is None
+    assert processes_of(home)
+    assert control.stop(home)
+    assert not processes_of(home)
+
+
 def test_a_stale_record_is_not_believed(home):
     claim(home)
-    record = {"url": "http://127.0.0.1:9", "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00"}
-    (home / "sandbox.json").write_text(json.dumps(record))
+    (home / "sandbox.json").write_text(json.dumps(record("http://127.0.0.1:9")))
     assert control.status(home) is None
     assert control.start(home).pid != os.getpid()
 
@@ -155,8 +170,8 @@ def test_a_stale_record_is_not_believed(home):
         "{",
         "[]",
         '{"url": 1}',
-        '{"url": "http://127.0.0.1:9", "pid": "x", "nonce": "n", "started": "s"}',
-        '{"url": "http://127.0.0.1:port", "pid": 1, "nonce": "n", "started": "s"}',
+        '{"url": "http://127.0.0.1:9", "pid": "x", "nonce": "n", "started": "s", "access_key": "k"}',
+        '{"url": "http://127.0.0.1:port", "pid": 1, "nonce": "n", "started": "s", "access_key": "k"}',
     ],
 )
 def test_a_damaged_record_is_no_record(home, text):
@@ -182,8 +197,7 @@ def test_another_server_at_the_recorded_port_is_not_ours(home):
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
         threading.Thread(target=server.serve_forever).start()
         claim(home)
-        record = {"url": f"http://127.0.0.1:{server.server_port}", "pid": os.getpid(), "nonce": "n", "started": "s"}
-        (home / "sandbox.json").write_text(json.dumps(record))
+        (home / "sandbox.json").write_text(json.dumps(record(f"http://127.0.0.1:{server.server_port}")))
         assert control.status(home) is None
         assert control.stop(home), "it removes the files, and ends nothing that is not the sandbox's"
         server.shutdown()
