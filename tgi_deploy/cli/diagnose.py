@@ -18,6 +18,7 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.diagnosis import Diagnosis
 
+_RUNNING: Final = "running"
 # The end of a log tells why it ended; what is before this much of it is not read.
 _MAX_BYTES: Final = 16 * 1024**2
 _HOW: Final = "docker logs NAME 2>&1 | tgi-deploy diagnose -"
@@ -77,7 +78,8 @@ def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Res
         examined = diagnose_deployment(context, name)
     machine = examined.machine
     state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}
-    return _result(name, examined.diagnosis, {"machine": state})
+    result = _result(name, examined.diagnosis, {"machine": state})
+    return result if machine.state == _RUNNING else replace(result, text=f"{result.text}The machine {machine.told}.\n")
 
 
 def _result(source: str, found: Diagnosis, more: dict[str, Any]) -> Result:

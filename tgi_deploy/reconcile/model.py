@@ -264,6 +264,12 @@ class MachineState:
     address: str | None = None
 
     @property
+    def told(self) -> str:
+        """`is stopped (why)`, `is gone`: what follows "the machine"."""
+        state = "is gone" if self.state == "missing" else f"is {self.state}"
+        return f"{state} ({self.why})" if self.why else state
+
+    @property
     def why(self) -> str:
         """Code and text of its state, empty where there are none; clouds often begin the text with the code."""
         code, text = self.reason_code or "", self.reason or ""

@@ -28,11 +28,9 @@ _DEATH_HINTS: Final = {
 def machine_died(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError:
     machine = sighting.machine
     reclaimed = is_reclaimed(machine)
-    state = "is gone" if machine.state == "missing" else f"is {machine.state}"
-    why = machine.why
     return DeployError(
         "spot_reclaimed" if reclaimed else "machine_died",
-        f"waiting for the engine, phase {track.phase}: the machine {state}" + (f" ({why})" if why else ""),
+        f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
         hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, table),
         data=_data(track, sighting),
     )

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tgi_deploy.app import diagnose as use_case
+from tgi_deploy.app.diagnose import Examined
 from tgi_deploy.app.explain import all_codes, explain
-from tgi_deploy.catalog.phases import read_cures, read_tool_codes
+from tgi_deploy.catalog.phases import read_cures, read_phases, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.diagnosis import diagnose
+from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.reconcile.phase_table import table_from
 
 REPOSITORY = Path(__file__).parents[3]
 CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
@@ -42,6 +47,25 @@ def test_text_has_phase_code_line_cause_and_remedy(capsys):
     for part in ("oom_warmup_prefill", "phase warming_up", "line ", "cause: ", "remedy: ", "explain oom_"):
         assert part in out
     assert max(map(len, out.splitlines())) <= 160
+
+
+@pytest.mark.parametrize(
+    ("machine", "last"),
+    [
+        (MachineState(state="running"), "Nothing wrong in this log."),
+        (MachineState(state="missing"), "The machine is gone."),
+        (
+            MachineState(state="stopped", reason_code="Exited", reason="the container ended with code 0"),
+            "The machine is stopped (Exited: the container ended with code 0).",
+        ),
+    ],
+)
+def test_a_machine_that_does_not_run_is_told_whatever_its_log_says(capsys, monkeypatch, tmp_path, machine, last):
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
+    found = Examined(diagnosis=diagnose("", table_from(read_phases())), machine=machine)
+    monkeypatch.setattr(use_case, "diagnose_deployment", lambda *_: found)
+    code, out, _ = said(capsys, "diagnose", "demo")
+    assert (code, out.splitlines()[-1]) == (0, last)
 
 
 def test_a_clean_log_says_so(capsys):
