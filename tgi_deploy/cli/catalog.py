@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy.cli import complete
 from tgi_deploy.cli.entries import entry_document
 from tgi_deploy.cli.frame import command, group
 from tgi_deploy.cli.options import profiles_dir_option
@@ -37,7 +38,7 @@ def _list(*, kind: str, profiles_dir: Path | None) -> Result:
     "show",
     examples=("tgi-deploy catalog show L40S", "tgi-deploy catalog show g6e.xlarge", "tgi-deploy catalog show 3.3.7"),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete.entries)
 @profiles_dir_option
 def _show(*, name: str, profiles_dir: Path | None) -> Result:
     """Show everything known about NAME: an accelerator, an instance type, an engine version or a model."""
@@ -56,7 +57,7 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
         "tgi-deploy catalog compare all",
     ),
 )
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.hardware_names)
 @click.option("--region", metavar="REGION", help="Prices of this region.  [default: your AWS region]")
 @click.option("--engine-version", metavar="VERSION", help="Judge by this engine version.  [default: the newest known]")
 @profiles_dir_option

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import click
+    from click.shell_completion import CompletionItem
 
     from tgi_deploy.catalog.catalog import Catalog
 
@@ -36,6 +37,38 @@ def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
     return offer
 
 
+def deployments(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Deployments on record here: those of the sandbox after `--sandbox`."""
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- only completion reads it here
+
+    try:
+        names = wiring.recorded_names(sandbox=bool(ctx.params.get("sandbox")))
+    except (DeployError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def deployments_or_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
+    """Deployments on record, else what the shell knows of files."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
+
+    return [*deployments(ctx, param, incomplete)] or [CompletionItem(incomplete, type="file")]
+
+
+def deployments_or_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [*deployments(ctx, param, incomplete), *models(ctx, param, incomplete)]
+
+
+def codes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Whatever `explain` explains."""
+    from tgi_deploy.app.explain import all_codes  # noqa: PLC0415 -- only completion reads it here
+
+    try:
+        return [item.code for item in all_codes() if item.code.startswith(incomplete)]
+    except DeployError:
+        return []
+
+
 def hardware(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """`2xRTX` completes to `2xRTX-4090`, …; a bare name gets a count of 1."""
     count, times, start = incomplete.partition("x")
@@ -48,3 +81,13 @@ instance_types = _from_catalogue(lambda catalog: catalog.instance_types())
 accelerators = _from_catalogue(lambda catalog: catalog.accelerators())
 regions = _from_catalogue(lambda catalog: ("all", *catalog.regions()))
 engine_versions = _from_catalogue(lambda catalog: catalog.release_versions())
+entries = _from_catalogue(
+    lambda catalog: (
+        *catalog.accelerators(),
+        *catalog.instance_types(),
+        *catalog.release_versions(),
+        *catalog.profile_names(),
+        *catalog.hub_ids(),
+    )
+)
+hardware_names = _from_catalogue(lambda catalog: (*catalog.accelerators(), *catalog.instance_types()))

@@ -20,7 +20,7 @@ from tgi_deploy.cli.output import Result
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> Result:
-    """Print a script that completes commands, options, models, instance types and regions in SHELL."""
+    """Print a script that completes commands, options, models, deployments, instance types, regions and codes."""
     from click.shell_completion import get_completion_class  # noqa: PLC0415 -- only this command pays for it
 
     root = click.get_current_context().find_root().command

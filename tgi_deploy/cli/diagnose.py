@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.output import Notice, Result
@@ -35,7 +36,7 @@ _EMPTY: Final = Notice(
         "tgi-deploy diagnose engine.log --json",
     ),
 )
-@click.argument("source", metavar="NAME|FILE|-")
+@click.argument("source", metavar="NAME|FILE|-", shell_complete=complete.deployments_or_files)
 @region_option
 @sandbox_option
 def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) -> Result:

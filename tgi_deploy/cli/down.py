@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
@@ -37,7 +38,7 @@ class Options:
     "down",
     examples=("tgi-deploy down llama3-13b", "tgi-deploy down --all --yes", "tgi-deploy down llama3-13b --region all"),
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.deployments)
 @click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or only tagged.")
 @region_option
 @sandbox_option

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
 
 
 @command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
-@click.argument("code", required=False, metavar="[CODE]")
+@click.argument("code", required=False, metavar="[CODE]", shell_complete=complete.codes)
 def explain_command(*, code: str | None) -> Result:
     """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, what it costs meanwhile.
 

@@ -186,5 +186,5 @@ target_option: Final = _option(
 name_option: Final = _option(
     "--name", metavar="NAME", section=_PLACES, help="Name of the deployment.  [default: the profile's name]"
 )
-name_argument: Final = click.argument("name")
+name_argument: Final = click.argument("name", shell_complete=complete.deployments)
 yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Do not ask.")

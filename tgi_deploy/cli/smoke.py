@@ -50,7 +50,9 @@ _PASSED_ON: Final = (
         "tgi-deploy smoke my-deployment",
     ),
 )
-@click.argument("names", metavar="NAME|MODEL...", nargs=-1, required=True, shell_complete=complete.models)
+@click.argument(
+    "names", metavar="NAME|MODEL...", nargs=-1, required=True, shell_complete=complete.deployments_or_models
+)
 @wish_words
 @target_option
 @click.option("--subnet", metavar="ID", help="A subnet of yours.")

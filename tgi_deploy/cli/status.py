@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.output import Notice, Result
@@ -11,7 +12,7 @@ from tgi_deploy.cli.region_option import region_option
 
 
 @command("status", examples=("tgi-deploy status", "tgi-deploy status llama3-13b --json"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.deployments)
 @region_option
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:

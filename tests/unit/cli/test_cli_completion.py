@@ -49,11 +49,29 @@ def offers(line, **environment):
         ("tgi-deploy plan x --bud", ["--budget"]),
         ("tgi-deploy catalog list re", ["regions"]),
         ("tgi-deploy completion z", ["zsh"]),
+        ("tgi-deploy explain no_cap", ["no_capacity"]),
+        ("tgi-deploy catalog show g6e.x", ["g6e.xlarge"]),
+        ("tgi-deploy catalog compare L40", ["L40S"]),
         ("tgi-deploy nothing x", []),
     ],
 )
 def test_offers(line, expected):
     assert offers(line) == expected
+
+
+@pytest.mark.parametrize("command", ["status", "down", "logs", "open", "renew", "diagnose", "smoke"])
+def test_deployments_are_offered_by_name(tmp_path, command):
+    for where, name in (("deployments", "trial-1"), ("sandbox/records/deployments", "practice")):
+        folder = tmp_path / where / name
+        folder.mkdir(parents=True)
+        (folder / "deployment.json").write_text("{}")
+    home = {"TGI_DEPLOY_HOME": str(tmp_path)}
+    assert offers(f"tgi-deploy {command} tri", **home) == ["trial-1"]
+    assert offers(f"tgi-deploy {command} --sandbox pra", **home) == ["practice"]
+
+
+def test_files_are_offered_to_diagnose():
+    assert offers("tgi-deploy diagnose engine.l") == ["engine.l"]
 
 
 def test_an_unreadable_catalogue_offers_nothing(tmp_path):
