@@ -8,6 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.sandbox import world
 from tgi_deploy.sandbox.wire import Answer, Call, json_answer
@@ -77,7 +79,7 @@ def _quota(call: Call) -> Answer | None:
     document = {
         "ServiceCode": "ec2",
         "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-        "QuotaArn": f"arn:aws:servicequotas:{call.region}:123456789012:ec2/{quota.code}",
+        "QuotaArn": f"arn:aws:servicequotas:{call.region}:{DEFAULT_ACCOUNT_ID}:ec2/{quota.code}",
         "QuotaCode": quota.code,
         "QuotaName": quota.name,
         "Value": QUOTA_VCPUS,

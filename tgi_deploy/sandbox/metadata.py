@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.sandbox import world
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ RECLAIMED: Final = "Server.SpotInstanceTermination"
 _NOTICE_S: Final = 120.0
 # Real seconds: however fast the timers are, an engine has to be able to drain.
 _LEAST_NOTICE_S: Final = 30.0
-# Holds a moment by the caller's clock, which runs as fast as real time; the guest's may run faster.
-_MOMENT_TAG: Final = "tgi-deploy:lease-until"
 
 
 class Metadata:
-    """Remembers when a moment was written into a tag, so that fast guests see it as far ahead as its writer did."""
+    """Remembers when the end of a lease was written into its tag, so that fast guests see it as far ahead.
+
+    It is a moment of its writer's clock, which runs as fast as real time; the guest's may run faster.
+    """
 
     def __init__(self, clock: FastClock) -> None:
         self._clock = clock
@@ -31,7 +33,7 @@ class Metadata:
 
     def note(self, region: str, instance: SandboxInstance) -> None:
         """Called after every request and at every tick: sees a moved tag right when it is moved."""
-        value = world.tags_of(region, instance.id).get(_MOMENT_TAG)
+        value = world.tags_of(region, instance.id).get(TAG_LEASE)
         if value is not None and self._told.get(instance.id, ("", 0.0))[0] != value:
             self._told[instance.id] = (value, time.time())
 
@@ -43,9 +45,9 @@ class Metadata:
         if instance.metadata_options.instance_metadata_tags != "enabled":
             return None
         tags = dict(world.tags_of(region, instance.id))
-        if _MOMENT_TAG in tags and instance.id in self._told:
+        if TAG_LEASE in tags and instance.id in self._told:
             value, told = self._told[instance.id]
-            tags[_MOMENT_TAG] = self._clock.moved(value, told=told)
+            tags[TAG_LEASE] = self._clock.moved(value, told=told)
         return tags
 
     def _spot_action(self, ends: Iterable[tuple[float, str]]) -> dict[str, str] | None:
