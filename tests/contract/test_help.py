@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from tgi_deploy.cli.frame import PROGRAM, FrameCommand
-from tgi_deploy.cli.main import EXAMPLES, ROOT, SECTIONS
+from tgi_deploy.cli.frame import PROGRAM, FrameCommand, run
+from tgi_deploy.cli.main import EXAMPLES, ROOT, SECTIONS, WORDS_ELSEWHERE
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = [entry.name for _, entries in SECTIONS for entry in entries]
@@ -104,3 +104,14 @@ def test_docs_are_current():
     assert script.TARGET.read_text() == text, "run scripts/update_cli_docs.py"
     for path, _ in commands():
         assert f"`{PROGRAM} {' '.join(path)}`" in text
+
+
+@pytest.mark.parametrize(("word", "meant"), [("ps", "list"), ("stop", "down"), ("DELETE", "down"), ("deploy", "up")])
+def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, meant):
+    assert run(ROOT, [word, "x"]) == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_words_of_other_tools_lead_to_commands_and_are_none():
+    assert set(WORDS_ELSEWHERE.values()) <= set(NAMES)
+    assert not set(WORDS_ELSEWHERE) & set(NAMES)

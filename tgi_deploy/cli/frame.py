@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import click
 
@@ -104,7 +104,8 @@ class FrameGroup(_NamedInEnvelope, click.Group):
         """The subcommand asked for. Raises UnknownCommandError with the nearest names."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise UnknownCommandError(args[0], known, ctx)
+            meant = self.words_elsewhere.get(args[0].lower())
+            raise UnknownCommandError(args[0], (meant,) if meant else nearest(args[0], known), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
@@ -127,11 +128,11 @@ class MissingCommandError(click.UsageError):
 
 
 class UnknownCommandError(click.UsageError):
-    """A command that does not exist; `nearest` are the names it may have meant."""
+    """A command that does not exist; `meant` are the names it may have meant."""
 
-    def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
+    def __init__(self, name: str, meant: Sequence[str], ctx: click.Context) -> None:
         super().__init__(f"there is no command {name!r}", ctx)
-        self.nearest = nearest(name, known)
+        self.meant = meant
 
 
 def command(
@@ -255,7 +256,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _nearest_of(error: click.ClickException) -> Sequence[str]:
     if isinstance(error, UnknownCommandError):
-        return error.nearest
+        return error.meant
     return error.possibilities or () if isinstance(error, click.NoSuchOption) else ()
 
 

@@ -86,6 +86,18 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         ),
     ),
 )
+WORDS_ELSEWHERE: Final = {
+    **dict.fromkeys(("apply", "create", "deploy", "launch", "run", "start"), "up"),
+    **dict.fromkeys(("delete", "destroy", "kill", "remove", "rm", "stop", "teardown", "terminate"), "down"),
+    **dict.fromkeys(("ls", "ps"), "list"),
+    **dict.fromkeys(("describe", "info", "inspect"), "status"),
+    **dict.fromkeys(("clean", "cleanup", "prune"), "gc"),
+    **dict.fromkeys(("log", "tail"), "logs"),
+    **dict.fromkeys(("check", "preflight"), "doctor"),
+    **dict.fromkeys(("curl", "endpoint", "url"), "open"),
+    **dict.fromkeys(("models",), "catalog"),
+    **dict.fromkeys(("test", "verify"), "smoke"),
+}
 EXAMPLES: Final = (
     "tgi-deploy plan llama3-13b --budget 5",
     "tgi-deploy up llama3-13b --budget 5 --sandbox",
@@ -96,6 +108,8 @@ EXAMPLES: Final = (
 
 class LazyGroup(frame.FrameGroup):
     """The top of the command line: knows every name and help line, imports only the command that runs."""
+
+    words_elsewhere = WORDS_ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's
         return [entry.name for _, entries in SECTIONS for entry in entries]
