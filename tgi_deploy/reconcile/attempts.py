@@ -86,7 +86,7 @@ def _meaning(table: PhaseTable, text: str) -> _Said:
 
 @lru_cache(maxsize=8192)
 def _matches(table: PhaseTable, said: str) -> tuple[tuple[Signature, re.Match[str]], ...]:
-    found = ((item, item.pattern.search(said)) for item in table.signatures)
+    found = ((item, item.search(said)) for item in table.signatures)
     return tuple((item, match) for item, match in found if match is not None)
 
 
@@ -184,7 +184,8 @@ class Attempt:
         self.model = match["model"]
 
     def hear_files(self, match: re.Match[str], _line: LogLine) -> None:
-        """How many have come, and what the engine expects the rest to take."""
+        """How many have come, and what the engine expects the rest to take: it has got over what went wrong before."""
+        self.evidence = [item for item in self.evidence if PHASES.index(item.phase) > _DOWNLOADING]
         self.files = (int(match["done"]), int(match["total"]))
         self.eta_s = _seconds(match) if match["hours"] else None
 

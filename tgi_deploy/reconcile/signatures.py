@@ -75,7 +75,7 @@ class Signature:
     in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
     serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails of it, not the
     engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a
-    number in the text is small.
+    number in the text is small. A line that fits `unless` speaks of something else.
     """
 
     code: str
@@ -94,6 +94,11 @@ class Signature:
     remedy: Remedy
     twins: tuple[Twin, ...] = ()
     small: Small | None = None
+    unless: re.Pattern[str] | None = None
+
+    def search(self, text: str) -> re.Match[str] | None:
+        match = self.pattern.search(text)
+        return None if match is None or (self.unless is not None and self.unless.search(text)) else match
 
     @property
     def vague(self) -> bool:
@@ -178,6 +183,7 @@ def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
         remedy=_remedy(item) if "remedy" in item else page.remedy,
         twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
         small=None if small is None else _small(small),
+        unless=any_of(item["unless"], re.IGNORECASE) if "unless" in item else None,
     )
 
 

@@ -319,3 +319,11 @@ def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
 def test_what_docker_says_tells_the_phase(text, code, phase):
     found = diagnose(text + "\n", TABLE).findings[0]
     assert (found.code, found.phase) == (code, phase)
+
+
+def test_a_line_that_speaks_of_something_else_is_no_evidence():
+    refused = "dial tcp {}: connect: connection refused\n"
+    assert codes(refused.format("140.82.112.34:443")) == ["network"]
+    assert codes("err: Get http://tgi/health: " + refused.format("172.18.0.3:80")) == []
+    assert codes(refused.format("127.0.0.1:8080")) == []
+    assert codes("lookup ghcr.io on 127.0.0.53:53: " + refused.format("127.0.0.53:53")) == ["network"]
