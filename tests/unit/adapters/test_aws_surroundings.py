@@ -108,6 +108,23 @@ def test_an_endpoint_that_is_no_url_is_a_wrong_input(table, url):
     assert "AWS_ENDPOINT_URL" in caught.value.hint
 
 
+def test_a_key_that_is_given_needs_nothing_of_the_callers_aws_settings(table, tmp_path, monkeypatch):
+    """A sandbox works where no account, or a broken one, is set up."""
+    broken = tmp_path / "config"
+    broken.write_text("[default\nregion", encoding="utf-8")
+    for name, value in {
+        "AWS_PROFILE": "nobody",
+        "AWS_CONFIG_FILE": str(broken),
+        "AWS_SHARED_CREDENTIALS_FILE": str(broken),
+    }.items():
+        monkeypatch.setenv(name, value)
+    url = "http://127.0.0.1:1"
+    client = SessionFactory(table=table, endpoint_url=url, access_key="k").client("ec2", "us-east-1")
+    assert client.meta.endpoint_url == url
+    with pytest.raises(DeployError, match="parse config file"):
+        SessionFactory(table=table, endpoint_url=url).client("ec2", "us-east-1")
+
+
 def test_wrong_parameters_are_not_sent(bench):
     with pytest.raises(BadRequestError, match="parameters are wrong"):
         bench.cloud().api.change("run_instances", "launching", MinCount="many", MaxCount=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     import boto3
+    import botocore.session
 
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
@@ -69,9 +71,18 @@ class SessionFactory:
         if "session" not in self._made:
             import boto3  # noqa: PLC0415 -- a third of a second that only a first call pays
 
-            self._made["session"] = boto3.Session(profile_name=self.profile)
+            own = None if self.access_key is None else _without_settings()
+            self._made["session"] = boto3.Session(profile_name=self.profile, botocore_session=own)
         session: boto3.Session = self._made["session"]
         return session
+
+
+def _without_settings() -> botocore.session.Session:
+    """A session that reads neither the caller's AWS files nor the name of a profile in them."""
+    import botocore.session  # noqa: PLC0415 -- as boto3
+
+    nothing = {"profile": None, "config_file": os.devnull, "credentials_file": os.devnull}
+    return botocore.session.Session(session_vars={name: (None, None, value, None) for name, value in nothing.items()})
 
 
 def _config(creating: bool, local: bool) -> Config:  # noqa: FBT001 -- two facts about the client
