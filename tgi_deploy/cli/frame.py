@@ -92,7 +92,12 @@ class FrameCommand(_NamedInEnvelope):
 
 
 class FrameGroup(_NamedInEnvelope, click.Group):
-    """A command with subcommands. Named alone, it says so and shows its help."""
+    """A command with subcommands. Named alone, it says so and shows its help.
+
+    `words_elsewhere`: what other tools call its commands, for a hint.
+    """
+
+    words_elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
         kwargs |= {"invoke_without_command": True, "subcommand_metavar": "COMMAND [ARGS]...", "callback": _need_command}
