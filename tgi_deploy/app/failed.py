@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.app.diagnose import diagnose_deployment
 from tgi_deploy.app.places import up_there
 from tgi_deploy.app.receipt import document
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.signatures import COMMAND
 from tgi_deploy.reconcile.unready import hint_of
 
@@ -102,6 +102,28 @@ def left(deployment: Deployment, error: DeployError, why: DeployError) -> Deploy
     told = f"its removal failed ({why.message}): it may still run{_price(deployment)}; '{command}' removes it"
     data = _there(deployment, LEFT) | {"command": command}
     return _like(error, _hint(error, told), {**error.data, **data})
+
+
+def broken_off(context: Context, name: str, error: DeployError) -> DeployError:
+    """The same error, telling of the machine that there is, or may be, unless it tells already what became of it."""
+    deployment = _recorded(context, name)
+    machine = deployment.machine if deployment else None
+    if deployment is None or machine is None or "fate" in error.data or isinstance(error, LeftBehindError):
+        return error
+    known = machine.attributes.get("id")
+    what = f"the machine {known} runs{_price(deployment)}" if known else "a machine may have been launched"
+    told = f"{what}: the same 'up' goes on with it, 'tgi-deploy down {name}' ends it"
+    if error.hint is None or f"down {name}" not in error.hint:
+        error.hint = f"{error.hint}; {told}" if error.hint else told
+    error.data = {**error.data, **_there(deployment, "kept")}
+    return error
+
+
+def _recorded(context: Context, name: str) -> Deployment | None:
+    try:
+        return context.store.load(name)
+    except DeployError:  # the disk may be what has failed
+        return None
 
 
 def _price(deployment: Deployment) -> str:

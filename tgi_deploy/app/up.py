@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tgi_deploy.app.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.documents import requirements_document
 from tgi_deploy.app.down import await_settled, remove_own
-from tgi_deploy.app.failed import explained, kept, left, removed
+from tgi_deploy.app.failed import broken_off, explained, kept, left, removed
 from tgi_deploy.app.launch import await_visible
 from tgi_deploy.app.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.preflight import preflight, rehearsal_tags
@@ -220,9 +220,12 @@ def _bring_up(
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if attempt.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
-    deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad))
-    outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
-    return _make_ready(context, request, pad, outcome, candidate)
+    try:
+        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad))
+        outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+        return _make_ready(context, request, pad, outcome, candidate)
+    except DeployError as error:
+        raise broken_off(context, deployment.name, error) from error.__cause__
 
 
 def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
@@ -272,6 +275,9 @@ def _launch(
         context.reporter.note("taking away what was made on the way")
         try:
             _abandon(context, name)
+        except LeftBehindError:
+            context.reporter.warn(error.code, error.message)
+            raise
         except DeployError as second:
             context.reporter.warn(second.code, second.message)
         raise error from None

@@ -15,10 +15,12 @@ from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehind
 from tgi_deploy.planner.types import Rejection
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
+    InUseError,
     LostReplyError,
     NoCapacityError,
     PermissionDeniedError,
     QuotaError,
+    ThrottledError,
 )
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
@@ -220,6 +222,46 @@ def test_refusals_stop_at_once_and_take_away_what_was_made(around, error):
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
     assert around.world.left() == []
     assert around.store.names() == ()
+
+
+def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
+    def refuse(name, _properties):
+        if name == "create instance":
+            raise PermissionDeniedError("no", action="ec2:RunInstances")
+        if name == "delete security-group":
+            raise InUseError("somebody's interface holds it")
+
+    around.world.on_call = refuse
+    with pytest.raises(LeftBehindError) as caught:
+        bring_up(around)
+    (group,) = around.world.left()
+    assert [item["id"] for item in caught.value.data["left_behind"]] == [group.id]
+    assert "permission_denied no" in around.heard.lines
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        ("machine", ThrottledError("too fast"), "the machine instance-2 runs and costs $1.861 an hour"),
+        ("machine", DeployError("state_unusable", "the disk is full"), "the machine instance-2 runs"),
+        ("create instance", LostReplyError("lost"), "a machine may have been launched"),
+    ],
+)
+def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error, told):
+    around.world.on_call = failing(99, error, call=call)
+    with pytest.raises(type(error)) as caught:
+        bring_up(around)
+    assert told in caught.value.hint
+    assert "'tgi-deploy down demo' ends it" in caught.value.hint
+    assert caught.value.data["deployment"] == "demo"
+    assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
+
+
+def test_a_launch_that_breaks_off_before_it_has_a_machine_tells_of_none(around):
+    around.world.on_call = failing(99, ThrottledError("too fast"), call="create launch-template")
+    with pytest.raises(ThrottledError) as caught:
+        bring_up(around)
+    assert "still_costs" not in caught.value.data
 
 
 def test_every_pool_in_vain_leaves_nothing(around):
