@@ -25,7 +25,7 @@ _IN_PLAN: Final = {
     "instance": ("chosen", "instance_type"),
 }
 _MARK: Final = "error: "
-_UP: Final = f"{COMMAND}tgi-deploy up "
+_UP: Final = "tgi-deploy up "
 _PREFILL: Final = "--max-batch-prefill-tokens"
 
 
@@ -62,14 +62,19 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
 
 def _placed(found: Diagnosis, place: str, *, last_line: int) -> Diagnosis:
     """Remedies for the place; what only the state reason shows is no line of the log."""
-    remedied = tuple(
-        replace(item, remedy=up_there(item.remedy, place)) if _UP in item.remedy else item for item in found.findings
-    )
+    remedied = tuple(replace(item, remedy=_remedy(item.remedy, place)) for item in found.findings)
     findings = tuple(
         replace(item, line=0, evidence=item.evidence.removeprefix(_MARK)) if item.line > last_line else item
         for item in remedied
     )
     return replace(found, findings=findings)
+
+
+def _remedy(remedy: str, place: str) -> str:
+    sentence, _, command = remedy.partition(COMMAND)
+    if command.startswith(_UP):
+        return COMMAND.join(filter(None, (sentence, up_there(command, place))))
+    return remedy
 
 
 def _reason(place: str, machine: MachineState) -> str:

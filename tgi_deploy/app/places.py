@@ -14,15 +14,24 @@ if TYPE_CHECKING:
 
 
 DOCKER: Final = docker.NAME
+# Options of machines that are rented: a Docker host is what it is.
+_RENTING: Final = frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"})
 
 
 def target_of(place: str) -> str:
     return docker.NAME if docker.is_place(place) else ec2.NAME
 
 
-def up_there(command: str, place: str) -> str:
-    """An `up` command line that stays at this place: without a word it would rent a machine."""
-    return f"{command} --target {DOCKER}" if docker.is_place(place) else command
+def target_words(place: str) -> str:
+    """What an `up` command line needs to stay at this place: without a word it would rent a machine."""
+    return f" --target {DOCKER}" if docker.is_place(place) else ""
+
+
+def up_there(command: str, place: str) -> str | None:
+    """The `up` command line for this place; None where it changes what only rented machines have."""
+    if docker.is_place(place) and _RENTING.intersection(command.split()):
+        return None
+    return f"{command}{target_words(place)}"
 
 
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:

@@ -303,9 +303,20 @@ def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
         bring_up(around, docker, wait=True)
     assert caught.value.code == "engine_failed"
     assert caught.value.data["finding"] == "arch_unsupported"
+    assert "--instance" not in caught.value.data["command"], "a Docker host is what it is"
     assert "--target docker" in caught.value.data["command"]
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
+
+
+def test_a_change_of_the_plan_is_told_for_the_host(around, docker):
+    bring_up(around, docker)
+    log = Path(__file__).parents[2] / "cases" / "diagnosis" / "oom-warmup-3x" / "log.txt"
+    lines = log.read_text(encoding="utf-8").splitlines()
+    docker.log = "".join(f"2026-01-09T00:00:01.{at:09}Z {line}\n" for at, line in enumerate(lines)).encode()
+    (finding,) = diagnose_deployment(context(around, docker), "demo").diagnosis.findings
+    assert finding.code == "oom_warmup_prefill"
+    assert finding.remedy.endswith("--set max-batch-prefill-tokens=2048 --target docker")
 
 
 def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around, docker):
