@@ -10,7 +10,18 @@ from tgi_deploy.app.explain import all_codes
 from tgi_deploy.catalog.phases import read_tool_codes
 
 REPOSITORY = Path(__file__).parents[2]
-SHOWN_BY = ("Error", "Failure", "Rejection", "Notice", "Drift", "ProofWarning", "ErrorItem", "positive_decimal")
+SHOWN_BY = (
+    "Error",
+    "Failure",
+    "Rejection",
+    "Notice",
+    "Drift",
+    "ProofWarning",
+    "ErrorItem",
+    "positive_decimal",
+    "warning",
+    "error",
+)
 # The sandbox's own errors are those of somebody who starts it by hand, and say all that there is to say.
 SOURCES = [path for path in (REPOSITORY / "tgi_deploy").rglob("*.py") if "sandbox" not in path.parts]
 TABLES = ["profiles/docker/errors.json", *(REPOSITORY / "profiles/engines/tgi/releases").glob("*.json")]
