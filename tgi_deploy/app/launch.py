@@ -226,7 +226,7 @@ class Launcher:
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
         why = error.cause or error.message
-        room = headroom(self.context.survey, attempt.candidate)
+        room = headroom(self.context.survey, attempt.candidate) if counts_vcpus(error.cause) else None
         self.pools.no_quota(family, why, room)
         advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
         self.context.reporter.warn("quota_exceeded", f"{family}: {why}{advice}; trying another family or market")

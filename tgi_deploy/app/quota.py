@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tgi_deploy.app.survey import attempt
 from tgi_deploy.errors import DeployError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.survey import Survey
     from tgi_deploy.planner.types import Candidate
 
-
+_OF_VOLUMES: Final = ("Volume", "IOPS")
 _E = TypeVar("_E", bound=DeployError)
 
 
@@ -69,6 +69,11 @@ class Headroom:
 def quota_code(candidate: Candidate) -> str | None:
     kind = candidate.offer.instance_type
     return kind.quota_spot if candidate.offer.market == "spot" else kind.quota_on_demand
+
+
+def counts_vcpus(cause: str) -> bool:
+    """Whether the cloud's code is about a quota of machines; the others that a launch meets are of its volume."""
+    return not any(word in cause for word in _OF_VOLUMES)
 
 
 def headroom(survey: Survey | None, candidate: Candidate) -> Headroom | None:

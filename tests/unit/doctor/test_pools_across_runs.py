@@ -156,6 +156,17 @@ def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
     assert cause in caught.value.message
 
 
+@pytest.mark.parametrize("cause", ["VolumeLimitExceeded", "Client.VolumeLimitExceeded", "MaxIOPSLimitExceeded"])
+def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
+    refuse(around, QuotaError("no", cause=cause))
+    context = around.context(survey=survey_of(FakeInspector(limit=0.0)))
+    with pytest.raises(QuotaError) as caught:
+        up(context, request(plan(chosen=G), preflight=False))
+    assert not any("L-DB2E81BA" in line for line in around.heard.lines)
+    assert "L-DB2E81BA" not in caught.value.hint
+    assert cause in caught.value.message
+
+
 def test_a_refused_quota_skips_the_family_at_once_and_stays_in_the_last_word(around):
     def fail(name, properties):
         if name == "create instance" and properties["request"]["InstanceType"].startswith("g6e"):
