@@ -88,6 +88,9 @@ class Work:
         if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
         self._dense_bytes = self._dense * numerics.linear_bits / 8
+        if model.quantized_bytes and numerics.linear_bits < SIXTEEN_BITS.linear_bits and not model.experts:
+            # A packed checkpoint leaves some layers in 16 bits: Llama-3.1-405B-FP8 all of its attention.
+            self._dense_bytes = model.quantized_bytes + max(0, self._dense - model.quantized_parameters) * _BYTES_16
         self.weight_bytes = (
             self._dense_bytes + self._expert * model.experts * numerics.expert_bits / 8 + tables * _BYTES_16
         )  # fmt: skip
