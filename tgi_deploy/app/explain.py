@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.phases import read_cures, read_failures, read_tool_codes
 from tgi_deploy.errors import InputError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.reconcile.signatures import Page
+
+_SHOWN: Final = re.compile(r"\[(\w+)\]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +43,13 @@ class Explanation:
 
 
 def explain(code: str) -> Explanation:
-    """Raises InputError `unknown_code` with the nearest codes."""
+    """By the code alone or as a message shows it, `error[no_capacity]`. Raises InputError `unknown_code`."""
     known = _known()
-    if code not in known:
+    shown = _SHOWN.search(code)
+    wanted = (shown[1] if shown else code).strip().lower()
+    if wanted not in known:
         raise _unknown(code, list(known))
-    return known[code]
+    return known[wanted]
 
 
 def all_codes() -> tuple[Explanation, ...]:

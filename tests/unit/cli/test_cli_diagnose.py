@@ -191,6 +191,11 @@ def test_a_misspelt_code_gets_the_nearest():
     assert "oom_load" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("pasted", ["OOM_LOAD", " oom_load", "error[oom_load]:", "warning[oom_load]"])
+def test_a_code_is_taken_as_it_is_pasted(pasted):
+    assert explain(pasted).code == "oom_load"
+
+
 def test_the_codes_of_the_tool_are_its_own():
     source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tgi_deploy").rglob("*.py"))
     data = (REPOSITORY / "profiles").rglob("*.json")
