@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.app.attempt import Attempt, described, expiry
 from tgi_deploy.app.documents import choice_document
 from tgi_deploy.app.extras import make_extras
-from tgi_deploy.app.quota import headroom, quota_code, with_rooms
+from tgi_deploy.app.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
