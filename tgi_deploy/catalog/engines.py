@@ -44,6 +44,7 @@ _RELEASE: Final = {
     "workspace_bytes": Field(check=count),
     "memory_share": Field(check=number),
     "chunked_prefill": Field(check=boolean),
+    "counts_all_devices": Field(check=boolean, required=False),
     "default_attention": Field(check=str),
     "block_tokens": Field(check=table_of(positive)),
     "flash_head_dims": Field(check=list_of(positive)),

@@ -247,6 +247,7 @@ class EngineRelease:
     """One pinned version of the engine: image, flags and rules, all data of `profiles/engines/`.
 
     `request_counters` are those of `metrics_path` that rise with requests and their tokens, and with nothing else.
+    `counts_all_devices`: left to itself, it takes `NVIDIA_VISIBLE_DEVICES=all` for all cards, not for one.
     """
 
     name: str
@@ -270,6 +271,7 @@ class EngineRelease:
     reported_version: str | None = None
     metrics_path: str | None = None
     request_counters: tuple[str, ...] = ()
+    counts_all_devices: bool = False
 
     @property
     def reported_as(self) -> tuple[str, ...]:

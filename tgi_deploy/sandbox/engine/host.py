@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 _EVERY_DEVICE: Final = frozenset({"all", "void"})
 
-# Other releases take `NVIDIA_VISIBLE_DEVICES=all` for one device (TGI pull request 3346).
-_RELEASES_THAT_COUNT_ALL: Final = frozenset({"3.3.7"})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
@@ -43,12 +40,12 @@ def image_environment(release: EngineRelease) -> dict[str, str]:
 
 
 def devices_found(environ: Mapping[str, str], host: Host, release: EngineRelease) -> int | None:
-    """The launcher's count, None where no variable names devices (facts about it: TGI launcher `main.rs`)."""
+    """The launcher's count, None where no variable names devices (TGI `launcher/src/main.rs` and pull request 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)
         if named is None:
             continue
         if named in _EVERY_DEVICE and variable == "NVIDIA_VISIBLE_DEVICES":
-            return host.gpus if release.version in _RELEASES_THAT_COUNT_ALL else 1
+            return host.gpus if release.counts_all_devices else 1
         return len(named.split(","))
     return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.guest import NVME_MOUNT
+from tgi_deploy.sandbox.guest.words import value_of
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.console import Console
@@ -49,8 +50,8 @@ class Commands:
         if "-L" in client.argv or "--list-gpus" in client.argv:
             client.out("".join(f"GPU {n}: {self._name()} (UUID: {self._uuid(n)})\n" for n in self._gpus()))
             return 0
-        query = _option(client.argv, "--query-gpu")
-        client.out(self._query(query, _option(client.argv, "--format")) if query else self._table())
+        query = value_of("--query-gpu", client.argv)
+        client.out(self._query(query, value_of("--format", client.argv)) if query else self._table())
         return 0
 
     def _gpus(self) -> range:
@@ -94,7 +95,7 @@ class Commands:
         return 0 if mounted else 1
 
     def logger(self, client: Client) -> int:
-        tag = _option(client.argv, "-t") or _option(client.argv, "--tag") or "root"
+        tag = value_of("-t", client.argv) or value_of("--tag", client.argv) or "root"
         words = [word for word in client.argv if not word.startswith("-") and word != tag]
         for line in (" ".join(words) or client.stdin).splitlines():
             self.console.journal("syslog", f"{tag}: {line}")
@@ -180,8 +181,8 @@ class Commands:
         return self._get_parameter(client)
 
     def _get_parameter(self, client: Client) -> int:
-        region = _option(client.argv, "--region") or client.env.get("AWS_REGION") or self.spec.region
-        request = {"Name": _option(client.argv, "--name"), "WithDecryption": "--with-decryption" in client.argv}
+        region = value_of("--region", client.argv) or client.env.get("AWS_REGION") or self.spec.region
+        request = {"Name": value_of("--name", client.argv), "WithDecryption": "--with-decryption" in client.argv}
         try:
             answer = api.ssm(self.spec.endpoint, region, "GetParameter", request)
         except api.ApiError as problem:
@@ -192,15 +193,6 @@ class Commands:
         except api.CloudGoneError:
             client.err("\nCould not connect to the endpoint URL\n")
             return _NO_CREDENTIALS_STATUS
-        plain = _option(client.argv, "--query") == "Parameter.Value" and _option(client.argv, "--output") == "text"
+        plain = value_of("--query", client.argv) == "Parameter.Value" and value_of("--output", client.argv) == "text"
         client.out((answer["Parameter"]["Value"] if plain else json.dumps(answer, indent=4, default=str)) + "\n")
         return 0
-
-
-def _option(argv: list[str], name: str) -> str:
-    for index, word in enumerate(argv):
-        if word == name and index + 1 < len(argv):
-            return argv[index + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return ""

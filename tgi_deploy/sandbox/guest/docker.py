@@ -18,6 +18,7 @@ from tgi_deploy.planner.time_to_ready import packed_mb
 from tgi_deploy.sandbox.addresses import can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
+from tgi_deploy.sandbox.guest.words import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +241,7 @@ class Docker:
 
     def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
         """Where the engine is reachable: the published port, if it leads to the port the launcher opens."""
-        inside = int(_flag(options.arguments, "--port") or environment.get("PORT") or "80")
+        inside = int(value_of("--port", options.arguments) or environment.get("PORT") or "80")
         if "host" in {options.one("--network"), options.one("--net")}:
             return f"{self._spec.address}:{self._free(inside)}"
         for port in options.ports:
@@ -372,12 +373,3 @@ def _data_folders(options: RunOptions) -> list[str]:
     """The host's folder behind /data: an absolute path; a named volume is not kept."""
     mounts = [text.split(":") for text in options.values.get("--volume", ())]
     return [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]
-
-
-def _flag(arguments: tuple[str, ...], name: str) -> str:
-    for index, word in enumerate(arguments):
-        if word == name and index + 1 < len(arguments):
-            return arguments[index + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return ""
