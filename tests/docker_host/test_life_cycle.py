@@ -14,6 +14,8 @@ import pytest
 
 pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 TOKEN = "hf_plantedplantedplanted"
+KEY = "planted-key-of-the-engine"
+KEYED = ("--api-key-from-env", "ENGINE_KEY")
 CACHE = "tgi-deploy-cache-hf-home"
 PATIENCE_S = 120
 
@@ -32,6 +34,7 @@ class Tool:
             "TGI_DEPLOY_HOME": str(self.home / "state"),
             "DOCKER_HOST": self.engine.host,
             "HF_TOKEN": TOKEN,
+            "ENGINE_KEY": KEY,
             **more,
         }
         done = subprocess.run(
@@ -40,6 +43,7 @@ class Tool:
         )  # fmt: skip
         assert "Traceback" not in done.stderr
         assert TOKEN not in done.stdout + done.stderr
+        assert KEY not in done.stdout + done.stderr
         return done.returncode, json.loads(done.stdout)
 
     def up(self, *words, model="llama3-8b", hardware="1xL40S", **more):
@@ -84,7 +88,7 @@ def eventually(look):
 
 
 def test_a_container_lives_crashes_restarts_and_goes(tool):
-    code, document = tool.up()
+    code, document = tool.up(*KEYED)
     assert code == 0, document["errors"]
     url = f"http://127.0.0.1:{tool.port}"
     assert document["data"]["deployment"]["phase"] == "ready"
@@ -92,7 +96,7 @@ def test_a_container_lives_crashes_restarts_and_goes(tool):
     item = tool.inspect()
     _is_as_promised(item, tool.port)
 
-    assert tool.up()[1]["data"]["changed"] is False
+    assert tool.up(*KEYED)[1]["data"]["changed"] is False
 
     os.kill(item["State"]["Pid"], signal.SIGKILL)
     eventually(lambda: tool.inspect()["RestartCount"] == 1)
@@ -102,6 +106,7 @@ def test_a_container_lives_crashes_restarts_and_goes(tool):
 
     code, document = tool.run("logs", tool.name)
     assert "[tgi-deploy] phase=engine-exited code=137" in document["data"]["lines"]
+    assert any("***" in line for line in document["data"]["lines"]), "the launcher writes its key"
 
     assert [row["machine"] for row in tool.listed()] == ["running"]
 

@@ -10,11 +10,11 @@ from tgi_deploy.app.renew import LeaseKeeper
 from tgi_deploy.app.status import unknown_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.loglines import log_lines
-from tgi_deploy.reconcile.logwindow import LOST, LogWindow
+from tgi_deploy.reconcile.logwindow import LogWindow
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tgi_deploy.app.context import Context
 
@@ -35,7 +35,7 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
     """
     place, instance_id = locate(context, name)
     text = context.cloud(place).console(instance_id)
-    lines = [hide_secrets(line) for line in (text.splitlines() if raw else log_lines(text))]
+    lines = _shown(text, raw=raw)
     return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
 
 
@@ -54,8 +54,8 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
         if first and tail is not None:
             new = new[max(0, len(new) - tail) :]
-        for line in new:
-            yield from _shown(line, raw=raw)
+        if new:
+            yield from _shown("\n".join(new), raw=raw)
         if not alive:
             return
         if keeper is not None:
@@ -64,9 +64,9 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         context.clock.sleep(context.pace.ready_poll_s)
 
 
-def _shown(line: str, *, raw: bool) -> Iterator[str]:
-    lines = (line,) if raw or line == LOST else log_lines(line)
-    return (hide_secrets(item) for item in lines)
+def _shown(text: str, *, raw: bool) -> Sequence[str]:
+    """Secrets can stand on a line of their own, with what gives them away on the line before."""
+    return hide_secrets("\n".join(text.splitlines() if raw else log_lines(text))).splitlines()
 
 
 def locate(context: Context, name: str) -> tuple[str, str]:

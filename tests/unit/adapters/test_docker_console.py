@@ -117,6 +117,16 @@ def test_a_running_container_is_not_asked_for_its_history(docker):
     assert cloud(docker).console(ID) == "Connected\n"
 
 
+def test_the_containers_secrets_stay_on_the_host(docker):
+    """TGI's launcher writes its arguments over many lines, its own API key among them."""
+    docker.containers_by_id[ID]["Config"]["Env"] = ["API_KEY=sk-planted", "HF_TOKEN=planted-token", "PORT=80", "X_KEY="]
+    docker.log = line(1, "Args {") + line(1, "    api_key: Some(") + line(1, '        "sk-planted",')
+    docker.log += line(2, "listening on 80 with planted-token")
+    said = cloud(docker).console(ID)
+    assert "planted" not in said
+    assert said.splitlines()[2:] == ['        "***",', "listening on 80 with ***"]
+
+
 def test_who_follows_sees_the_last_line_at_once(docker):
     docker.log = line(1, "Serving") + line(2, "Connected")
     assert LogWindow().advance(cloud(docker).console(ID)) == ("Serving", "Connected")

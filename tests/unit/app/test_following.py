@@ -57,6 +57,17 @@ def test_raw_lines_are_untouched_but_for_secrets(around):
     assert lines == [BOOT.rstrip("\n"), JSON.rstrip("\n"), "API_KEY=***"]
 
 
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_key_on_a_line_of_its_own_is_hidden(around, raw):
+    """As the launcher writes its arguments."""
+    written = 'Args {\n    api_key: Some(\n        "sk-planted",\n    ),\n}\n'
+    assert "planted" not in "".join(following(around, [written], raw=raw))
+    cloud = Talking(around.world.cloud("us-east-1"), [written])
+    shown = logs(around.context(cloud=lambda _region: cloud), "demo", raw=raw)
+    assert "planted" not in shown
+    assert "***" in shown
+
+
 def test_tail_is_about_what_is_there_already(around):
     old = "".join(f"old {number}\n" for number in range(5))
     assert list(following(around, [old, old + "new 1\nnew 2\nnew 3\n"], tail=1)) == ["old 4", "new 1", "new 2", "new 3"]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.docker.container import Containers
+from tgi_deploy.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tgi_deploy.adapters.docker.api import Api
 
 _LINES: Final = 5000
+_SECRET: Final = re.compile(r"(?:TOKEN|KEY|SECRET|PASSWORD)$")
+# What is shorter stands in any text.
+_SHORTEST: Final = 4
 _NANO: Final = 10**9
 _ENDED: Final = frozenset({"exited", "dead"})
 _EXIT_LINE: Final = "[tgi-deploy] phase=engine-exited code={}"
@@ -27,7 +32,17 @@ def console_of(api: Api, container_id: str) -> str:
         "reading the container's log", lambda client: client.logs(container_id, timestamps=True, tail=_LINES)
     )
     lines = [_split(line) for line in (raw or b"").decode("utf-8", "replace").splitlines()]
-    return "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, item)], key=lambda line: line[0]))
+    text = "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, item)], key=lambda line: line[0]))
+    return _without_secrets(text, (item.get("Config") or {}).get("Env") or ())
+
+
+def _without_secrets(text: str, variables: Iterable[str]) -> str:
+    """TGI logs its own API key: nothing filters a container's log before it comes here, as machines do."""
+    for variable in variables:
+        name, _, value = variable.partition("=")
+        if _SECRET.search(name) and len(value) >= _SHORTEST:
+            text = Secret(value).scrub(text)
+    return text
 
 
 def _split(line: str) -> tuple[str, str]:
