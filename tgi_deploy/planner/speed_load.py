@@ -84,7 +84,7 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
     if traffic.kind == "server":
         e2e /= _LATENCY_BOUND_SHARE
     busy = others / (alone + others + decoding)
-    waiting = _waiting_s(work, traffic, batch, step_s=step, busy=busy)
+    waiting = min(others, _waiting_s(work, traffic, batch, step_s=step, busy=busy))
     tpot = (e2e - alone - waiting) / max(1.0, traffic.output_tokens)
     queued = e2e * max(0.0, clients - batch) / batch
     ttft = alone + waiting + queued + work.engine.first_ms * 1e-3

@@ -76,6 +76,15 @@ def test_work_is_conserved_in_a_closed_loop(setup):
     assert found.ttft_s - first_s + 300 * found.tpot_s == pytest.approx(found.e2e_s)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("output", [1, 50])
+def test_a_token_never_takes_less_than_its_step(setup, engine, output):
+    """Long prompts and short answers: nearly all of the time goes to prefills."""
+    setup = replace(setup, engine=CONSTANTS.engine(*engine))
+    step_s = Work(setup, CONSTANTS).step_s(64, 65_536 + output / 2)
+    assert seen(setup, prompt=65_536, output=output, clients=64, kv=1e9).tpot_s >= step_s * 0.999
+
+
 def test_clients_beyond_the_batch_wait_for_their_turn(setup):
     within, beyond = seen(setup, clients=10, kv=11_520), seen(setup, clients=100, kv=11_520)
     assert beyond.batch == within.batch == 10
