@@ -350,9 +350,11 @@ def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str
     found = settings.found("instance", lambda: catalog.instance_type(name))
     if found.status != "offered":
         state = "no longer offered" if found.status == "gone" else "announced but not yet offered"
+        why = f": {found.note}" if found.note else ""
         raise InputError(
-            "instance_not_offered", f"{found.name} is {state} by EC2", hint=found.note or "choose another type"
-        )
+            "instance_not_offered", f"{found.name} is {state} by EC2{why}",
+            hint="'tgi-deploy catalog list instances' shows which types are",
+        )  # fmt: skip
     return found.name
 
 

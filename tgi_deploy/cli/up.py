@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.secrets import SecretWishes
 
-_WORLD: Final = ("0.0.0.0/0", "::/0")
+_WORLD: Final = ("0.0.0.0/0",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,10 +263,10 @@ def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWis
 
 
 def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
-    if options.expose_to_world:
-        return _WORLD[:1]
     if options.allow_cidr:
         return options.allow_cidr
+    if options.expose_to_world:
+        return _WORLD
     try:
         return (context.caller_cidr(),)
     except DeployError as error:
@@ -277,19 +277,26 @@ def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
 
 
 def _check_cidrs(options: Options) -> None:
-    for cidr in options.allow_cidr:
-        try:
-            network = ipaddress.ip_network(cidr)
-        except ValueError as error:
-            raise InputError(
-                "bad_cidr", f"--allow-cidr {cidr[:60]!r} is no network: {error}", hint="write 203.0.113.7/32"
-            ) from None
-        if network.prefixlen == 0 and not options.expose_to_world:
-            raise InputError(
-                "world_exposed",
-                f"--allow-cidr {cidr} lets everybody in",
-                hint="name your own network, or add --expose-to-world if you mean it",
-            )
+    networks = [_network(cidr) for cidr in options.allow_cidr]
+    together = (
+        *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv4Network)),
+        *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv6Network)),
+    )
+    if any(network.prefixlen == 0 for network in together) and not options.expose_to_world:
+        raise InputError(
+            "world_exposed",
+            f"--allow-cidr {' '.join(options.allow_cidr)} lets everybody in",
+            hint="name your own network, or add --expose-to-world if you mean it",
+        )
+
+
+def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(cidr)
+    except ValueError as error:
+        raise InputError(
+            "bad_cidr", f"--allow-cidr {cidr[:60]!r} is no network: {error}", hint="write 203.0.113.7/32"
+        ) from None
 
 
 def _check_force(options: Options) -> None:
