@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.secrets import SecretWishes
 
+    _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 _WORLD: Final = ("0.0.0.0/0",)
 
 
@@ -278,7 +280,7 @@ def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
 
 def _check_cidrs(options: Options) -> None:
     networks = [_network(cidr) for cidr in options.allow_cidr]
-    together = (
+    together: tuple[_Network, ...] = (
         *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv4Network)),
         *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv6Network)),
     )
@@ -290,7 +292,7 @@ def _check_cidrs(options: Options) -> None:
         )
 
 
-def _network(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _network(cidr: str) -> _Network:
     try:
         return ipaddress.ip_network(cidr)
     except ValueError as error:
