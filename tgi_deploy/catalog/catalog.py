@@ -130,7 +130,7 @@ class Catalog:
         """
         wanted = regions or self.regions()
         for region in wanted:
-            self._check_region(region)
+            self.check_region(region)
         offers = tuple(
             offer
             for region in dict.fromkeys(wanted)
@@ -154,7 +154,8 @@ class Catalog:
             date=self.date,
         )
 
-    def _check_region(self, region: str) -> None:
+    def check_region(self, region: str) -> None:
+        """Raises InputError `unknown_region`."""
         known = self.regions()
         if region not in known:
             raise names.unknown(

@@ -62,6 +62,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.app.context import Context  # noqa: PLC0415 -- likewise
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
 
+    regions = _regions(setup)
     local = sandbox_start() if setup.sandbox else None
     clock = SystemClock()
     sessions = _sessions(local)
@@ -80,7 +81,7 @@ def context(setup: Setup) -> Context:
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         keyed_engine_client=_engine_client,
         phases=lambda: _phases(setup.profiles_dir),
-        regions=_regions(setup),
+        regions=regions,
         version=__version__,
         command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
         new_id=_new_id,
@@ -289,7 +290,18 @@ def _regions(setup: Setup) -> tuple[str, ...]:
 
     if _ALL in setup.regions:
         return _catalogue_regions(setup.profiles_dir)
+    _check_regions(setup)
     return tuple(dict.fromkeys(setup.regions)) or (default_region(os.environ)[0],)
+
+
+def _check_regions(setup: Setup) -> None:
+    """A slip of the keyboard is told here: asked of a cloud, it would look like one without deployments."""
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.docker import is_place  # noqa: PLC0415 -- see context()
+
+    for region in setup.regions:
+        if not is_place(region):
+            Catalog.open(setup.profiles_dir).check_region(region)
 
 
 def _catalogue_regions(profiles_dir: Path | None) -> tuple[str, ...]:
