@@ -50,7 +50,8 @@ _STAMPED: Final = re.compile(
     r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 )
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
-_LOGFMT: Final = re.compile(r"^time=\"?[\d:TZ.+-]+\"? level=(?P<level>\w+) ")
+# Daemons written in Go, and JSON records that were spread over several lines to be read.
+_LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
 # The router's spans carry what a request asked for; its own words come after the place in the source.
 _ROUTER: Final = re.compile(r"text_generation_(?:router|client)\S*: \S*?[\w/-]+\.rs:\d+: ")

@@ -327,3 +327,23 @@ def test_a_line_that_speaks_of_something_else_is_no_evidence():
     assert codes("err: Get http://tgi/health: " + refused.format("172.18.0.3:80")) == []
     assert codes(refused.format("127.0.0.1:8080")) == []
     assert codes("lookup ghcr.io on 127.0.0.53:53: " + refused.format("127.0.0.53:53")) == ["network"]
+
+
+def test_a_record_spread_over_lines_keeps_its_level():
+    def spread(level, message):
+        record = {"timestamp": "2025-09-14T08:22:30.1Z", "level": level, "fields": {"message": message}}
+        return json.dumps(record, indent=4) + "\n"
+
+    assert codes(spread("WARN", "No space left on device")) == []
+    assert codes(spread("ERROR", "No space left on device")) == ["disk_full"]
+    assert codes(spread("WARN", "No space left on device") + "Error: DownloadError\n") == ["disk_full"]
+
+
+@pytest.mark.parametrize(
+    "why", ["GPU with CUDA capability 7 5 is not supported for Flash Attention V2", "No module named 'x'"]
+)
+def test_a_card_without_flash_attention_is_no_missing_gpu(why):
+    warned = f"2025-09-14T08:22:30.1Z  WARN x: Could not import Flash Attention enabled models: {why}\n"
+    assert "gpu_not_visible" not in codes(LOADING + warned + "AttributeError: x\nError: ShardCannotStart\n")
+    cpu = warned.replace(why, "CUDA is not available")
+    assert codes(LOADING + cpu + "AttributeError: x\nError: ShardCannotStart\n") == ["gpu_not_visible"]
