@@ -65,8 +65,7 @@ def count(model: ModelSpec) -> Counts:
     table = model.vocab_size * model.hidden_size
     tables = table * (1 if model.tied_embeddings else 2)
     replicated = model.hidden_size * (2 * model.layers + 1 + model.layers * model.experts)
-    experts = 3 * model.hidden_size * model.expert_intermediate_size * model.experts
-    experts *= model.layers - model.first_dense_layers
+    experts = 3 * model.hidden_size * model.expert_intermediate_size * model.experts * expert_layers(model)
     attention = 2 * model.hidden_size * model.head_dim * (model.attention_heads + model.kv_heads) * model.layers
     linear = model.parameters - tables - replicated - model.vision_parameters
     if experts + attention > linear:
@@ -75,6 +74,16 @@ def count(model: ModelSpec) -> Counts:
         table=table, tables=tables, replicated=replicated, vision=model.vision_parameters, attention=attention,
         experts=experts, other=linear - attention - experts,
     )  # fmt: skip
+
+
+def expert_layers(model: ModelSpec) -> int:
+    """Layers with experts: those after the first dense ones, unless the model has too few parameters for that many.
+
+    Llama 4 Maverick alternates layers with and without experts, which no field of a shape says.
+    """
+    a_layer = 3 * model.hidden_size * model.expert_intermediate_size * model.experts
+    tables = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
+    return min(model.layers - model.first_dense_layers, (model.parameters - tables) // max(1, a_layer))
 
 
 def linear_bytes(model: ModelSpec, counts: Counts, packed: Format) -> float:

@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner import memory_weights
+
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_constants import Constants, EngineProfile
     from tgi_deploy.planner.types import Accelerator, Interconnect, ModelSpec
@@ -82,8 +84,7 @@ class Work:
         numerics = self.setup.numerics
         self._head = model.vocab_size * model.hidden_size
         tables = self._head * (1 if model.tied_embeddings else 2)
-        a_layer = 3 * model.hidden_size * model.expert_intermediate_size
-        self._expert = a_layer * _expert_layers(model, (model.parameters - tables) // max(1, a_layer))
+        self._expert = 3 * model.hidden_size * model.expert_intermediate_size * memory_weights.expert_layers(model)
         self._dense = model.parameters - tables - self._expert * model.experts
         if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
@@ -188,14 +189,6 @@ class Work:
         sweeps, products = chunks * self.stream_s(min(tokens, self.chunk_tokens)), prompts * self.products_s(prompt)
         beside = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
         return max(math.hypot(sweeps, products) + beside, self.floor_s(math.inf))
-
-
-def _expert_layers(model: ModelSpec, experts_held: int) -> int:
-    """Layers with experts: those after the first dense ones, unless the model has too few parameters for that many.
-
-    Llama 4 Maverick alternates layers with and without experts, which no field of a shape says.
-    """
-    return min(model.layers - model.first_dense_layers, experts_held // max(1, model.experts))
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:

@@ -227,6 +227,12 @@ def test_counts_of_the_cache_agree() -> None:
     assert value_of(metric="kv_bytes_per_token", unit="bytes") == 131_072
 
 
+def test_experts_in_every_second_layer_are_counted_there() -> None:
+    maverick = {"model": "meta-llama/Llama-4-Maverick-17B-128E-Instruct", "tp": "8", "metric": "weights_gib_per_gpu"}
+    packed = value_of(quant="mxfp4", **maverick)
+    assert packed == pytest.approx(value_of(**maverick) * 4.25 / 16, rel=0.15)
+
+
 def test_a_bad_row_spoils_no_other() -> None:
     file = io.StringIO()
     writer = csv.DictWriter(file, list(ROWS[0]))
