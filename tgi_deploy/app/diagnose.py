@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.logs import hide_secrets, locate
-from tgi_deploy.app.places import DOCKER, target_of, up_there
+from tgi_deploy.app.places import DOCKER, target_of, typed_model, up_there
 from tgi_deploy.reconcile.diagnosis import HANG_S, Diagnosis, diagnose
 from tgi_deploy.reconcile.signatures import COMMAND
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # Where a fact of the remedies stands in the plan's document.
 _IN_PLAN: Final = {
-    "model": ("model", "id"),
     "num_shard": ("chosen", "num_shard"),
     "context": ("requirements", "context_tokens"),
     "disk_gib": ("storage", "root_volume_gib"),
@@ -85,6 +84,8 @@ def _reason(place: str, machine: MachineState) -> str:
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, str]:
     found = {name: plan.get(part, {}).get(key) for name, (part, key) in _IN_PLAN.items()}
+    if plan.get("model"):
+        found["model"] = typed_model(plan)
     args = [str(word) for word in plan.get("engine", {}).get("args", ())]
     if _PREFILL in args[:-1]:
         found["prefill"] = args[args.index(_PREFILL) + 1]

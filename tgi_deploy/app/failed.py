@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.diagnose import diagnose_deployment
-from tgi_deploy.app.places import target_words
+from tgi_deploy.app.places import target_words, typed_model
 from tgi_deploy.app.receipt import document
 from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.signatures import COMMAND
@@ -149,7 +149,7 @@ def _still_costs(deployment: Deployment) -> dict[str, Any]:
 
 def removed(deployment: Deployment, error: DeployError, receipt: Receipt) -> DeployError:
     """All of it is gone, and costs nothing any more."""
-    again = f"tgi-deploy up {_model(deployment)} --name {deployment.name}{target_words(deployment.region)}"
+    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{target_words(deployment.region)}"
     command = again if error.code in _PLAIN else f"{again} --on-failure keep"
     data: dict[str, Any] = {
         "deployment": deployment.name,
@@ -162,10 +162,6 @@ def removed(deployment: Deployment, error: DeployError, receipt: Receipt) -> Dep
         data["remedy"] = _LOOK_AGAIN
         return _like(error, _GONE, {**error.data, **data})
     return _like(error, _hint(error, _GONE), {**error.data, **data})
-
-
-def _model(deployment: Deployment) -> str:
-    return str(deployment.plan.get("model", {}).get("id", "MODEL"))
 
 
 def _hint(error: DeployError, fate: str) -> str:

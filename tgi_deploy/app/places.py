@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import shlex
+from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.render.container import is_folder
 from tgi_deploy.targets import docker, docker_commands, ec2, ec2_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Deployment
@@ -20,6 +22,13 @@ _RENTING: Final = frozenset({"--ami", "--disk", "--hub-token-parameter", "--inst
 
 def target_of(place: str) -> str:
     return docker.NAME if docker.is_place(place) else ec2.NAME
+
+
+def typed_model(plan: Mapping[str, Any]) -> str:
+    """The MODEL of a command line, from a plan's document: a folder goes by its path."""
+    model = plan.get("model") or {}
+    served = str(model.get("served_id", ""))
+    return shlex.quote(served if is_folder(served) else str(model.get("id", "MODEL")))
 
 
 def target_words(place: str) -> str:

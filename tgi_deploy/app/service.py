@@ -10,6 +10,7 @@ from tgi_deploy.app.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
+from tgi_deploy.render.container import served_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ def _client(context: Context, question: Question) -> EngineClient:
 def _expected(question: Question) -> ExpectedService:
     plan = question.plan
     return ExpectedService(
-        model_id=plan["model"]["served_id"],
+        model_id=served_as(plan["model"]["served_id"]),
         max_input_tokens=plan["engine"]["max_input_tokens"],
         max_total_tokens=plan["engine"]["max_total_tokens"],
         versions=question.versions,

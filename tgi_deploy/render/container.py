@@ -77,6 +77,16 @@ def container_for(deployable: Deployable) -> Container:
     )
 
 
+def served_as(model_id: str) -> str:
+    """What an engine in a container calls its model: a folder of the host is mounted at one place."""
+    return MODEL_DIR if is_folder(model_id) else model_id
+
+
+def is_folder(model_id: str) -> bool:
+    """Whether a model that an engine is told to serve is a folder: hub ids begin with a name."""
+    return model_id.startswith("/")
+
+
 def secret_names(deployable: Deployable) -> tuple[str, ...]:
     """Variables whose values come from outside the artefact; a gated model can't be downloaded without its token."""
     model = deployable.model.model

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes.cloud import KilledError
 from fakes.docker_host import FakeDocker
-from fakes.surroundings import Surroundings, candidate, offer, plan, request
+from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
 from requests.exceptions import ReadTimeout
 
 from tgi_deploy.adapters.docker.api import Api
@@ -307,6 +307,34 @@ def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
     assert "--target docker" in caught.value.data["command"]
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
+
+
+def of_a_folder(path="/models/mine"):
+    asked = wanted(wait=True, ready="fast")
+    model = asked.plan.requirements.model
+    chosen = asked.plan.chosen
+    settings = replace(chosen.engine.settings, model_id=path)
+    engine = replace(chosen.engine, settings=settings, args=("--model-id", path))
+    requirements = replace(
+        asked.plan.requirements, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
+    )
+    made = replace(asked.plan, requirements=requirements, chosen=replace(chosen, engine=engine))
+    return replace(asked, plan=made)
+
+
+def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
+    around.engine = FakeEngine(model_id="/model")
+    outcome = up(context(around, docker), of_a_folder())
+    assert outcome.deployment.phase == "ready"
+    (mount,) = [item for item in the_container(docker)["request"]["host_config"]["mounts"] if item["Type"] == "bind"]
+    assert (mount["Source"], mount["Target"]) == ("/models/mine", "/model")
+
+
+def test_a_folder_is_brought_up_again_by_its_path(around, docker):
+    around.engine = FakeEngine(model_id="org/other")
+    with pytest.raises(NotHealthyError, match="the plan says /model") as caught:
+        up(context(around, docker), of_a_folder())
+    assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --name demo --target docker")
 
 
 def test_a_change_of_the_plan_is_told_for_the_host(around, docker):
