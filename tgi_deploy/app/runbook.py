@@ -15,7 +15,7 @@ from tgi_deploy.app.wish import DEFAULT_PORT
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.model import KEPT, TAG_NAME
-from tgi_deploy.render.container import CONTAINER_PORT, grouped
+from tgi_deploy.render.container import CONTAINER_PORT, grouped, is_folder, mount_of, with_mounted_model
 from tgi_deploy.render.environment import render_text
 from tgi_deploy.targets import docker_commands
 
@@ -74,6 +74,17 @@ class Subject:
     @property
     def region(self) -> str:
         return self.deployment.region if self.deployment else str(self.plan["chosen"]["region"])
+
+    @property
+    def folder(self) -> str | None:
+        """Of a model that is one."""
+        served = str(self.plan["model"]["served_id"])
+        return served if is_folder(served) else None
+
+    @property
+    def model(self) -> str:
+        """As a command line names it."""
+        return shlex.quote(self.folder or self.plan["requirements"]["model"])
 
     @property
     def rented(self) -> bool:
@@ -171,7 +182,8 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
         "resources": subject.deployment.resources if subject.deployment else (),
         "alerts": list(_filled(subject, alerts)),
-        "docker_run": _docker_run(plan["engine"], plan["chosen"]),
+        "model": subject.model,
+        "docker_run": _docker_run(plan["engine"], plan["chosen"], subject.folder),
         "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
         "machine_id": subject.machine_id,
         "looks": () if subject.rented else docker_commands.looks(subject.name, subject.host),
@@ -182,7 +194,7 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
 
 def _up_words(wish: Mapping[str, Any], subject: Subject) -> Iterator[str]:
     """The command line that wishes exactly this: run again it goes on with the same deployment."""
-    yield f"tgi-deploy up {shlex.quote(wish['model'])}"
+    yield f"tgi-deploy up {subject.model}"
     yield from _setting_words(wish)
     if _OWNED in wish["markets"]:
         yield f"--target {DOCKER}"
@@ -217,7 +229,7 @@ def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any
     tpot_ms = float(subject.plan["performance"]["tpot_ms"])
     values = {
         "name": subject.name,
-        "model": shlex.quote(wish["model"]),
+        "model": subject.model,
         "url": subject.url,
         "concurrency": str(wish["concurrency"]),
         "double_concurrency": str(2 * wish["concurrency"]),
@@ -241,7 +253,7 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any], folder: str | None) -> str:
     """The plain command that runs the same engine on a machine with as many free GPUs."""
     whole = chosen["accelerator_count"] == engine["gpus"]
     devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine["gpus"]))}"'
@@ -250,8 +262,11 @@ def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
         lines.append(["--shm-size", str(engine["shm_bytes"])])
     lines += [["-p", f"127.0.0.1:{engine['port']}:{CONTAINER_PORT}"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
     lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
+    if folder is not None:
+        lines.append(["--mount", shlex.quote(mount_of(folder))])
     lines.append([shlex.quote(engine["image"])])
-    lines += [[shlex.quote(word) for word in pair] for pair in grouped(engine["args"])]
+    args = engine["args"] if folder is None else tuple(with_mounted_model(engine["args"]))
+    lines += [[shlex.quote(word) for word in pair] for pair in grouped(args)]
     return " \\\n  ".join(" ".join(line) for line in lines)
 
 

@@ -46,18 +46,21 @@ class Container:
 
     @property
     def model_mount(self) -> str | None:
-        """The value of `docker run --mount` for a local model: CSV too, so a path may hold commas and colons."""
-        if self.model_dir is None:
-            return None
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(
-            ["type=bind", f"source={self.model_dir}", f"target={MODEL_DIR}", "readonly"]
-        )
-        return line.getvalue()
+        """The value of `docker run --mount` for a local model."""
+        return None if self.model_dir is None else mount_of(self.model_dir)
 
     @property
     def arg_lines(self) -> tuple[tuple[str, ...], ...]:
         return tuple(grouped(self.args))
+
+
+def mount_of(model_dir: str) -> str:
+    """The value of `docker run --mount` for a folder: CSV, so a path may hold commas and colons."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(
+        ["type=bind", f"source={model_dir}", f"target={MODEL_DIR}", "readonly"]
+    )
+    return line.getvalue()
 
 
 def container_for(deployable: Deployable) -> Container:
@@ -65,7 +68,7 @@ def container_for(deployable: Deployable) -> Container:
     local = _absolute(deployable.model.model.local_path)
     return Container(
         image=engine.image,
-        args=engine.args if local is None else tuple(_with_mounted_model(engine.args)),
+        args=engine.args if local is None else tuple(with_mounted_model(engine.args)),
         env=tuple(sorted({**_offline(local), **engine.env}.items())),
         secret_env=secret_names(deployable),
         gpus=engine.gpus,
@@ -113,7 +116,7 @@ def _offline(local_path: str | None) -> dict[str, str]:
     return {} if local_path is None else {"HF_HUB_OFFLINE": "1"}
 
 
-def _with_mounted_model(args: Iterable[str]) -> Iterator[str]:
+def with_mounted_model(args: Iterable[str]) -> Iterator[str]:
     """The arguments with the mounted folder as the model. A folder has no revision."""
     rest = iter(args)
     for arg in rest:

@@ -135,6 +135,20 @@ def test_a_machine_of_ones_own_is_brought_up_on_docker():
     assert "--region" not in line
 
 
+def test_a_folder_goes_by_its_path_and_is_mounted():
+    subject = of_ones_own()
+    model = {**subject.plan["model"], "id": "mine", "served_id": "/models/my own"}
+    engine = {**subject.plan["engine"], "args": ["--model-id", "/models/my own", "--num-shard", "1"]}
+    wish = {**subject.plan["requirements"], "model": "mine"}
+    text = page(replace(subject, plan={**subject.plan, "model": model, "engine": engine, "requirements": wish}))
+    assert "tgi-deploy up '/models/my own' " in text
+    assert "tgi-deploy what-if '/models/my own' " in text
+    (line,) = commands(text, "docker run")
+    words = shlex.split(line)
+    assert words[words.index("--mount") + 1] == "type=bind,source=/models/my own,target=/model,readonly"
+    assert words[words.index(engine["image"]) + 1 :] == ["--model-id", "/model", "--num-shard", "1"]
+
+
 def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
     at, plan_ = datetime(2026, 1, 9, tzinfo=UTC), planned().plan
     things = tuple(
