@@ -347,3 +347,11 @@ def test_a_card_without_flash_attention_is_no_missing_gpu(why):
     assert "gpu_not_visible" not in codes(LOADING + warned + "AttributeError: x\nError: ShardCannotStart\n")
     cpu = warned.replace(why, "CUDA is not available")
     assert codes(LOADING + cpu + "AttributeError: x\nError: ShardCannotStart\n") == ["gpu_not_visible"]
+
+
+def test_any_part_of_what_an_engine_that_serves_says_accuses_nobody():
+    for name in ("clean-requests-go-wrong", "clean-prompts-echo-errors-json", "clean-neighbours-ask-too-early"):
+        log = next(case.log for case in EVERY if case.name == name).splitlines(keepends=True)
+        for at in range(len(log)):
+            assert codes("".join(log[at:])) == [], (name, at)
+            assert codes("".join(log[:at])) == [], (name, at)
