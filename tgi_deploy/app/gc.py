@@ -16,6 +16,7 @@ from tgi_deploy.app.receipt import Ledger, Receipt, born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
+from tgi_deploy.reconcile.observe import read_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -174,11 +175,21 @@ def _judge(context: Context, group: Group, request: GcRequest) -> Group:
         return replace(group, reason="it is younger than the limit")
     if group.expires is not None and group.expires <= now:
         return replace(group, orphaned=True, reason=f"its end was {group.expires.isoformat(timespec='seconds')}")
-    if group.machine is not None:
-        return _judge_machine(group, group.machine, request)
+    machine = group.machine or _known_by_id(context, group)
+    if machine is not None:
+        return _judge_machine(group, machine, request)
     if group.recorded is not None and not group.found:
         return replace(group, orphaned=True, reason="only its record is left")
     return replace(group, orphaned=True, reason="it has no machine")
+
+
+def _known_by_id(context: Context, group: Group) -> Found | None:
+    """A machine on record that no tag shows: somebody may have taken its tags away."""
+    record = group.recorded.machine if group.recorded else None
+    if record is None or "id" not in record.attributes:
+        return None
+    found = read_recorded(record, context.cloud(record.place))
+    return replace(group, found=found).machine
 
 
 def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:

@@ -111,6 +111,17 @@ def test_a_living_deployment_is_left_alone(around):
     assert "on record here" in outcome.kept[0].reason
 
 
+@pytest.mark.parametrize("kinds", [{"instance"}, set(KINDS)], ids=["of the machine", "of everything"])
+def test_a_machine_on_record_whose_tags_were_taken_away_is_left_alone(around, kinds):
+    bring_up(around)
+    for found in around.world.left():
+        if found.kind in kinds:
+            around.world.things[found.id] = replace(found, tags={})
+    outcome = collect(around)
+    assert any("on record here" in group.reason for group in outcome.kept)
+    assert len(around.world.left()) == 3
+
+
 def test_a_machine_that_another_computer_may_own_is_left_alone(around, tmp_path):
     bring_up(around)
     outcome = collect(elsewhere(around, tmp_path))
