@@ -157,11 +157,14 @@ class Catalog:
     def check_region(self, region: str) -> None:
         """Raises InputError `unknown_region`."""
         known = self.regions()
-        if region not in known:
-            raise names.unknown(
-                "unknown_region", "region with known prices", region, known,
-                otherwise="Repeat the option for each region." if "," in region else f"Known are {', '.join(known)}.",
-            )  # fmt: skip
+        if region in known:
+            return
+        everything = f"Known are {', '.join(known)}."
+        if "," in region:
+            everything = "Repeat the option for each region."
+        elif names.suggestion(region, known):
+            everything = "'tgi-deploy catalog list regions' lists them all."
+        raise names.unknown("unknown_region", "region with known prices", region, known, otherwise=everything)
 
     def _header(self, name: str, key: str) -> str:
         try:

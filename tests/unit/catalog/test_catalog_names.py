@@ -131,6 +131,14 @@ def test_unknown_region(regions, hint):
     assert hint in (caught.value.hint or "")
 
 
+def test_a_region_that_is_nearly_right_is_answered_without_all_the_others():
+    with pytest.raises(InputError) as caught:
+        CATALOG.check_region("us-east-11")
+    assert "us-east-1" in (caught.value.hint or "")
+    assert "catalog list regions" in (caught.value.hint or "")
+    assert len(caught.value.hint or "") < 120
+
+
 @pytest.mark.parametrize("version", ["3.3.8", "latest", "", "../3.3.7", "3.3"])
 def test_unknown_engine_version(version):
     with pytest.raises(InputError) as caught:
