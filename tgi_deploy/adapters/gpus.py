@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _MIB: Final = 2**20
 _SMI_TIMEOUT_S: Final = 30
+# A driver without a card says so on stdout; whether that is an error differs by its version.
+_NONE: Final = "No devices were found"
 _FIELDS: Final = ("index", "uuid", "name", "memory.total", "memory.used", "compute_cap", "mig.mode.current")
 
 
@@ -79,6 +81,8 @@ def _by_smi() -> tuple[LocalGpu, ...]:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unreadable(str(error)) from error
+    if _NONE in done.stdout:
+        return ()
     if done.returncode != 0:
         raise _unreadable(f"nvidia-smi: {(done.stdout + done.stderr).strip()[:200] or f'code {done.returncode}'}")
     return tuple(_row(row) for row in csv.reader(done.stdout.splitlines(), skipinitialspace=True) if row)

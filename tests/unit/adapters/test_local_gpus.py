@@ -101,6 +101,12 @@ def test_without_a_driver_there_are_none(monkeypatch, folder):
     assert local_gpus() == ()
 
 
+@pytest.mark.parametrize("code", [0, 6])
+def test_a_driver_without_a_card_is_none_too(without_library, folder, code):
+    program(folder, "No devices were found\n", code=code)
+    assert local_gpus() == ()
+
+
 def test_nvidia_smi_tells_where_the_library_is_missing(without_library, folder):
     program(folder, ROWS)
     first, second, third = local_gpus()
