@@ -44,6 +44,14 @@ def test_junit_counts_and_keeps_every_character_that_xml_can_carry():
     assert root.get("time") == "70.500"
 
 
+def test_a_models_name_may_be_anything_that_was_typed():
+    odd = replace(FAILED, job=Job(model="a\x07b\udc80\ufffe/c", name="smoke-abc-1"))
+    suite = ET.fromstring(junit([odd]).encode()).find("testsuite")  # noqa: S314 -- what was just written here
+    assert suite.get("name") == "ab/c"
+    assert suite.find("testcase").get("classname") == "smoke.ab/c"
+    assert github_summary([odd]).encode()
+
+
 def test_annotations_are_one_line_each_and_escaped():
     lines = github_annotations([OK, FAILED]).splitlines()
     assert lines[0] == "::notice title=smoke phi3-mini::ok in 62 s for $0.0123"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.smoke import Case, Smoked
 
-_FORBIDDEN: Final = {code: None for code in range(32) if chr(code) not in "\t\n\r"}
+_UNCARRIED: Final = (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+_FORBIDDEN: Final = {code: None for code in _UNCARRIED if chr(code) not in "\t\n\r"}
 _ESCAPES: Final = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
 _TITLE_ESCAPES: Final = ((":", "%3A"), (",", "%2C"))
 
@@ -22,9 +23,10 @@ def junit(results: Sequence[Smoked]) -> str:
     """A suite for each model, a case for each phase and each question to the engine. Times are seconds."""
     root = ET.Element("testsuites", name="tgi-deploy smoke", time=_seconds(sum(item.took_s for item in results)))
     for result in results:
-        suite = ET.SubElement(root, "testsuite", name=result.job.model, time=_seconds(result.took_s))
+        model = _printable(result.job.model)
+        suite = ET.SubElement(root, "testsuite", name=model, time=_seconds(result.took_s))
         for case in result.cases:
-            _add_case(suite, result, case)
+            _add_case(suite, model, case)
         suite.set("tests", str(len(result.cases)))
         suite.set("failures", str(sum(case.failure is not None for case in result.cases)))
         suite.set("skipped", str(sum(case.skipped for case in result.cases)))
@@ -33,10 +35,8 @@ def junit(results: Sequence[Smoked]) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_case(suite: ET.Element, result: Smoked, case: Case) -> None:
-    element = ET.SubElement(
-        suite, "testcase", classname=f"smoke.{result.job.model}", name=case.name, time=_seconds(case.took_s)
-    )
+def _add_case(suite: ET.Element, model: str, case: Case) -> None:
+    element = ET.SubElement(suite, "testcase", classname=f"smoke.{model}", name=case.name, time=_seconds(case.took_s))
     if case.failure is not None:
         failure = ET.SubElement(element, "failure", type=case.failure.code, message=_printable(case.failure.message))
         failure.text = _printable("\n".join(filter(None, (case.failure.message, case.failure.text))))
