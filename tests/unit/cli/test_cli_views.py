@@ -58,11 +58,16 @@ def test_an_empty_list_is_its_header():
 
 def test_cells():
     item = {"memory_bytes": 1024**3, "ok": True, "no": False, "none": None, "many": ["a", "b"], "card": {"name": "L4"}}
-    lines = dict(line.split(maxsplit=1) for line in item_text({**item, "table": {"x": 1}}).splitlines())
+    lines = dict(line.split(maxsplit=1) for line in item_text({**item, "table": {"x": {}}}).splitlines())
     assert lines == {
         "memory_bytes": "1.00 GiB", "ok": "yes", "no": "no", "none": "-", "many": "a, b", "card": "L4",
         "table": "1 entry",
     }  # fmt: skip
+
+
+def test_a_table_in_an_item_is_told_row_by_row():
+    text = item_text({"name": "m", "model": {"layers": 40, "quantization": {"bits": 4, "by": "awq"}}, "defaults": {}})
+    assert text == ("name      m\nmodel\n  layers        40\n  quantization\n    bits  4\n    by    awq\ndefaults  -\n")
 
 
 def test_a_cell_is_one_line():

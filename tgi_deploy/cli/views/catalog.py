@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tgi_deploy.cli.output import one_line
@@ -31,12 +31,28 @@ def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def item_text(item: Mapping[str, Any]) -> str:
+    """A line for each fact; a table of facts below its name, a table of tables as their number."""
+    return "".join(f"{line}\n" for line in _lines(item))
+
+
+def _lines(item: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     width = max(len(key) for key in item)
-    return "".join(f"{key:<{width}}  {_cell(key, value)}\n" for key, value in item.items())
+    for key, value in item.items():
+        if _is_table(value):
+            yield f"{indent}{key}"
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{key:<{width}}  {_cell(key, value)}"
+
+
+def _is_table(value: object) -> bool:
+    if not isinstance(value, Mapping) or "name" in value:
+        return False
+    return any(not isinstance(inner, Mapping) for inner in value.values())
 
 
 def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalogue entry holds
-    if value is None:
+    if value is None or value == {}:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
