@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from tgi_deploy.reconcile.model import (
     SCHEMA,
@@ -18,7 +18,9 @@ from tgi_deploy.reconcile.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+_T = TypeVar("_T")
 
 
 class NewerSchemaError(ValueError):
@@ -71,26 +73,24 @@ def _check_schema(schema: object) -> None:
 
 
 def _deployment(document: Mapping[str, Any]) -> Deployment:
-    money, expires = document["usd_per_hour"], document["expires"]
-    until = document.get("lease_until")
     return Deployment(
         name=_text(document, "name"),
         id=_text(document, "id"),
         target=_text(document, "target"),
         region=_text(document, "region"),
         phase=_one_of(document["phase"], get_args(DeploymentPhase)),
-        created=datetime.fromisoformat(document["created"]),
-        updated=datetime.fromisoformat(document["updated"]),
+        created=_moment(document["created"]),
+        updated=_moment(document["updated"]),
         wish=_text(document, "wish"),
         plan=dict(document["plan"]),
         resources=tuple(_record(item) for item in document["resources"]),
-        endpoint=document["endpoint"],
-        usd_per_hour=None if money is None else Decimal(money),
-        ttl_s=document["ttl_s"],
-        expires=None if expires is None else datetime.fromisoformat(expires),
-        idle_s=document.get("idle_s"),  # as lease_s and lease_until, not in records before 2026-11-21
-        lease_s=document.get("lease_s"),
-        lease_until=None if until is None else datetime.fromisoformat(until),
+        endpoint=None if document["endpoint"] is None else _text(document, "endpoint"),
+        usd_per_hour=_optional(document["usd_per_hour"], _money),
+        ttl_s=_optional(document["ttl_s"], _seconds),
+        expires=_optional(document["expires"], _moment),
+        idle_s=_optional(document.get("idle_s"), _seconds),  # as lease_*, not in records before 2026-11-21
+        lease_s=_optional(document.get("lease_s"), _seconds),
+        lease_until=_optional(document.get("lease_until"), _moment),
         attempt=int(document["attempt"]),
         serial=int(document["serial"]),
         owner=str(document.get("owner", "")),  # records before 2026-11-21 have none
@@ -115,6 +115,30 @@ def _text(document: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"'{key}' should be text")
     return value
+
+
+def _optional(value: Any, read: Callable[[Any], _T]) -> _T | None:  # noqa: ANN401 -- JSON's
+    return None if value is None else read(value)
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"the moment {text!r} has no zone")
+    return found
+
+
+def _seconds(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no number of seconds")
+    return value
+
+
+def _money(text: str) -> Decimal:
+    found = Decimal(text)
+    if not found.is_finite():
+        raise ValueError(f"{text!r} is no amount")
+    return found
 
 
 def _one_of(value: Any, allowed: tuple[Any, ...]) -> Any:  # noqa: ANN401 -- one word of a Literal type

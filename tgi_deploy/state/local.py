@@ -45,7 +45,7 @@ class LocalStore:
                 return None
             text = path.read_bytes()
         try:
-            return codec.decode(text.decode("utf-8"))
+            return _named(name, codec.decode(text.decode("utf-8")))
         except codec.NewerSchemaError as error:
             raise InputError(
                 "record_from_newer_version",
@@ -142,6 +142,13 @@ class LocalStore:
                 hint="names have 3 to 40 of a-z, 0-9 and '-', a letter first: 'tgi-deploy list' shows yours",
             )
         return self.home / "deployments" / name
+
+
+def _named(name: str, deployment: Deployment) -> Deployment:
+    """A record that lies under another's name would lead a removal to that one."""
+    if deployment.name != name:
+        raise ValueError(f"it is the record of '{deployment.name}'")
+    return deployment
 
 
 @contextmanager

@@ -131,7 +131,22 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("phase", "dancing"), ("name", 7), ("created", "yesterday"), ("usd_per_hour", "much"), ("resources", [{}])],
+    [
+        ("phase", "dancing"),
+        ("name", 7),
+        ("name", "another"),
+        ("created", "yesterday"),
+        ("created", "2026-01-09T00:00:00"),
+        ("expires", "2026-01-09T00:00:00"),
+        ("lease_until", 5),
+        ("usd_per_hour", "much"),
+        ("usd_per_hour", "NaN"),
+        ("ttl_s", "1h"),
+        ("lease_s", "x"),
+        ("idle_s", [1]),
+        ("endpoint", 5),
+        ("resources", [{}]),
+    ],
 )
 def test_a_wrong_value_is_a_corrupt_record(store, key, value):
     store.save(deployment(), expected_serial=0)
