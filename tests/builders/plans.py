@@ -32,7 +32,7 @@ HUB_ID = "example-org/example-13b"
 def accelerator(**changes: Any) -> Accelerator:
     values: dict[str, Any] = {
         "name": "L40S",
-        "vendor": "NVIDIA",
+        "vendor": "nvidia",
         "architecture": "Ada Lovelace",
         "compute_capability": (8, 9),
         "memory_bytes": 46068 * 1024**2,

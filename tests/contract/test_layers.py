@@ -12,7 +12,6 @@ import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 SHARED = {"errors", "resources", "secret", "__init__"}
-ACTING = {"adapters", "sandbox", "state"}
 
 # What each layer may import of our own, beside itself and the shared modules.
 ALLOWED = {

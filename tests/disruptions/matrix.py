@@ -20,7 +20,7 @@ DOWN = ("down", NAME, "--yes")
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")
 INTERRUPTED = 130
-_MEMBERS = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
+AT_MOMENT = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class _Trial:
             said = program.run(*up_words(wait=False, everything=point.everything))
             self.expect(said.code == 0, "the first up failed", said)
         program.fault(
-            name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **_MEMBERS[point.moment]
+            name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **AT_MOMENT[point.moment]
         )
         up = up_words(wait=point.wait, everything=point.everything)
         said = program.run(*(up if point.command == "up" else DOWN))

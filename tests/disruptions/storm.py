@@ -6,14 +6,13 @@ import random
 import time
 from dataclasses import dataclass
 
-from disruptions.matrix import DOWN, MOMENTS, NAME, SIGNALS, up_words
+from disruptions.matrix import AT_MOMENT, DOWN, MOMENTS, NAME, SIGNALS, up_words
 
 WEATHER = {"throttle": 0.3, "lost_reply": 0.1, "capacity": 0.2, "not_found": 0.1}
 HURRY = 20.0
 _TRIES = 4
 _KILLED = 0.5
 _LAST_CALL = 45
-_MEMBERS = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ class _Trial:
             name="signal",
             signal=self.chance.choice(SIGNALS),
             skip=self.chance.randrange(_LAST_CALL),
-            **_MEMBERS[self.chance.choice(MOMENTS)],
+            **AT_MOMENT[self.chance.choice(MOMENTS)],
         )
         self._said(*up_words(wait=False))
 

@@ -180,6 +180,7 @@ class FakeHandler:
         self.world.enter("delete_many instance", {"id": " ".join(item["id"] for item in many)})
         for item in many:
             self._end(self.world.things[item["id"]])
+        self.world.leave("delete_many instance")
         return True
 
     def _end(self, found: Found) -> None:
