@@ -44,7 +44,7 @@ def decode_event(line: str) -> Event | None:
     """An event, or None for a line that is none."""
     try:
         document = json.loads(line)
-        return Event(**{**document, "at": datetime.fromisoformat(document["at"])})
+        return Event(**{**document, "at": _moment(document["at"]), "data": {**document.get("data", {})}})
     except (ValueError, TypeError, KeyError):
         return None
 

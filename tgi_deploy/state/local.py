@@ -99,7 +99,7 @@ class LocalStore:
     def append_event(self, event: Event) -> None:
         path = self._folder(event.deployment) / "events.jsonl"
         with _disk(f"writing {path}"), _append(path) as handle:
-            os.write(handle, codec.encode_event(event).encode())
+            os.write(handle, _unless_at_line_start(handle) + codec.encode_event(event).encode())
 
     def events(self, name: str) -> tuple[Event, ...]:
         """Its history. Half a line, left by a process that died writing it, is passed over."""
@@ -189,8 +189,14 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def _append(path: Path) -> Iterator[int]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         yield handle
     finally:
         os.close(handle)
+
+
+def _unless_at_line_start(handle: int) -> bytes:
+    """The end of the line that a full disk has cut off."""
+    size = os.fstat(handle).st_size
+    return b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""

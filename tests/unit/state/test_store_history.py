@@ -31,8 +31,13 @@ def test_a_torn_or_foreign_line_is_passed_over(store, tmp_path):
     store.append_event(event("created"))
     path = tmp_path / "deployments" / "demo" / "events.jsonl"
     with path.open("a") as file:
-        file.write('[]\n{"at": 7}\n{"at": "2026-01-09T00:00:00+00:00", "unknown": 1}\n{"at": "2026-01-')
+        file.write('[]\n{"at": 7}\n{"at": "2026-01-09T00:00:00+00:00", "unknown": 1}\n')
+        file.write('{"at": "2026-01-09T00:00:00", "deployment": "demo", "code": "x", "text": "no zone"}\n')
+        file.write('{"at": "2026-01-09T00:00:00+00:00", "deployment": "demo", "code": "x", "text": "", "data": []}\n')
+        file.write('{"at": "2026-01-')
     assert store.events("demo") == (event("created"),)
+    store.append_event(event("deleted"))
+    assert store.events("demo") == (event("created"), event("deleted")), "a torn line takes the next one along"
 
 
 def test_no_history_is_an_empty_one(store):
