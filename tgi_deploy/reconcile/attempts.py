@@ -69,18 +69,18 @@ class _Said:
 
 # A growing log is read again at every look; its lines mean the same each time.
 @lru_cache(maxsize=8192)
-def _meaning(table: PhaseTable, text: str) -> _Said:
-    progress = ((item.kind, item.pattern.search(text)) for item in table.progress)
+def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
+    progress = ((item.kind, item.pattern.search(said)) for item in table.progress)
     return _Said(
-        restart=restart_at(table, text),
+        restart=restart_at(table, said),
         begins=_first(text, [phase.begins for phase in table.phases]),
         progress=tuple((kind, match) for kind, match in progress if match is not None),
         error_rank=_error_rank(table, text),
-        exit_code=_exit_code(table, text),
-        gave_up=table.gave_up.search(text) is not None,
-        failed=table.failures.search(text) is not None,
-        stops=table.stops.search(text) is not None,
-        survived=table.survived.search(text) is not None,
+        exit_code=_exit_code(table, said),
+        gave_up=table.gave_up.search(said) is not None,
+        failed=table.failures.search(said) is not None,
+        stops=table.stops.search(said) is not None,
+        survived=table.survived.search(said) is not None,
     )
 
 
@@ -253,7 +253,7 @@ class LogReader:
         self.last: str | None = None
 
     def hear(self, line: LogLine) -> None:
-        said = _meaning(self._table, line.text)
+        said = _meaning(self._table, line.text, line.said)
         self._hear_phase(said)
         for kind, match in said.progress:
             HEARD[kind](self.now, match, line)

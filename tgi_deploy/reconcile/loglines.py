@@ -63,7 +63,7 @@ _OWN_VOICE: Final = re.compile(
 )
 _SECRETS: Final = (
     # The launcher prints its own arguments, the API key among them.
-    (re.compile(r"\bArgs \{.*"), "Args { … }"),
+    (re.compile(r"(?:^|(?<=: ))Args \{.*"), "Args { … }"),
     (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
     (re.compile(r"(?i)\b((?:api_key|ngrok_authtoken): Some\(\s*\")[^\"]*"), r"\1***"),

@@ -355,3 +355,27 @@ def test_any_part_of_what_an_engine_that_serves_says_accuses_nobody():
         for at in range(len(log)):
             assert codes("".join(log[at:])) == [], (name, at)
             assert codes("".join(log[:at])) == [], (name, at)
+
+
+@pytest.mark.parametrize(
+    "words", ["an Error: Bad", "Webserver Crashed", "Args { ", "[tgi-deploy] error=x", "exited with code 1"]
+)
+@pytest.mark.parametrize(
+    "end",
+    [
+        "INFO {}: text_generation_router::server: router/src/server.rs:407: Success",
+        "ERROR {}: text_generation_router::infer: router/src/infer/mod.rs:102: Input validation error: x",
+    ],
+)
+def test_words_of_users_neither_end_nor_start_an_engine(words, end):
+    found = diagnose(READY + "2025-09-14T08:22:30.1Z " + end.format(f'generate{{stop: ["{words}"]}}') + "\n", TABLE)
+    assert (found.clean, found.phase, found.attempts) == (True, "ready", 1)
+
+
+def test_words_of_users_hide_no_crash():
+    asked = 'generate{stop: ["signal received, starting graceful shutdown"]}'
+    served = (
+        f"2025-09-14T08:22:30.1Z  INFO {asked}: text_generation_router::server: router/src/server.rs:407: Success\n"
+    )
+    crash = "2025-09-14T08:22:31.1Z ERROR x: torch.OutOfMemoryError: CUDA out of memory\nError: ShardFailed\n"
+    assert codes(READY + served + crash) == ["oom_serving"]
