@@ -29,7 +29,7 @@ SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is eno
 DEFAULT_PREFILL_TOKENS: Final = 4096
 _PREFILL_STEPS: Final = (4096, 2048, 1024, 512)
 _GRAPH_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-_DEFAULT_GRAPHS: Final = 32
+_LARGEST_DEFAULT_GRAPH: Final = 32
 _MIN_CONCURRENT_REQUESTS: Final = 128
 
 _GLOB_CHARACTERS: Final = "*?["
@@ -205,7 +205,7 @@ def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:
     """Decode batches to capture as CUDA graphs: the engine's default list, longer when more run at once."""
     if not supported:
         return (0,)
-    largest = max(_DEFAULT_GRAPHS, concurrency)
+    largest = max(_LARGEST_DEFAULT_GRAPH, concurrency)
     return tuple(batch for batch in _GRAPH_BATCHES if batch <= largest)
 
 

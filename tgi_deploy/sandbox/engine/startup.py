@@ -12,7 +12,7 @@ from tgi_deploy.sandbox.engine.host import devices_found
 from tgi_deploy.sandbox.engine.shards import load_shards
 from tgi_deploy.sandbox.engine.situation import Situation
 from tgi_deploy.sandbox.engine.validation import resolve_shards, validate
-from tgi_deploy.sandbox.engine.warmup import start_router, warm_up
+from tgi_deploy.sandbox.engine.warmup import DEFAULT_GRAPHS, start_router, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +89,6 @@ def _announce_plan(situation: Situation, stage: Stage) -> None:
     if arguments.number("max-batch-prefill-tokens") is None:
         log.launcher(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
     if arguments.values.get("cuda-graphs") is None:
-        log.launcher("Using default cuda graphs [1, 2, 4, 8, 16, 32]")
+        log.launcher(f"Using default cuda graphs {list(DEFAULT_GRAPHS)}")
     if situation.num_shard > 1:
         log.launcher(f"Sharding model on {situation.num_shard} processes")

@@ -18,7 +18,7 @@ _START_S: Final = 3.0
 _PREFILL_S: Final = 18.0
 _GRAPHS_S: Final = 12.0
 _TOKENIZER_S: Final = 6.0
-_DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
+DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
 
 def _announce_cache(situation: Situation, stage: Stage, capacity: Capacity) -> None:
     stage.log.launcher(f"KV-cache blocks: {capacity.blocks}, size: {capacity.block_tokens}")
-    graphs = situation.arguments.values.get("cuda-graphs") or _DEFAULT_GRAPHS
+    graphs = situation.arguments.values.get("cuda-graphs") or DEFAULT_GRAPHS
     rule = situation.scheme.rule
     if graphs != (0,) and (rule is None or rule.cuda_graphs):
         stage.log.launcher(f"Cuda Graphs are enabled for sizes {_sizes(graphs)}")
