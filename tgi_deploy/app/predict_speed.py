@@ -158,7 +158,8 @@ def _interconnect(row: Mapping[str, str], own: Interconnect) -> Interconnect:
         raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
-    on_ec2 = bool(row.get("instance")) or _text(row, "engine").upper() == "TGI"
+    engine = speed_constants.packaged().engine_name(_text(row, "engine"))
+    on_ec2 = bool(_told(row, "instance")) or engine == speed_constants.OWN_ENGINE
     return "pcie-p2p" if link == "pcie" and not on_ec2 else link
 
 

@@ -120,6 +120,7 @@ class Constants:
         return self._made("card", self.family(accelerator), CardShares)
 
     def link(self, interconnect: Interconnect, accelerator: Accelerator) -> Link:
+        """A fabric of the maker's own (AMD, Intel, Google) counts as an A100's NVLink: nobody measured it here."""
         if interconnect in {"nvlink", "neuronlink"}:
             late = self.family(accelerator) in _LATE_NVLINK
             return self._made("link", "nvlink-late" if late else "nvlink-early", Link)
@@ -134,9 +135,14 @@ class Constants:
         """The profile of an engine's version; an engine nobody described counts as the default one."""
         return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
 
+    def engine_name(self, name: str) -> str:
+        """What the constants call the engine of that name: `NVIDIA NIM` is tensorrt-llm."""
+        aliases: Mapping[str, str] = self._engines["aliases"]
+        words = map(_plain, (name, *name.split()))
+        return next((aliases[word] for word in words if word in aliases), _DEFAULT)
+
     def engine_profile_name(self, name: str, version: str = "") -> str:
-        aliases = self._engines["aliases"]
-        known = next((aliases[word] for word in map(_plain, (name, *name.split())) if word in aliases), _DEFAULT)
+        known = self.engine_name(name)
         entry = self._engines["profiles"].get(known, self._engines["profiles"][_DEFAULT])
         version = version.removeprefix("v")
         for prefix, profile in entry["versions"].items():

@@ -136,6 +136,10 @@ def test_usual_names_of_cards_and_nan_versions_are_understood(catalog):
         ({"tp": "2", "interconnect": "NVLink 4.0"}, {"tp": "2", "interconnect": "nvlink"}),
         ({"tp": "2", "interconnect": "PCIe Gen4 x16"}, {"tp": "2", "interconnect": "pcie"}),
         ({"tp": "2", "interconnect": "nan"}, {"tp": "2", "interconnect": ""}),
+        (
+            {"tp": "2", "interconnect": "pcie", "engine": "text-generation-inference", "instance": "nan"},
+            {"tp": "2", "interconnect": "pcie", "engine": "TGI"},
+        ),
     ],
 )  # fmt: skip
 def test_other_words_for_the_same_are_understood(catalog, change, same):
