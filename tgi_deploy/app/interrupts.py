@@ -305,11 +305,19 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
         if item.attributes.get("id") in stops.made and KEPT not in item.notes
     )
     if stops.hasty:
-        for step in steps:
-            context.cloud(step.place).handler(step.kind).delete(step.attributes)
-        return Settled(fate="ending", exists=existing(context, deployment.name))
+        refusals = [why for step in steps if (why := _refusal(context, step))]
+        return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
     context.executor().execute(deployment, ChangeSet(steps=steps))
     return Settled(fate="removed", exists=existing(context, deployment.name))
+
+
+def _refusal(context: Context, step: Step) -> str:
+    """Why a deletion was not begun; empty where it was."""
+    try:
+        context.cloud(step.place).handler(step.kind).delete(step.attributes)
+    except DeployError as error:
+        return error.message
+    return ""
 
 
 def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> Settled:

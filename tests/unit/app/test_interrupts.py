@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from fakes.cloud import FakeWorld
+from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.app.claim import FRESH
@@ -230,6 +230,33 @@ def test_only_what_this_run_made_is_removed(around, act):
     assert around.world.running() == []
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert around.store.load("demo") is not None
+
+
+def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
+    """The group is an earlier run's; of what this one made, the machine's end is refused."""
+
+    def kill(call, _properties):
+        if call == "create launch-template":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        up(around.context(), request())
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda call, *_: terminate(stops) if call == "machine" else None
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+
+    def refuse(call, _properties):
+        if call == "delete instance":
+            raise ThrottledError("too fast")
+
+    around.world.on_call = refuse
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert (settled.fate, settled.why) == ("ending", "too fast")
+    assert around.world.there("launch-template") == []
+    assert {item["kind"] for item in settled.exists} == {"security-group", "launch-template", "instance"}
 
 
 def test_nothing_made_nothing_said_to_exist(around):
