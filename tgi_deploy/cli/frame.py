@@ -224,7 +224,7 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
 
 def failure(error: DeployError) -> Result:
     item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
-    if "still_costs" in error.data:
+    if {"still_costs", "evidence"} <= error.data.keys():
         from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
 
         item = replace(item, told=told(error.message, error.data))
