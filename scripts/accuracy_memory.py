@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import resources
-from tgi_deploy.app.memory_formats import metric_of
-from tgi_deploy.app.predict_memory import predict_memory_row
+from tgi_deploy.app.planning.memory_formats import metric_of
+from tgi_deploy.app.planning.predict_memory import predict_memory_row
 from tgi_deploy.catalog.catalog import Catalog
 
 if TYPE_CHECKING:

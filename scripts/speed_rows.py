@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy import resources
-from tgi_deploy.app import predict_speed
+from tgi_deploy.app.planning import predict_speed
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner import speed_constants
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.artifacts import deployable
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.artifacts import deployable
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.render.artifacts import render

@@ -15,9 +15,9 @@ from builders.aws_profiles import allowed_actions
 import tgi_deploy
 from tgi_deploy.adapters.aws.errors import iam_action
 from tgi_deploy.adapters.aws.rehearsal import REQUESTS
-from tgi_deploy.app.account_checks import ON_OURS
-from tgi_deploy.app.policy import policy
-from tgi_deploy.app.preflight import CREATING
+from tgi_deploy.app.checking.account_checks import ON_OURS
+from tgi_deploy.app.checking.policy import policy
+from tgi_deploy.app.checking.preflight import CREATING
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import InputError
 

@@ -6,7 +6,7 @@ import ast
 import json
 from pathlib import Path
 
-from tgi_deploy.app.explain import all_codes
+from tgi_deploy.app.watching.explain import all_codes
 from tgi_deploy.catalog.phases import read_tool_codes
 
 REPOSITORY = Path(__file__).parents[2]

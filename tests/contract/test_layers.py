@@ -26,6 +26,15 @@ ALLOWED = {
     "sandbox": {"reconcile", "planner", "catalog"},
     "cli": {"app", "planner", "reconcile", "catalog", "render", "targets"},
 }
+# Within app/: what each part may import of the others, beside app/context.py and app/survey.py.
+PARTS = {
+    "planning": set(),
+    "launching": {"planning"},
+    "checking": {"planning", "launching"},
+    "watching": {"planning", "launching"},
+    "removing": {"watching"},
+    "deploying": {"planning", "launching", "checking", "watching", "removing"},
+}
 WIRING = "cli/wiring.py"
 # A command that has nothing but a type to name may name it; at run time only wiring knows what acts.
 THIRD_PARTY = {
@@ -93,6 +102,7 @@ def violations(module, source):
         top, _, rest = name.partition(".")
         if top == "tgi_deploy":
             yield from _own(module, layer, rest.partition(".")[0] or "__init__", types_only=types_only)
+            yield from _parts(module, rest)
         elif top in THIRD_PARTY and layer not in THIRD_PARTY[top]:
             yield f"{module} imports {top}"
         elif top not in THIRD_PARTY and not _is_standard(top) and not (types_only and top in TYPES_ONLY):
@@ -106,6 +116,15 @@ def _own(module, layer, target, *, types_only):
         return
     if target not in ALLOWED.get(layer, set()):
         yield f"{module} imports {target}"
+
+
+def _parts(module, target):
+    """Of two modules in app/: the part that one imports against the order. At the top of app/ no part is known."""
+    if not (module.startswith("app/") and target.startswith("app.")):
+        return
+    mine, theirs = module.split("/")[1], target.split(".")[1]
+    if theirs in PARTS and theirs not in {mine, *PARTS.get(mine, set())}:
+        yield f"{module} imports app.{theirs}"
 
 
 def _is_standard(top):
@@ -125,8 +144,11 @@ def test_imports_follow_the_arrows(module):
         ("planner/memory.py", "import click"),
         ("reconcile/diff.py", "import boto3"),
         ("catalog/store.py", "from tgi_deploy.render import artifacts"),
-        ("app/up.py", "from tgi_deploy.adapters.aws import ec2"),
-        ("app/up.py", "import rich.live"),
+        ("app/deploying/up.py", "from tgi_deploy.adapters.aws import ec2"),
+        ("app/deploying/up.py", "import rich.live"),
+        ("app/planning/plan.py", "from tgi_deploy.app.launching.attempt import Attempt"),
+        ("app/watching/listing.py", "from tgi_deploy.app.removing import receipt"),
+        ("app/context.py", "from tgi_deploy.app.planning.wish import Wish"),
         ("cli/up.py", "from tgi_deploy.sandbox import control"),
         ("cli/up.py", "import boto3"),
         ("render/artifacts.py", "def f():\n    import yaml"),
@@ -144,7 +166,9 @@ def test_a_forbidden_arrow_is_found(module, source):
     [
         ("cli/wiring.py", "from tgi_deploy.sandbox import control"),
         ("cli/sandbox.py", "if TYPE_CHECKING:\n    from tgi_deploy.sandbox.control import SandboxInfo"),
-        ("app/up.py", "from tgi_deploy.reconcile.ports import Clock"),
+        ("app/deploying/up.py", "from tgi_deploy.reconcile.ports import Clock"),
+        ("app/deploying/up.py", "from tgi_deploy.app.planning.wish import Wish"),
+        ("app/deploying/up.py", "from tgi_deploy.app.context import Context"),
         ("planner/plan.py", "from tgi_deploy.errors import InputError\nimport json"),
         ("adapters/aws/ec2.py", "import botocore.exceptions"),
     ],

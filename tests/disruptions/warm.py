@@ -23,7 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from disruptions.matrix import WISH
 
-from tgi_deploy.app import plan as app_plan
+from tgi_deploy.app.planning import plan as app_plan
 from tgi_deploy.cli import down, frame, main, up, wiring  # noqa: F401 -- what commands import, to be there
 
 LAYERS = (

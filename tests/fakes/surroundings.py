@@ -11,8 +11,8 @@ from builders.plans import VERSION, candidate, instance_type, offer, profile
 from fakes.cloud import FakeWorld
 
 from tgi_deploy.app.context import Context, Pace
-from tgi_deploy.app.launch import LaunchSettings
-from tgi_deploy.app.up import UpRequest
+from tgi_deploy.app.deploying.up import UpRequest
+from tgi_deploy.app.launching.launch import LaunchSettings
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.planner.types import Plan, Requirements
 from tgi_deploy.reconcile.health import Probe

@@ -70,7 +70,7 @@ def _counted_on(found: Diagnosis, before: int) -> Diagnosis:
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
-    from tgi_deploy.app.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.watching.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
 

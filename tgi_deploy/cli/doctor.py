@@ -26,9 +26,9 @@ from tgi_deploy.planner.types import NoPlan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.findings import Finding
-    from tgi_deploy.app.launch import LaunchSettings
-    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.app.checking.findings import Finding
+    from tgi_deploy.app.launching.launch import LaunchSettings
+    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.planner.types import Plan
 
@@ -91,7 +91,7 @@ def _check(options: Options) -> None:
 
 
 def _policy(options: Options) -> Result:
-    from tgi_deploy.app.policy import policy  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.checking.policy import policy  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- likewise
 
     actions = read_actions()
@@ -103,7 +103,7 @@ def _policy(options: Options) -> Result:
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
 
     plan = _plan(wish, options)
@@ -132,7 +132,7 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
 
 
 def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
-    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
 
     if not wish.model:
@@ -142,8 +142,8 @@ def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
 
 def _settings(options: Options) -> LaunchSettings:
     """As `up` would have them. Who may connect and how long it lives is of no matter here."""
-    from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
-    from tgi_deploy.app.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
     from tgi_deploy.secret import reference  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.secrets import SecretWish, SecretWishes  # noqa: PLC0415 -- likewise
 

@@ -19,7 +19,7 @@ from tgi_deploy.errors import InputError, LeftBehindError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.gc import GcOutcome, Group
+    from tgi_deploy.app.removing.gc import GcOutcome, Group
     from tgi_deploy.cli.progress import Progress
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -76,7 +76,7 @@ def _age_s(text: str) -> int:
 
 
 def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
-    from tgi_deploy.app.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
 
     regions = ("all",) if options.all_regions else options.regions

@@ -17,7 +17,7 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.output import Result
     from tgi_deploy.planner.types import NoPlan, Plan
@@ -50,7 +50,7 @@ class Pictures(NamedTuple):
         """Write what was asked for; the result, saying so."""
         if self.option is None:
             return result
-        from tgi_deploy.app.report import report  # noqa: PLC0415 -- only pictures need it
+        from tgi_deploy.app.planning.report import report  # noqa: PLC0415 -- only pictures need it
 
         page = report(made, wish, catalog(), os.environ, commands=_commands(made, wish))
         files = self._write(page)

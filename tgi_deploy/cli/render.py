@@ -17,7 +17,7 @@ from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.render.artifacts import Artifact, Kind
 
@@ -56,7 +56,7 @@ def render_command(
 
 
 def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_dir: Path | None) -> Artifact:
-    from tgi_deploy.app.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.render.artifacts import render  # noqa: PLC0415 -- likewise
 
     subject = deployable(plan, wish, os.environ, name=name)

@@ -51,7 +51,7 @@ _OPTIONS: Final = (
 
 def secret_wishes_of(given: Given, plan: Plan, release: EngineRelease) -> SecretWishes:
     """What `up` was told about secrets, checked against this environment and the engine's release."""
-    from tgi_deploy.app.secrets import SecretOptions, secret_wishes  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.launching.secrets import SecretOptions, secret_wishes  # noqa: PLC0415 -- help is printed without what acts
 
     options = SecretOptions(
         hub_token_parameter=given.hub_token_parameter,

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.app.heal import Cure
-    from tgi_deploy.app.launch import LaunchSettings
-    from tgi_deploy.app.service import ReadyLevel
-    from tgi_deploy.app.up import Decision, Proposal, UpOutcome, UpRequest
-    from tgi_deploy.app.wish import Wish
+    from tgi_deploy.app.deploying.heal import Cure
+    from tgi_deploy.app.deploying.service import ReadyLevel
+    from tgi_deploy.app.deploying.up import Decision, Proposal, UpOutcome, UpRequest
+    from tgi_deploy.app.launching.launch import LaunchSettings
+    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.planner.types import Plan
@@ -136,7 +136,7 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.render.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
@@ -189,12 +189,12 @@ def _bring_up(
     context: Context,
     host: on_docker.DockerHost | None,
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
-    from tgi_deploy.app.up import up  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
 
     if not options.heal:
         return up(context, _request(wish, plan, catalog, options, context, host)), ()
-    from tgi_deploy.app.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.plan import plan as make  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
 
     healer = Healer(
@@ -229,7 +229,7 @@ def _request(
     context: Context,
     host: on_docker.DockerHost | None,
 ) -> UpRequest:
-    from tgi_deploy.app.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
 
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
@@ -249,8 +249,8 @@ def _request(
 
 
 def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWishes) -> LaunchSettings:
-    from tgi_deploy.app.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.wish import idle_timeout_s, lease_s, lifetime_s  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.planning.wish import idle_timeout_s, lease_s, lifetime_s  # noqa: PLC0415 -- likewise
 
     return LaunchSettings(
         lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.adapters.hub import HuggingFaceHub
     from tgi_deploy.adapters.programs import ChildPrograms
     from tgi_deploy.app.context import Context, Pace
-    from tgi_deploy.app.rehearse import Stage
+    from tgi_deploy.app.deploying.rehearse import Stage
     from tgi_deploy.app.survey import Survey
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
@@ -174,7 +174,7 @@ def _new_id() -> str:
 
 def region_notice(setup: Setup) -> str | None:
     """What to say when the region was nobody's choice."""
-    from tgi_deploy.app.region import default_region  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.planning.region import default_region  # noqa: PLC0415 -- likewise
 
     region, source = default_region(os.environ)
     if setup.regions or source != "default" or setup.sandbox:
@@ -286,7 +286,7 @@ def _records(*, sandbox: bool) -> Path:
 
 
 def _regions(setup: Setup) -> tuple[str, ...]:
-    from tgi_deploy.app.region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.app.planning.region import default_region  # noqa: PLC0415 -- see context()
 
     if _ALL in setup.regions:
         return _catalogue_regions(setup.profiles_dir)
@@ -412,7 +412,7 @@ def _secret_of(reference: str) -> Secret:
 
 def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
     from tgi_deploy.adapters.aws.inspect import Ec2Inspector  # noqa: PLC0415 -- see context()
-    from tgi_deploy.app.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
     from tgi_deploy.app.survey import Survey  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- likewise
 

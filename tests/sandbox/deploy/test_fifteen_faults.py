@@ -15,8 +15,8 @@ import pytest
 from disruptions.checks import Account
 
 from tgi_deploy.adapters.http import HttpEngine
-from tgi_deploy.app import readiness
-from tgi_deploy.app.receipt import verify
+from tgi_deploy.app.deploying import readiness
+from tgi_deploy.app.removing.receipt import verify
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.reconcile.signatures import COMMAND
 

@@ -7,8 +7,8 @@ from io import StringIO
 
 import pytest
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.sandbox.engine.container import Run, run

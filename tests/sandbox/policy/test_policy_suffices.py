@@ -20,7 +20,7 @@ from moto.server import ThreadedMotoServer
 
 from tgi_deploy.adapters.aws.errors import ErrorTable
 from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.app.policy import policy
+from tgi_deploy.app.checking.policy import policy
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.cli import frame, wiring
 from tgi_deploy.cli.main import ROOT

@@ -8,9 +8,9 @@ import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.claim import FRESH
-from tgi_deploy.app.down import down
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.claim import FRESH
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
 from tgi_deploy.reconcile.errors import ClaimedError, NoCapacityError
 from tgi_deploy.reconcile.health import Probe

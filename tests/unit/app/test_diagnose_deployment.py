@@ -4,8 +4,8 @@ import pytest
 from fakes.cloud import FakeCloud
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.diagnose import diagnose_deployment
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.watching.diagnose import diagnose_deployment
 from tgi_deploy.errors import InputError
 
 OOM = "Starting shard\ntorch.OutOfMemoryError: CUDA out of memory. hf_abcdefghijkl\nError: ShardCannotStart\n"

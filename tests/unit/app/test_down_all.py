@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from fakes.surroundings import request
 
-from tgi_deploy.app.down_all import down_all
-from tgi_deploy.app.status import statuses
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down_all import down_all
+from tgi_deploy.app.watching.status import statuses
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.model import TAG_NAME

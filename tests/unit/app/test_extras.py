@@ -10,12 +10,12 @@ import pytest
 from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.access import access
-from tgi_deploy.app.down import down
-from tgi_deploy.app.gc import GcRequest, gc
-from tgi_deploy.app.service import prove_recorded
-from tgi_deploy.app.status import status
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.service import prove_recorded
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.gc import GcRequest, gc
+from tgi_deploy.app.watching.access import access
+from tgi_deploy.app.watching.status import status
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.targets.secrets import SecretWish, SecretWishes

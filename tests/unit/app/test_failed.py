@@ -8,8 +8,8 @@ import pytest
 from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeEngine, request
 
-from tgi_deploy.app.receipt import verify
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.receipt import verify
 from tgi_deploy.cli.views.failure import told
 from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.errors import InUseError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.logs import follow, logs
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.watching.logs import follow, logs
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.model import MachineState
 

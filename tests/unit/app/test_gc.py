@@ -6,9 +6,9 @@ import pytest
 from fakes.cloud import KINDS
 from fakes.surroundings import request
 
-from tgi_deploy.app.gc import GcRequest, gc
-from tgi_deploy.app.receipt import document, verify
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.gc import GcRequest, gc
+from tgi_deploy.app.removing.receipt import document, verify
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.reconcile.model import TAG_CREATED, TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, Found
 

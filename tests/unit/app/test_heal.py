@@ -7,8 +7,8 @@ import pytest
 from builders.plans import candidate
 from fakes.surroundings import Surroundings, on, plan, request, requirements
 
-from tgi_deploy.app.heal import Healer, up_and_heal
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.deploying.heal import Healer, up_and_heal
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan

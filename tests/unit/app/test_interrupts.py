@@ -7,10 +7,10 @@ import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.claim import FRESH
-from tgi_deploy.app.down import down
-from tgi_deploy.app.interrupts import Stops, guard, settle
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.claim import FRESH
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.interrupts import Stops, guard, settle
 from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.reconcile.errors import ThrottledError
 

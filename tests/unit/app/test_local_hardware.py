@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.app.local_hardware import local_hardware
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.local_hardware import local_hardware
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.local_gpus import LocalGpu

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.access import access
-from tgi_deploy.app.down import down
-from tgi_deploy.app.listing import list_deployments
-from tgi_deploy.app.logs import hide_secrets, logs
-from tgi_deploy.app.pools import MEMORY_S, PoolMemory
-from tgi_deploy.app.status import status
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.launching.pools import MEMORY_S, PoolMemory
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.watching.access import access
+from tgi_deploy.app.watching.listing import list_deployments
+from tgi_deploy.app.watching.logs import hide_secrets, logs
+from tgi_deploy.app.watching.status import status
 from tgi_deploy.cli.views.deployment import removals_text, status_text
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.health import Probe

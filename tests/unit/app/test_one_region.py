@@ -8,7 +8,7 @@ import pytest
 from fakes.cloud import FakeCloud
 from fakes.surroundings import on, plan, request
 
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.errors import NoCapacityError
 

@@ -10,9 +10,10 @@ import pytest
 from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.down import down
-from tgi_deploy.app.receipt import Ledger, Line, document, money, verify
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.receipt import Ledger, Line, document, verify
+from tgi_deploy.app.watching.known import money
 from tgi_deploy.cli.views.receipt import duration, receipt_text
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.ends import moment_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, plan, request
 
-from tgi_deploy.app.rehearse import Story, check_market, chosen, rehearse
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.rehearse import Story, check_market, chosen, rehearse
+from tgi_deploy.app.deploying.up import up
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.model import Step
 

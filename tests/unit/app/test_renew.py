@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fakes.surroundings import on, plan, request
 
-from tgi_deploy.app.down import down
-from tgi_deploy.app.gc import GcRequest, gc
-from tgi_deploy.app.listing import list_deployments
-from tgi_deploy.app.renew import LeaseKeeper, renew
-from tgi_deploy.app.status import status
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.gc import GcRequest, gc
+from tgi_deploy.app.watching.listing import list_deployments
+from tgi_deploy.app.watching.renew import LeaseKeeper, renew
+from tgi_deploy.app.watching.status import status
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
 from tgi_deploy.reconcile.health import Probe

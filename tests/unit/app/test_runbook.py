@@ -10,9 +10,9 @@ import pytest
 from builders import plans
 from fakes.surroundings import candidate, offer, plan, request
 
-from tgi_deploy.app.documents import plan_document
-from tgi_deploy.app.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.planning.documents import plan_document
+from tgi_deploy.app.watching.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 from builders.plans import profile
 from fakes.surroundings import plan
 
-from tgi_deploy.app.secrets import SecretOptions, secret_wishes
+from tgi_deploy.app.launching.secrets import SecretOptions, secret_wishes
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import Secret, checked, reference, variable_of
 from tgi_deploy.targets.secrets import SecretWish

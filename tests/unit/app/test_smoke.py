@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 from fakes.surroundings import FakeClock, request
 
-from tgi_deploy.app.smoke import Job, overall, prove_all, smoke, smoke_name
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.smoke import Job, overall, prove_all, smoke, smoke_name
+from tgi_deploy.app.deploying.up import up
 from tgi_deploy.reconcile.programs import Reply
 
 READY = {"phases": [{"phase": "launching", "took_s": 3.0}, {"phase": "loading", "took_s": 20.0}]}

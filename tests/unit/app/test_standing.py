@@ -9,11 +9,11 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.down import DownOutcome
-from tgi_deploy.app.listing import list_deployments
-from tgi_deploy.app.starting import Starting
-from tgi_deploy.app.status import status, statuses
-from tgi_deploy.app.up import UpOutcome, up
+from tgi_deploy.app.deploying.up import UpOutcome, up
+from tgi_deploy.app.removing.down import DownOutcome
+from tgi_deploy.app.watching.listing import list_deployments
+from tgi_deploy.app.watching.starting import Starting
+from tgi_deploy.app.watching.status import status, statuses
 from tgi_deploy.cli.down import _misspelt
 from tgi_deploy.cli.views.deployment import rows_text, up_text
 from tgi_deploy.cli.views.deployment import status_text as coloured

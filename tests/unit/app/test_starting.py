@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.starting import Starting
-from tgi_deploy.app.status import status, statuses
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.watching.starting import Starting
+from tgi_deploy.app.watching.status import status, statuses
 from tgi_deploy.cli.views.deployment import status_document, status_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.health import Probe

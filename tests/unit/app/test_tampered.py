@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.app.down import down
-from tgi_deploy.app.down_all import down_all
-from tgi_deploy.app.status import status
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.down_all import down_all
+from tgi_deploy.app.watching.status import status
 from tgi_deploy.errors import DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.model import STRANGE_RULES, Found
 

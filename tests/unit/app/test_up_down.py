@@ -6,11 +6,11 @@ import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.claim import FRESH
-from tgi_deploy.app.down import down
-from tgi_deploy.app.down_all import down_all
-from tgi_deploy.app.launch import LaunchSettings
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.claim import FRESH
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.launching.launch import LaunchSettings
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.down_all import down_all
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.planner.types import Rejection
 from tgi_deploy.reconcile.errors import (

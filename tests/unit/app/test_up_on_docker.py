@@ -15,16 +15,16 @@ from tgi_deploy.adapters.docker.cloud import DockerCloud
 from tgi_deploy.adapters.docker.endpoint import Endpoint
 from tgi_deploy.adapters.docker.errors import ErrorTable, HostRefusedError
 from tgi_deploy.adapters.docker.pull import pull
-from tgi_deploy.app.access import access
-from tgi_deploy.app.diagnose import diagnose_deployment
-from tgi_deploy.app.down import down
-from tgi_deploy.app.gc import GcRequest, gc
-from tgi_deploy.app.interrupts import Stops, guard, settle
-from tgi_deploy.app.launch_docker import DockerSettings
-from tgi_deploy.app.listing import list_deployments
-from tgi_deploy.app.logs import logs
-from tgi_deploy.app.status import status
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
+from tgi_deploy.app.launching.launch_docker import DockerSettings
+from tgi_deploy.app.removing.down import down
+from tgi_deploy.app.removing.gc import GcRequest, gc
+from tgi_deploy.app.removing.interrupts import Stops, guard, settle
+from tgi_deploy.app.watching.access import access
+from tgi_deploy.app.watching.diagnose import diagnose_deployment
+from tgi_deploy.app.watching.listing import list_deployments
+from tgi_deploy.app.watching.logs import logs
+from tgi_deploy.app.watching.status import status
 from tgi_deploy.errors import ConflictError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.errors import BadRequestError
 from tgi_deploy.reconcile.health import Probe

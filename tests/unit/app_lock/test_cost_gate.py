@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tgi_deploy.app.compare_plans import Limits, compare, percent
+from tgi_deploy.app.planning.compare_plans import Limits, compare, percent
 from tgi_deploy.errors import InputError
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.app.lock import (
+from tgi_deploy.app.planning.lock import (
     catalogue_sha256,
     config_sha256,
     lock_document,
@@ -18,8 +18,8 @@ from tgi_deploy.app.lock import (
     read_plan,
     wish_document,
 )
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.cli.output import plain
 from tgi_deploy.errors import InputError
 
@@ -86,7 +86,7 @@ def test_every_setting_survives(catalog):
 
 
 def _plan_document(outcome):
-    from tgi_deploy.app.documents import plan_document  # noqa: PLC0415 -- one test needs it
+    from tgi_deploy.app.planning.documents import plan_document  # noqa: PLC0415 -- one test needs it
 
     return plan_document(outcome)
 

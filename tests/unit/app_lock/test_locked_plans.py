@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tgi_deploy.app.lock import read_lock
-from tgi_deploy.app.locked import changes, current, plan_to_deploy
+from tgi_deploy.app.planning.lock import read_lock
+from tgi_deploy.app.planning.locked import changes, current, plan_to_deploy
 from tgi_deploy.errors import ConflictError
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.what_if import CSV_COLUMNS, SWEPT, read_sweep, what_if
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.what_if import CSV_COLUMNS, SWEPT, read_sweep, what_if
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Plan
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.why_not import verdict, why_not
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.why_not import verdict, why_not
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Plan
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy import resources
-from tgi_deploy.app.memory_formats import engine_of, format_of, metric_of, version_key
-from tgi_deploy.app.predict import predict_cases
-from tgi_deploy.app.predict_memory import COLUMNS, predict_memory_row
+from tgi_deploy.app.planning.memory_formats import engine_of, format_of, metric_of, version_key
+from tgi_deploy.app.planning.predict import predict_cases
+from tgi_deploy.app.planning.predict_memory import COLUMNS, predict_memory_row
 from tgi_deploy.catalog.catalog import Catalog
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.region import default_region
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.region import default_region
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.app.planning.wish import Wish, resolve
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tgi_deploy.app.wish import (
+from tgi_deploy.app.planning.wish import (
     Setting,
     Wish,
     check_lifetime,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tgi_deploy.app.heal import Healer
+from tgi_deploy.app.deploying.heal import Healer
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.catalog.phases import read_cures
 from tgi_deploy.catalog.quotas import read_quotas

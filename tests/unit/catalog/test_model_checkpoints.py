@@ -7,8 +7,8 @@ import json
 import pytest
 from fakes import checkpoints
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir

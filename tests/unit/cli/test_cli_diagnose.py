@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.app import diagnose as use_case
-from tgi_deploy.app.diagnose import Examined
-from tgi_deploy.app.explain import all_codes, explain
+from tgi_deploy.app.watching import diagnose as use_case
+from tgi_deploy.app.watching.diagnose import Examined
+from tgi_deploy.app.watching.explain import all_codes, explain
 from tgi_deploy.catalog.phases import read_cures, read_phases, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT

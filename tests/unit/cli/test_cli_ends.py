@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tgi_deploy.app.renew import Renewal
+from tgi_deploy.app.watching.renew import Renewal
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.ends import (

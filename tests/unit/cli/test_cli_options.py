@@ -8,7 +8,7 @@ from dataclasses import fields
 import click
 import pytest
 
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.cli import frame, options
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.command_line import with_option

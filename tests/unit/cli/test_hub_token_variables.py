@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.app.secrets import TOKEN_VARIABLES
+from tgi_deploy.app.launching.secrets import TOKEN_VARIABLES
 from tgi_deploy.cli import doctor, wiring
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import click
 from fakes.surroundings import plan
 
-from tgi_deploy.app.rehearse import Ending, Moment, Rehearsal
+from tgi_deploy.app.deploying.rehearse import Ending, Moment, Rehearsal
 from tgi_deploy.cli.views.rehearsal import rehearsal_document, rehearsal_text
 
 

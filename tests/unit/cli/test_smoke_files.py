@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tgi_deploy.app import smoke as use_case
-from tgi_deploy.app.smoke import Case, Failure, Job, Proved, Smoked
+from tgi_deploy.app.deploying import smoke as use_case
+from tgi_deploy.app.deploying.smoke import Case, Failure, Job, Proved, Smoked
 from tgi_deploy.cli import ci_reports, wiring
 from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from tgi_deploy.app.smoke import Case, Failure, Job, Smoked
+from tgi_deploy.app.deploying.smoke import Case, Failure, Job, Smoked
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
 

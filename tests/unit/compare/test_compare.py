@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tgi_deploy.app.compare import compare
+from tgi_deploy.app.planning.compare import compare
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.cli.catalog import catalog_command
 from tgi_deploy.cli.main import main

@@ -8,8 +8,8 @@ import pytest
 from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
 from fakes.surroundings import Surroundings, on, plan
 
-from tgi_deploy.app.doctor import CHECKS, DoctorRequest, doctor
-from tgi_deploy.app.launch import LaunchSettings
+from tgi_deploy.app.checking.doctor import CHECKS, DoctorRequest, doctor
+from tgi_deploy.app.launching.launch import LaunchSettings
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 

@@ -9,8 +9,8 @@ import pytest
 from builders.plans import candidate, profile
 from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
 
-from tgi_deploy.app import account_checks, launch_checks, local_checks
-from tgi_deploy.app.quota import Headroom
+from tgi_deploy.app.checking import account_checks, launch_checks, local_checks
+from tgi_deploy.app.launching.quota import Headroom
 from tgi_deploy.cli.views.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError

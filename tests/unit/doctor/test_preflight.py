@@ -6,7 +6,7 @@ import pytest
 from fakes.inspection import ARN, FakeInspector, survey_of
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.up import up
+from tgi_deploy.app.deploying.up import up
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.reconcile.inspection import Identity, Usage

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tgi_deploy.app.predict import Question, answer, predict_cases
+from tgi_deploy.app.planning.predict import Question, answer, predict_cases
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError

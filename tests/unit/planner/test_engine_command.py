@@ -10,7 +10,7 @@ import pytest
 from naive import launcher
 from naive.search import KERNEL_BLOCKS_ARE_CHUNKED, attention_kernels
 
-from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.app.planning.wish import Wish, resolve
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.engine import checked_pins, concurrent_requests, graph_batches

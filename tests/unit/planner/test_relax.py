@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tgi_deploy.app.wish import Wish, resolve
+from tgi_deploy.app.planning.wish import Wish, resolve
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan

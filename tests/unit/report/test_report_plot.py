@@ -119,7 +119,7 @@ def test_without_a_picture_nothing_is_loaded_for_one():
         "import sys; from tgi_deploy.cli.main import main\n"
         "try: main(['plan', 'llama3-8b', '--budget', '3'])\n"
         "except SystemExit: pass\n"
-        "print([name for name in sys.modules if name in {'jinja2', 'resvg_py', 'tgi_deploy.app.report'}],"
+        "print([name for name in sys.modules if name in {'jinja2', 'resvg_py', 'tgi_deploy.app.planning.report'}],"
         " file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from tgi_deploy.app.plan import plan
-from tgi_deploy.app.report import report
-from tgi_deploy.app.wish import Wish
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.report import report
+from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.time_to_ready import estimate
 

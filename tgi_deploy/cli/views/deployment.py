@@ -15,14 +15,14 @@ from tgi_deploy.reconcile.proof_load import measured_document
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.app.access import Access
-    from tgi_deploy.app.down import Removal
-    from tgi_deploy.app.heal import Cure
-    from tgi_deploy.app.listing import Row
-    from tgi_deploy.app.service import Proof
-    from tgi_deploy.app.starting import Starting
-    from tgi_deploy.app.status import Status
-    from tgi_deploy.app.up import Proposal, UpOutcome
+    from tgi_deploy.app.deploying.heal import Cure
+    from tgi_deploy.app.deploying.service import Proof
+    from tgi_deploy.app.deploying.up import Proposal, UpOutcome
+    from tgi_deploy.app.removing.down import Removal
+    from tgi_deploy.app.watching.access import Access
+    from tgi_deploy.app.watching.listing import Row
+    from tgi_deploy.app.watching.starting import Starting
+    from tgi_deploy.app.watching.status import Status
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}

@@ -12,7 +12,7 @@ from tgi_deploy.reconcile.signatures import Remedy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.explain import Explanation
+    from tgi_deploy.app.watching.explain import Explanation
     from tgi_deploy.reconcile.diagnosis import Diagnosis
     from tgi_deploy.reconcile.findings import Finding
     from tgi_deploy.reconcile.signatures import Page

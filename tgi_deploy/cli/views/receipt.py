@@ -5,15 +5,15 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.places import DOCKER, removal_command, target_of
-from tgi_deploy.app.receipt import document
+from tgi_deploy.app.removing.receipt import document
+from tgi_deploy.app.watching.places import DOCKER, removal_command, target_of
 from tgi_deploy.cli.views.text import heading, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.app.gc import Group
-    from tgi_deploy.app.receipt import Receipt
+    from tgi_deploy.app.removing.gc import Group
+    from tgi_deploy.app.removing.receipt import Receipt
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600

@@ -1,0 +1,121 @@
+"""What a plan promises of the service, and the proof that an endpoint keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tgi_deploy.app.launching.extras import API_KEY_NOTE
+from tgi_deploy.app.watching.status import unrecorded_deployment
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
+from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
+from tgi_deploy.render.container import served_as
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.proof import EngineClient, ProofStep, ProofWarning
+
+ReadyLevel = Literal["fast", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """`borne` is None where only the identity and a short answer were asked for (level `fast`)."""
+
+    served: ProofReport
+    borne: LoadReport | None = None
+
+    @property
+    def level(self) -> ReadyLevel:
+        return "fast" if self.borne is None else "full"
+
+    @property
+    def steps(self) -> tuple[ProofStep, ...]:
+        return (*self.served.steps, *(self.borne.steps if self.borne else ()))
+
+    @property
+    def warnings(self) -> tuple[ProofWarning, ...]:
+        return (*self.served.warnings, *(self.borne.warnings if self.borne else ()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """`plan` is a plan's document. `versions`: all that its release may report; `chat`: made for chat.
+
+    `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
+    that the engine's log tells of, None where it tells none.
+    """
+
+    plan: Mapping[str, Any]
+    url: str
+    level: ReadyLevel
+    versions: tuple[str, ...] = ()
+    chat: bool = False
+    kv_capacity_tokens: int | None = None
+    api_key_variable: str | None = None
+
+
+def prove_service(context: Context, question: Question) -> Proof:
+    """Ask the engine what it is, let it answer, and with level `full` the worst that was promised.
+
+    Raises what `prove` and `prove_promise` raise.
+    """
+    client = _client(context, question)
+    served = prove(client, _expected(question), clock=context.clock)
+    if question.level == "fast":
+        return Proof(served=served)
+    promise = promise_of(question.plan)
+    borne = prove_promise(client, promise, kv_capacity_tokens=question.kv_capacity_tokens, clock=context.clock)
+    return Proof(served=served, borne=borne)
+
+
+def _client(context: Context, question: Question) -> EngineClient:
+    if question.api_key_variable is None or context.keyed_engine_client is None:
+        return context.engine_client(question.url)
+    return context.keyed_engine_client(question.url, question.api_key_variable)
+
+
+def _expected(question: Question) -> ExpectedService:
+    plan = question.plan
+    return ExpectedService(
+        model_id=served_as(plan["model"]["served_id"]),
+        max_input_tokens=plan["engine"]["max_input_tokens"],
+        max_total_tokens=plan["engine"]["max_total_tokens"],
+        versions=question.versions,
+        chat=question.chat,
+    )
+
+
+def promise_of(plan: Mapping[str, Any]) -> Promise:
+    wish, memory, engine = plan["requirements"], plan["memory"], plan["engine"]
+    return Promise(
+        input_tokens=wish["input_tokens"],
+        output_tokens=wish["output_tokens"],
+        concurrency=wish["concurrency"],
+        max_input_tokens=engine["max_input_tokens"],
+        max_total_tokens=engine["max_total_tokens"],
+        kv_capacity_tokens=memory["kv_capacity_tokens"],
+        required_kv_tokens=memory["required_kv_tokens"],
+    )
+
+
+def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
+    """Prove a deployment that is on record here.
+
+    Raises InputError `unknown_deployment`, DeployError `no_endpoint`, and what `prove_service` raises.
+    """
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unrecorded_deployment(context, name)
+    if recorded.endpoint is None or not recorded.plan:
+        raise DeployError(
+            "no_endpoint",
+            f"'{name}' is {recorded.phase} and has no endpoint yet",
+            hint="running its 'up' again goes on until it has one",
+        )
+    variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
+    question = Question(plan=recorded.plan, url=recorded.endpoint, level=level, api_key_variable=variable)
+    return prove_service(context, question)

@@ -1,0 +1,350 @@
+"""The use case `up`: from a plan to an engine that answers, or to the knowledge of what is left.
+
+Killed anywhere and run again it goes on from there: what exists is adopted, never made twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tgi_deploy.app.checking.preflight import preflight, rehearsal_tags
+from tgi_deploy.app.deploying.claim import settle_claim, yield_to_elder
+from tgi_deploy.app.deploying.failed import broken_off, explained, kept, left, removed
+from tgi_deploy.app.deploying.readiness import wait
+from tgi_deploy.app.deploying.service import Question, prove_service
+from tgi_deploy.app.launching.launch import await_visible
+from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
+from tgi_deploy.app.planning.documents import requirements_document
+from tgi_deploy.app.removing.down import await_settled, remove_own
+from tgi_deploy.app.watching.renew import LeaseKeeper
+from tgi_deploy.app.watching.status import added_rules
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    ClaimedError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
+)
+from tgi_deploy.reconcile.model import TAG_ID, Deployment, digest
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.proof_load import measured_document
+from tgi_deploy.render.artifacts import check_name, default_name
+from tgi_deploy.targets.ec2 import endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from tgi_deploy.app.checking.findings import Finding
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.deploying.service import Proof, ReadyLevel
+    from tgi_deploy.app.launching.attempt import Attempt, Launchpad
+    from tgi_deploy.app.launching.launchpads import Settings
+    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.reconcile.health import ReadyReport
+    from tgi_deploy.reconcile.model import ChangeSet, Found
+
+Decision = Literal["keep", "remove"]
+_FRESH: Final = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What would be done, before anything is."""
+
+    deployment: Deployment
+    candidate: Candidate
+    changes: ChangeSet
+    cidrs: tuple[str, ...]
+    ttl_s: int | None
+    idle_s: int | None
+    lease_s: int | None
+    zone: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpRequest:
+    """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
+
+    `versions` are all that the engine's release may report itself as.
+    """
+
+    plan: Plan
+    settings: Settings
+    confirm: Callable[[Proposal], bool]
+    on_failure: Callable[[DeployError], Decision]
+    versions: tuple[str, ...] = ()
+    name: str | None = None
+    wait: bool = True
+    ready: ReadyLevel = "full"
+    dry_run: bool = False
+    preflight: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpOutcome:
+    """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run)."""
+
+    deployment: Deployment
+    changed: bool
+    proposal: Proposal | None = None
+    ready: ReadyReport | None = None
+    proof: Proof | None = None
+    declined: bool = False
+
+
+def up(context: Context, request: UpRequest) -> UpOutcome:
+    """Bring it up.
+
+    Raises:
+        ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
+        LeftBehindError: a removal that was begun before could not be finished.
+        NotHealthyError: it runs and is not healthy; what became of it is in the message.
+        DeployError: whatever stopped it; nothing is left that the record does not know.
+    """
+    name = request.name or default_name(request.plan.requirements.model.name)
+    check_name(name)
+    with context.store.lock(name, command=context.command):
+        recorded = _unless_removed(context, context.store.load(name), dry_run=request.dry_run)
+        pad = launchpad(context, request.plan, request.settings)
+        side = reaches_aside(request.settings)
+        everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
+        seen = settle_claim(context, name, recorded, everything)
+        for rule in added_rules(seen):
+            context.reporter.warn(rule.code, rule.message)
+        deployment = _starting_point(context, request, pad, name, recorded, seen)
+        if _is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait):
+            return UpOutcome(deployment=deployment, changed=False)
+        return _bring_up(context, request, pad, deployment, seen)
+
+
+def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
+    """The record. A removal that was begun is brought to its end first: then there is none."""
+    if recorded is None or recorded.phase != "deleting":
+        return recorded
+    if dry_run:
+        raise ConflictError(
+            "being_removed",
+            f"the removal of '{recorded.name}' was begun and is not finished",
+            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
+        )
+    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
+    await_settled(context, recorded)
+    remove_own(context, recorded)
+    return None
+
+
+def _observe(
+    context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
+) -> tuple[Found, ...]:
+    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
+    if recorded is not None and context.clock.now() - recorded.updated < _FRESH:
+        await_visible(context, recorded)
+    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
+
+
+def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
+    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
+    regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
+    return tuple(dict.fromkeys(regions)) if pad.place in regions else (pad.place,)
+
+
+def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
+    """A hash of what was asked for: two runs with the same one want the same deployment."""
+    return digest({"target": target, **requirements_document(plan.requirements), **(marks or {})})
+
+
+def _starting_point(
+    context: Context,
+    request: UpRequest,
+    pad: Launchpad,
+    name: str,
+    recorded: Deployment | None,
+    seen: Sequence[Found],
+) -> Deployment:
+    """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
+    wish = wish_digest(request.plan, pad.target, wish_marks(request.settings))
+    if recorded is None:
+        return _new(context, pad, name, wish, seen)
+    if recorded.wish != wish and seen:
+        raise ConflictError(
+            "name_taken",
+            f"'{name}' exists and was asked for differently",
+            hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
+        )
+    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=pad.target)
+
+
+def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
+    now = context.clock.now()
+    known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
+    return Deployment(
+        name=name,
+        id=known or context.new_id(),
+        target=pad.target,
+        region=pad.place,
+        phase="creating",
+        created=now,
+        updated=now,
+        wish=wish,
+        owner=context.owner,
+    )
+
+
+def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
+    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
+    if not wait or deployment.endpoint is None or context.probe(deployment.endpoint).ok:
+        return True
+    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
+    return False
+
+
+def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
+    finished = deployment.phase == "ready" or (deployment.phase == "running" and not wait)
+    record = deployment.machine
+    alive = any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
+    return finished and alive
+
+
+def _bring_up(
+    context: Context, request: UpRequest, pad: Launchpad, deployment: Deployment, seen: Sequence[Found]
+) -> UpOutcome:
+    attempt = pad.first(deployment, seen)
+    _refuse_to_replace(deployment, attempt, seen)
+    proposal = _proposal(deployment, attempt, _preflight(context, request, deployment, attempt))
+    if request.dry_run:
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
+    if attempt.changes.changes and not request.confirm(proposal):
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    try:
+        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad))
+        outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+        return _make_ready(context, request, pad, outcome, candidate)
+    except DeployError as error:
+        raise broken_off(context, deployment.name, error) from error.__cause__
+
+
+def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
+    """A machine that no record of ours knows is never ended to make room."""
+    known = deployment.machine
+    running = {found.id for found in seen if found.is_machine and found.alive}
+    for step in attempt.changes.steps:
+        strange = known is None and deployment.serial == 0
+        if step.action == "delete" and step.attributes.get("id") in running and strange:
+            raise ConflictError(
+                "name_taken",
+                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently",
+                hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
+            )
+
+
+def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Finding, ...]:
+    if not request.preflight:
+        return ()
+    tags = rehearsal_tags(deployment.name, deployment.id)
+    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
+
+
+def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[Finding, ...]) -> Proposal:
+    return Proposal(
+        deployment=deployment,
+        candidate=attempt.candidate,
+        changes=attempt.changes,
+        cidrs=attempt.cidrs,
+        ttl_s=attempt.ttl_s,
+        idle_s=attempt.idle_s,
+        lease_s=attempt.lease_s,
+        zone=attempt.zone,
+        findings=findings,
+    )
+
+
+def _launch(
+    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str]
+) -> tuple[Deployment, Candidate]:
+    """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
+    name = deployment.name
+    try:
+        deployment, candidate = pad.launch(deployment)
+        yield_to_elder(context, deployment, regions)
+    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError, InputError) as error:
+        context.reporter.note("taking away what was made on the way")
+        try:
+            _abandon(context, name)
+        except LeftBehindError:
+            context.reporter.warn(error.code, error.message)
+            raise
+        except DeployError as second:
+            context.reporter.warn(second.code, second.message)
+        raise error from None
+    return deployment, candidate
+
+
+def _abandon(context: Context, name: str) -> None:
+    recorded = context.store.load(name)
+    if recorded is not None:
+        remove_own(context, recorded)
+
+
+def _make_ready(
+    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate
+) -> UpOutcome:
+    executor, deployment = context.executor(), outcome.deployment
+    url = endpoint(pad.address(deployment), candidate.engine.port)
+    lease = LeaseKeeper.of(context, deployment)
+    lease.beat()
+    deployment = executor.save(replace(deployment, endpoint=url, lease_until=lease.until))
+    if not request.wait:
+        return replace(outcome, deployment=deployment)
+    record = deployment.machine
+    if record is None:
+        raise ValueError("there is no record of a machine")
+    try:
+        ready = wait(lease.kept_by(context), candidate, record, name=deployment.name)
+        proof = prove_service(context, _question(request, deployment, url, ready))
+    except DeployError as error:
+        raise _failed(context, request, replace(deployment, lease_until=lease.until), error) from error
+    deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
+    executor.event(
+        deployment, "ready", f"{url} serves {request.plan.requirements.model.name}", data=_measurements(proof)
+    )
+    return replace(outcome, deployment=deployment, ready=ready, proof=proof)
+
+
+def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+    return Question(
+        plan=deployment.plan,
+        url=url,
+        level=request.ready,
+        versions=request.versions,
+        chat=request.plan.requirements.model.chat,
+        kv_capacity_tokens=ready.kv_capacity_tokens,
+    )
+
+
+def _measurements(proof: Proof) -> Mapping[str, Any]:
+    """What a later calibration of the plan's figures can use."""
+    return {} if proof.borne is None else {"measured": measured_document(proof.borne.measured)}
+
+
+def _failed(context: Context, request: UpRequest, deployment: Deployment, error: DeployError) -> DeployError:
+    """The same failure, saying why and what became of the machine."""
+    executor = context.executor()
+    deployment = executor.save(replace(deployment, phase="failed"))
+    executor.event(deployment, error.code, error.message, level="error")
+    error = explained(context, deployment, error)
+    if request.on_failure(error) == "keep":
+        return kept(deployment, error)
+    try:
+        receipt = remove_own(context, deployment)
+    except LeftBehindError:
+        context.reporter.warn(error.code, error.message)
+        raise
+    except DeployError as second:
+        context.reporter.warn(second.code, second.message)
+        return left(deployment, error, second)
+    return removed(deployment, error, receipt)

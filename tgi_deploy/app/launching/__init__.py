@@ -1,0 +1,1 @@
+"""From a plan to a running machine: one way a target."""

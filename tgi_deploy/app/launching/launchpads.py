@@ -1,0 +1,38 @@
+"""Which target a plan goes to: the settings say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.app.launching.extras import makes_extras, marks
+from tgi_deploy.app.launching.launch import Launcher, LaunchSettings
+from tgi_deploy.app.launching.launch_docker import DockerLauncher, DockerSettings
+from tgi_deploy.app.launching.pools import PoolMemory
+
+if TYPE_CHECKING:
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.app.launching.attempt import Launchpad
+    from tgi_deploy.planner.types import Plan
+
+Settings = LaunchSettings | DockerSettings
+
+
+def reaches_aside(settings: Settings) -> bool:
+    """Whether the deployment has things that only some have, with other services."""
+    return isinstance(settings, LaunchSettings) and makes_extras(settings)
+
+
+def wish_marks(settings: Settings) -> dict[str, Any]:
+    """What the settings add to the wish itself."""
+    return marks(settings) if isinstance(settings, LaunchSettings) else {}
+
+
+def token_parameter(settings: Settings) -> str | None:
+    """The parameter that the machine reads the hub's token from, where one is named."""
+    return settings.hub_token_parameter if isinstance(settings, LaunchSettings) else None
+
+
+def launchpad(context: Context, plan: Plan, settings: Settings) -> Launchpad:
+    if isinstance(settings, DockerSettings):
+        return DockerLauncher(context=context, plan=plan, settings=settings)
+    return Launcher(context=context, plan=plan, settings=settings, pools=PoolMemory(context.clock, context.store))

@@ -1,0 +1,30 @@
+"""A plan as something to deploy: what rendering an artefact of it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.app.planning.wish import idle_timeout_s, lease_s, lifetime_s
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
+from tgi_deploy.render.deployable import Deployable, default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.planner.types import Plan
+
+
+def deployable(plan: Plan, wish: Wish, environ: Mapping[str, str], *, name: str | None = None) -> Deployable:
+    chosen = plan.chosen
+    return Deployable(
+        name=name or default_name(plan.requirements.model.name),
+        candidate=chosen,
+        model=plan.requirements.model,
+        ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
+        idle_s=idle_timeout_s(wish, environ),
+        lease_s=lease_s(wish, environ),
+        region=chosen.offer.region,
+        public_ipv4=plan.requirements.public_ipv4,
+        ready_deadline_s=ready_deadline_s(chosen),
+    )

@@ -1,0 +1,1 @@
+"""Removal with proof."""

@@ -1,0 +1,369 @@
+"""The use case `down`: remove a deployment and prove that it is gone. The record goes last; tags suffice without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.app.removing.kept import kept_ids, kept_things
+from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
+from tgi_deploy.app.watching.places import removal_command, target_of, where
+from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.reconcile.executor import INTENDED, left_behind
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment, Found
+from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
+from tgi_deploy.reconcile.retry import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import Event, ResourceRecord, Step
+    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.reconcile.retry import Patience
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """What there is of a deployment, and the steps that remove it. `deployment` None: no record is left of it.
+
+    `kept` are ids that stay.
+    """
+
+    name: str
+    deployment: Deployment | None
+    seen: tuple[Found, ...]
+    changes: ChangeSet
+    kept: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        return self.deployment is None and not self.seen
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return owners_of(self.deployment, self.seen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownOutcome:
+    """Names that were removed and names of which there was nothing; `declined`: not confirmed."""
+
+    removed: tuple[str, ...]
+    absent: tuple[str, ...]
+    removals: tuple[Removal, ...]
+    declined: bool = False
+    receipts: tuple[Receipt, ...] = ()
+
+
+def down(
+    context: Context,
+    names: Sequence[str],
+    confirm: Callable[[Sequence[Removal]], bool],
+    *,
+    volumes: bool = False,
+) -> DownOutcome:
+    """Remove the named deployments; with `volumes` also what outlives them.
+
+    Raises LeftBehindError (exit 6) with every id that is still there; all names are tried before.
+    """
+    removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
+    present = [removal for removal in removals if not removal.nothing]
+    absent = tuple(removal.name for removal in removals if removal.nothing)
+    if present and not confirm(present):
+        return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
+    failures: list[LeftBehindError] = []
+    receipts: list[Receipt] = []
+    for removal in present:
+        try:
+            receipts.append(remove_named(context, removal.name, volumes=volumes))
+        except LeftBehindError as error:
+            failures.append(error)
+    if failures:
+        raise all_left(failures)
+    removed = tuple(item.name for item in present)
+    return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
+
+
+def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
+    """Remove one deployment. Raises ConflictError `locked`, LeftBehindError."""
+    with context.store.lock(name, command=context.command):
+        deployment = _recorded(context, name)
+        await_settled(context, deployment)
+        return remove_everything(context, deployment, volumes=volumes)
+
+
+def remove_own(context: Context, deployment: Deployment) -> Receipt:
+    """`remove_everything` that leaves alone what another deployment has under the same name."""
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
+    kept = kept_ids(deployment, seen, volumes=False)
+    doomed = [found for found in own(seen, deployment.id) if found.id not in kept]
+    doomed.extend(too_new_to_show(context, deployment, seen))
+    return _remove_seen(context, deployment, doomed, tags)
+
+
+def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
+    """Delete all that has its name, look that nothing is left, then forget it. The lock is the caller's.
+
+    Raises LeftBehindError; the record stays then.
+    """
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
+    kept = kept_ids(deployment, seen, volumes=volumes)
+    doomed = [found for found in seen if found.id not in kept]
+    doomed.extend(too_new_to_show(context, deployment, seen))
+    return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
+
+
+def too_new_to_show(context: Context, deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Recorded machines that no look shows, made so short a time ago that this does not mean that they are gone."""
+    shown = {found.id for found in seen}
+    return tuple(
+        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state="not shown yet")
+        for record in deployment.resources
+        if record.kind in MACHINES and record.attributes.get("id", "") not in {"", *shown} and _is_new(context, record)
+    )
+
+
+def _is_new(context: Context, record: ResourceRecord) -> bool:
+    begun = moment_of(record.notes.get(INTENDED))
+    return begun is not None and context.clock.now() - begun < timedelta(seconds=context.pace.unsettled_s)
+
+
+def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
+    """`tags` tell what else belongs to it."""
+    name, places = deployment.name, places_of(context, deployment)
+    executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
+    deployment = executor.save(replace(deployment, phase="deleting"))
+
+    def note(event: Event) -> None:
+        context.store.append_event(event)
+
+    for found in seen:
+        note(sighting(found, deployment, context.clock.now(), name=name))
+    try:
+        executor.execute(deployment, diff((), deployment.resources, seen))
+        attached = tuple(found for found in seen if found.attached)
+        sweep(context, tags, places, note=note, seen=attached, patience=context.pace.sweep)
+    except LeftBehindError as error:
+        raise still_there(context, deployment, places, error) from error
+    receipt = receipt_of(context, deployment, places)
+    context.store.remove(name)
+    return receipt
+
+
+def _late_machines(
+    context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
+) -> Callable[[Step], tuple[Step, ...]]:
+    """The end of a machine that came to light only after `seen`: it holds what is to be deleted."""
+    known = {found.id for found in seen}
+
+    def holders(step: Step) -> tuple[Step, ...]:
+        if step.kind in MACHINES:
+            return ()
+        machines = machines_in(context.cloud(step.place), deployment.name)
+        mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
+        late = [found for found in mine if found.id not in known]
+        known.update(found.id for found in late)
+        return diff((), deployment.resources, late).steps
+
+    return holders
+
+
+def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
+    kinds = (kind for kind in cloud.kinds if kind in MACHINES)
+    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_NAME: name}))
+
+
+def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
+    """Everywhere it has been, those that a failover has left again among them."""
+    touched = Ledger.of(context.store.events(deployment.name)).regions
+    return tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
+
+
+def receipt_of(
+    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Mapping[str, str]] = ()
+) -> Receipt:
+    """The receipt of all that its history tells."""
+    history = (*context.store.events(deployment.name), *recorded_things(deployment))
+    return issue(context, deployment, Ledger.of(history), places, left=left)
+
+
+def issue(
+    context: Context,
+    deployment: Deployment,
+    ledger: Ledger,
+    places: Sequence[str],
+    *,
+    left: Sequence[Mapping[str, str]] = (),
+) -> Receipt:
+    """Close the ledger and keep the receipt."""
+    now = context.clock.now()
+    kept = kept_things(context, deployment, ledger, left)
+    lines = ledger.closed(now, expires=deployment.expires, left=left)
+    return write(
+        context,
+        Receipt(
+            name=deployment.name,
+            id=deployment.id,
+            version=context.version,
+            at=now,
+            lines=lines,
+            regions=tuple(places),
+            left=tuple(left),
+            kept=kept,
+            unsearched=_unsearched(context, deployment, ledger, places),
+        ),
+    )
+
+
+def _unsearched(
+    context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
+) -> tuple[Mapping[str, str], ...]:
+    """What could not be looked for and may be there: all of it where no record tells that it never was."""
+    used = {line.kind for line in ledger.lines.values()} & SIDE_KINDS
+    if deployment.wish and not used:
+        return ()
+    return tuple(
+        {"region": region, "kind": kind, "why": why}
+        for (region, kind), why in context.unsearched.items()
+        if region in places
+    )
+
+
+def still_there(
+    context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
+) -> LeftBehindError:
+    """The same error with the command that removes each thing, and where the receipt so far lies."""
+    items = error.data["left_behind"]
+    receipt = receipt_of(context, deployment, places, left=items)
+    return left_error(error.message, items, hint=error.hint, receipts=(receipt,))
+
+
+def left_error(
+    message: str, items: Sequence[Mapping[str, Any]], *, hint: str | None, receipts: Sequence[Receipt] = ()
+) -> LeftBehindError:
+    commands = [{**item, "command": removal_command(item["kind"], item["id"], item["region"])} for item in items]
+    paths = [receipt.path for receipt in receipts]
+    return LeftBehindError("left_behind", message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+
+
+def await_settled(context: Context, deployment: Deployment) -> None:
+    """Give a creating request that got no answer the time to come to light: deleting before it would miss it."""
+    begun = [record for record in deployment.resources if record.phase == "intent"]
+    since = [at for record in begun if (at := moment_of(record.notes.get(INTENDED))) is not None]
+    if not since:
+        return
+    until = max(since) + timedelta(seconds=context.pace.unsettled_s)
+    left_s = (until - context.clock.now()).total_seconds()
+    if left_s <= 0:
+        return
+    context.reporter.note("a creating request got no answer; waiting whether it comes to light")
+    for _ in looks(context.clock, replace(context.pace.sweep, deadline_s=left_s)):
+        if all(_shows(context, deployment, record) for record in begun):
+            return
+
+
+def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
+    tags = {TAG_ID: deployment.id, TAG_KEY: record.key}
+    return bool(context.cloud(record.place).handler(record.kind).find(tags))
+
+
+def sweep(
+    context: Context,
+    tags: Mapping[str, str],
+    places: Sequence[str],
+    *,
+    note: Callable[[Event], None],
+    seen: Sequence[Found] = (),
+    patience: Patience,
+) -> None:
+    """Delete by tags, dependents first, and look until nothing is left. `note` hears what comes and goes.
+
+    Raises LeftBehindError.
+    """
+    known = {found.id: found for found in seen}
+    left: dict[str, Found] = {}
+    said: set[str] = set()
+    for _ in looks(context.clock, patience):
+        left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
+        now, name = context.clock.now(), tags.get(TAG_NAME, "")
+        for found in left.values():
+            if found.id not in known:
+                note(sighting(found, None, now, name=name))
+        for thing_id in known.keys() - left.keys():
+            note(sighting(known[thing_id], None, now, name=name, code="deleted"))
+        known = left
+        if not left:
+            return
+        for found in reversed(left.values()):
+            _delete_leftover(context, found, said)
+    raise left_behind(list(left.values()), "it is still there")
+
+
+def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
+    """Begin to delete it. What holds it is told once; `said` are the ids told of."""
+    if not found.alive and found.state != "stopped":
+        return
+    try:
+        context.cloud(found.place).handler(found.kind).delete(found.attributes)
+    except InUseError as error:
+        if found.id not in said:
+            said.add(found.id)
+            context.reporter.note(f"{error.message}; waiting")
+
+
+def _look(context: Context, name: str, *, volumes: bool) -> Removal:
+    recorded = context.store.load(name)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
+    return removal_of(name, recorded, seen, volumes=volumes)
+
+
+def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> Removal:
+    """What removing all that was seen of it takes."""
+    records = recorded.resources if recorded else ()
+    kept = kept_ids(recorded, seen, volumes=volumes)
+    changes = diff((), records, [found for found in seen if found.id not in kept])
+    return Removal(name=name, deployment=recorded, seen=tuple(seen), changes=changes, kept=tuple(sorted(kept)))
+
+
+def _recorded(context: Context, name: str) -> Deployment:
+    """The record, or a new one for what only its tags tell: an interrupted removal then shows in `list`."""
+    recorded = context.store.load(name)
+    if recorded is not None:
+        return recorded
+    seen = observe(name, None, cloud=context.cloud, places=context.regions, side=True)
+    ids = sorted({found.tags[TAG_ID] for found in seen if found.tags.get(TAG_NAME) == name})
+    place = seen[0].place if seen else context.regions[0]
+    return stand_in(context, name, ids[0] if ids else context.new_id(), place)
+
+
+def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
+    """The record of a removal, where no other is left."""
+    now = context.clock.now()
+    return Deployment(
+        name=name,
+        id=deployment_id,
+        target=target_of(place),
+        region=place,
+        phase="deleting",
+        created=now,
+        updated=now,
+    )
+
+
+def all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
+    """One error for several: every message, every id, every command."""
+    if len(failures) == 1:
+        return failures[0]
+    merged: dict[str, list[Any]] = {}
+    for failure in failures:
+        for key, items in failure.data.items():
+            merged.setdefault(key, []).extend(items)
+    message = "; ".join(failure.message for failure in failures)
+    return LeftBehindError("left_behind", message, hint=failures[0].hint, data=merged)

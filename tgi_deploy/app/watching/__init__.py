@@ -1,0 +1,1 @@
+"""What runs, where, at what cost, and what is wrong with it."""

@@ -1,0 +1,91 @@
+"""The use case `logs`: the engine's log, from the machine's console, without secrets. Read-only."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.app.watching.places import where
+from tgi_deploy.app.watching.renew import LeaseKeeper
+from tgi_deploy.app.watching.status import unknown_deployment
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.loglines import log_lines
+from tgi_deploy.reconcile.logwindow import LogWindow
+from tgi_deploy.reconcile.observe import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.app.context import Context
+
+_WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
+_HIDDEN: Final = r"\1***"
+# On top of what every reader of the log takes out: what options and variables can carry into a line.
+_SECRETS: Final = (
+    re.compile(r"(api_key: Some\(\s*\")[^\"]*"),
+    re.compile(r"((?:--api-key|--hf-token)[= ]+)\S+", re.IGNORECASE),
+    re.compile(r"((?:API_KEY|HF_TOKEN|HUGGING_FACE_HUB_TOKEN)\s*[=:]\s*)\S+"),
+)
+
+
+def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
+    """The last `tail` lines, or all; `raw`: with colours and prefixes, as they were written.
+
+    Raises InputError `unknown_deployment`, DeployError `no_machine`.
+    """
+    place, instance_id = locate(context, name)
+    text = context.cloud(place).console(instance_id)
+    lines = _shown(text, raw=raw)
+    return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+
+
+def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
+    """Its lines as they come, the last `tail` of those that are there first; `raw` as they were written.
+
+    Ends when the machine has. A lease is renewed meanwhile. Raises what `logs` raises.
+    """
+    place, instance_id = locate(context, name)
+    cloud, window, first = context.cloud(place), LogWindow(), True
+    recorded = context.store.load(name)
+    keeper = LeaseKeeper.of(context, recorded) if recorded else None
+    while True:
+        alive = cloud.machine(instance_id).state in _WRITING
+        text = cloud.console(instance_id)
+        new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
+        if first and tail is not None:
+            new = new[max(0, len(new) - tail) :]
+        if new:
+            yield from _shown("\n".join(new), raw=raw)
+        if not alive:
+            return
+        if keeper is not None:
+            keeper.beat()
+        first = False
+        context.clock.sleep(context.pace.ready_poll_s)
+
+
+def _shown(text: str, *, raw: bool) -> Sequence[str]:
+    """Secrets can stand on a line of their own, with what gives them away on the line before."""
+    return hide_secrets("\n".join(text.splitlines() if raw else log_lines(text))).splitlines()
+
+
+def locate(context: Context, name: str) -> tuple[str, str]:
+    """Place and id of the machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    recorded = context.store.load(name)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+    if recorded is None and not seen:
+        raise unknown_deployment(context, name)
+    machine = next((found for found in seen if found.is_machine), None)
+    record = recorded.machine if recorded else None
+    if machine is not None:
+        return machine.place, machine.id
+    if record is not None and "id" in record.attributes:
+        return record.place, record.attributes["id"]
+    raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")
+
+
+def hide_secrets(text: str) -> str:
+    """`text` with keys and tokens replaced by `***`."""
+    for pattern in _SECRETS:
+        text = pattern.sub(_HIDDEN, text)
+    return text
