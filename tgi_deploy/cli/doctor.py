@@ -26,7 +26,7 @@ from tgi_deploy.planner.types import NoPlan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.checking.findings import Finding
+    from tgi_deploy.app.checking.check_result import CheckResult
     from tgi_deploy.app.launching.launch import LaunchSettings
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.cli.progress import Progress
@@ -158,7 +158,7 @@ def _settings(options: Options) -> LaunchSettings:
     )
 
 
-def _result(findings: tuple[Finding, ...]) -> Result:
+def _result(findings: tuple[CheckResult, ...]) -> Result:
     from tgi_deploy.cli.views.doctor import findings_document, findings_text  # noqa: PLC0415 -- see doctor_command
 
     errors = [item for item in findings if item.severity == "error"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.checking.findings import Finding, error, ok, warning
+from tgi_deploy.app.checking.check_result import CheckResult, error, ok, warning
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 
@@ -35,7 +35,7 @@ ON_OURS: Final = frozenset(
 _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
 
 
-def unanswered(what: str, problem: DeployError) -> Finding:
+def unanswered(what: str, problem: DeployError) -> CheckResult:
     """A question that got no answer: bad credentials are an error, all else only means not knowing."""
     if problem.code in _BROKEN:
         return error(problem.code, problem.message, problem.hint)
@@ -43,13 +43,13 @@ def unanswered(what: str, problem: DeployError) -> Finding:
     return warning(f"{what}_unknown", problem.message, remedy)
 
 
-def identity_finding(answer: Identity | DeployError) -> Finding:
+def identity_finding(answer: Identity | DeployError) -> CheckResult:
     if isinstance(answer, DeployError):
         return unanswered("identity", answer)
     return ok("identity", answer.arn, account=answer.account, arn=answer.arn)
 
 
-def clock_finding(answer: Identity | DeployError) -> Finding | None:
+def clock_finding(answer: Identity | DeployError) -> CheckResult | None:
     """None without a clock to compare with."""
     skew_s = None if isinstance(answer, DeployError) else answer.skew_s
     if skew_s is None:
@@ -63,7 +63,7 @@ def clock_finding(answer: Identity | DeployError) -> Finding | None:
     return ok("clock", f"within {SKEW_NOTICED_S:.0f} s of the cloud's", skew_s=skew_s)
 
 
-def region_finding(region: str, answer: str | DeployError) -> Finding:
+def region_finding(region: str, answer: str | DeployError) -> CheckResult:
     if isinstance(answer, DeployError):
         return unanswered("region", answer)
     if answer in {"opted-in", "opt-in-not-required"}:
@@ -76,7 +76,7 @@ def region_finding(region: str, answer: str | DeployError) -> Finding:
     return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)
 
 
-def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[Finding, ...]:
+def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[CheckResult, ...]:
     """One finding for all that is allowed, and one for each action that is not."""
     allowed = [action for action, verdict in verdicts.items() if verdict == "allowed"]
     denied = [action for action, verdict in verdicts.items() if verdict == "denied"]
@@ -91,7 +91,7 @@ def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str)
     return (*findings, *(unanswered("permission", problem) for problem in failed[:1]))
 
 
-def _denied(action: str, arn: str) -> Finding:
+def _denied(action: str, arn: str) -> CheckResult:
     text = f"{action} is not allowed for {arn or 'these credentials'}"
     if action in ON_OURS:
         doubt = f"{text} on a made-up id; a policy that asks for tags allows it on what is ours"
@@ -99,7 +99,7 @@ def _denied(action: str, arn: str) -> Finding:
     return error("permission_denied", text, POLICY, action=action)
 
 
-def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> Finding:
+def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> CheckResult:
     """`elsewhere`: the plan has a fallback that another quota counts for."""
     if room is None:
         return warning("quota_unknown", f"no quota is known for {kind}: a launch may be refused", None)
@@ -114,12 +114,12 @@ def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) 
     return error("quota_short", f"{room.text()}: {kind} would be refused", room.command, **room.document())
 
 
-def zones_finding(kind: str, region: str, zones: Sequence[str]) -> Finding:
+def zones_finding(kind: str, region: str, zones: Sequence[str]) -> CheckResult:
     told = f"{kind} is offered in {', '.join(zones)}"
     return ok("zones", told, region=region, zones=list(zones), instance_type=kind)
 
 
-def addresses_finding(subnet: str, free: int | DeployError) -> Finding:
+def addresses_finding(subnet: str, free: int | DeployError) -> CheckResult:
     if isinstance(free, DeployError):
         return unanswered("subnet", free)
     told = f"{subnet} has {free:,} free addresses"
@@ -128,7 +128,7 @@ def addresses_finding(subnet: str, free: int | DeployError) -> Finding:
     return warning("subnet_full", told, "other zones are tried; or name another --subnet", subnet=subnet)
 
 
-def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> Finding:
+def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> CheckResult:
     """`public`: whether the machine gets an address that an internet gateway lets through."""
     if isinstance(way_out, DeployError):
         return unanswered("route", way_out)

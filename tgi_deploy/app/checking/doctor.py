@@ -13,7 +13,7 @@ from tgi_deploy.app.checking.account_checks import (
     unanswered,
     zones_finding,
 )
-from tgi_deploy.app.checking.findings import Finding, error
+from tgi_deploy.app.checking.check_result import CheckResult, error
 from tgi_deploy.app.checking.launch_checks import disk_finding, image_finding
 from tgi_deploy.app.checking.local_checks import engine_findings, extras_findings, python_finding, state_finding
 from tgi_deploy.app.checking.preflight import flight_of, launch_findings, rehearsal_tags
@@ -51,26 +51,26 @@ class DoctorRequest:
     plan: Plan | None = None
 
 
-def doctor(request: DoctorRequest) -> tuple[Finding, ...]:
+def doctor(request: DoctorRequest) -> tuple[CheckResult, ...]:
     """All findings, this computer's first. Nothing is raised: what fails is a finding."""
     checks = CHECKS.get(request.target, ())
     return tuple(finding for check in checks for finding in check(request))
 
 
-def _local(request: DoctorRequest) -> tuple[Finding, ...]:
+def _local(request: DoctorRequest) -> tuple[CheckResult, ...]:
     here = request.workstation
     return (python_finding(here), state_finding(here), *extras_findings(here))
 
 
-def _optional_engine(request: DoctorRequest) -> tuple[Finding, ...]:
+def _optional_engine(request: DoctorRequest) -> tuple[CheckResult, ...]:
     return engine_findings(request.workstation, needed=False)
 
 
-def _needed_engine(request: DoctorRequest) -> tuple[Finding, ...]:
+def _needed_engine(request: DoctorRequest) -> tuple[CheckResult, ...]:
     return engine_findings(request.workstation, needed=True)
 
 
-def _cloud(request: DoctorRequest) -> tuple[Finding, ...]:
+def _cloud(request: DoctorRequest) -> tuple[CheckResult, ...]:
     """The account, then the launch. Without anybody to be, nothing else is asked."""
     region = request.plan.chosen.offer.region if request.plan else request.context.regions[0]
     try:
@@ -89,7 +89,7 @@ def _cloud(request: DoctorRequest) -> tuple[Finding, ...]:
     return (*findings, *_place(request, region, arn))
 
 
-def _place(request: DoctorRequest, region: str, arn: str) -> tuple[Finding, ...]:
+def _place(request: DoctorRequest, region: str, arn: str) -> tuple[CheckResult, ...]:
     kind = request.plan.chosen.offer.instance_type.name if request.plan else _COMMON
     cloud, settings = request.context.cloud(region), request.settings
     found: dict[str, Any] = together(
@@ -117,11 +117,11 @@ def _place(request: DoctorRequest, region: str, arn: str) -> tuple[Finding, ...]
     return (*seen, *_launch(request, request.plan, image.minimum_gib))
 
 
-def _missing(problem: DeployError) -> Finding:
+def _missing(problem: DeployError) -> CheckResult:
     return error(problem.code, problem.message, problem.hint)
 
 
-def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[Finding, ...]:
+def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[CheckResult, ...]:
     inspector = survey.inspector(region)
 
     def rehearsal(action: str) -> Callable[[], Any]:
@@ -130,7 +130,7 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
     return permission_findings(together({action: rehearsal(action) for action in inspector.actions}), arn)
 
 
-def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Finding, ...]:
+def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[CheckResult, ...]:
     """What preflight would say, with every action rehearsed and the image's own size counted."""
     context = request.context
     now = context.clock.now()
@@ -156,7 +156,7 @@ def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Find
 
 
 # What is looked at for each target, in order. Another target adds its own line.
-CHECKS: Final[dict[str, tuple[Callable[[DoctorRequest], tuple[Finding, ...]], ...]]] = {
+CHECKS: Final[dict[str, tuple[Callable[[DoctorRequest], tuple[CheckResult, ...]], ...]]] = {
     "ec2": (_local, _optional_engine, _cloud),
     "docker": (_local, _needed_engine),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.checking.findings import Finding, error, ok, warning
+from tgi_deploy.app.checking.check_result import CheckResult, error, ok, warning
 from tgi_deploy.errors import DeployError
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ EXTRAS: Final = {
 _NVIDIA: Final = "nvidia"
 
 
-def python_finding(workstation: Workstation) -> Finding:
+def python_finding(workstation: Workstation) -> CheckResult:
     return ok("python", workstation.python)
 
 
-def state_finding(workstation: Workstation) -> Finding:
+def state_finding(workstation: Workstation) -> CheckResult:
     try:
         return ok("state_folder", f"{workstation.state_folder()} is writable")
     except DeployError as problem:
         return error(problem.code, problem.message, problem.hint)
 
 
-def extras_findings(workstation: Workstation) -> tuple[Finding, ...]:
+def extras_findings(workstation: Workstation) -> tuple[CheckResult, ...]:
     """A missing extra is no fault: it is said what it would give."""
     missing = [name for name, (package, _) in EXTRAS.items() if not workstation.has(package)]
     there = [name for name in EXTRAS if name not in missing]
@@ -41,7 +41,7 @@ def extras_findings(workstation: Workstation) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def engine_findings(workstation: Workstation, *, needed: bool) -> tuple[Finding, ...]:
+def engine_findings(workstation: Workstation, *, needed: bool) -> tuple[CheckResult, ...]:
     """`needed`: the target runs containers here, so that an engine, its NVIDIA runtime and a GPU must be there."""
     judge = error if needed else warning
     try:
@@ -52,7 +52,7 @@ def engine_findings(workstation: Workstation, *, needed: bool) -> tuple[Finding,
     return (*findings, *_gpu_findings(workstation, engine.runtimes)) if needed else tuple(findings)
 
 
-def _gpu_findings(workstation: Workstation, runtimes: tuple[str, ...]) -> tuple[Finding, ...]:
+def _gpu_findings(workstation: Workstation, runtimes: tuple[str, ...]) -> tuple[CheckResult, ...]:
     cards = workstation.cards()
     runtime = ok("nvidia_runtime", "docker can hand GPUs to containers", runtimes=list(runtimes))
     if _NVIDIA not in runtimes:

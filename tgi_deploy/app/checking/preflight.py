@@ -29,7 +29,7 @@ from tgi_deploy.targets.secrets import PROFILE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.app.checking.findings import Finding
+    from tgi_deploy.app.checking.check_result import CheckResult
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.launching.attempt import Attempt
     from tgi_deploy.app.survey import Survey
@@ -56,7 +56,7 @@ class Flight:
 
 def preflight(
     context: Context, plan: Plan, attempt: Attempt, *, tags: Mapping[str, str], token_parameter: str | None
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """What there is to know about a launch; nothing where none would be made, or where nobody can be asked.
 
     Raises DeployError, with all findings in its data, when the launch would fail.
@@ -103,7 +103,7 @@ def rehearsal_tags(name: str, identity: str) -> dict[str, str]:
 
 def launch_findings(
     survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """All findings about one launch, those of the account first."""
     answers: dict[str, Any] = together(_questions(survey, plan, flight, token_parameter, actions))
     who = answers["identity"]
@@ -111,7 +111,7 @@ def launch_findings(
     verdicts = {action: answers[action] for action in actions}
     kind = flight.launch.instance_type
     room = headroom_of(survey, flight.candidate, answers.get("quota"), answers.get("used"))
-    findings: tuple[Finding | None, ...] = (
+    findings: tuple[CheckResult | None, ...] = (
         identity_finding(who),
         clock_finding(who),
         *permission_findings(verdicts, arn),
@@ -153,7 +153,7 @@ def has_elsewhere(plan: Plan, candidate: Candidate) -> bool:
     return any((other.offer.region, quota_code(other)) != own for other in (plan.chosen, *plan.fallbacks))
 
 
-def refuse(findings: tuple[Finding, ...]) -> None:
+def refuse(findings: tuple[CheckResult, ...]) -> None:
     """Raise the first error there is, naming all of them."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
@@ -169,7 +169,7 @@ def refuse(findings: tuple[Finding, ...]) -> None:
     )
 
 
-def _with_remedy(finding: Finding) -> str:
+def _with_remedy(finding: CheckResult) -> str:
     return f"{finding.message}; {finding.remedy}" if finding.remedy else finding.message
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from tgi_deploy.app.checking.findings import Finding
+    from tgi_deploy.app.checking.check_result import CheckResult
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.deploying.service import Proof, ReadyLevel
     from tgi_deploy.app.launching.attempt import Attempt, Launchpad
@@ -63,7 +63,7 @@ class Proposal:
     idle_s: int | None
     lease_s: int | None
     zone: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,14 +242,16 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
-def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Finding, ...]:
+def _preflight(
+    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt
+) -> tuple[CheckResult, ...]:
     if not request.preflight:
         return ()
     tags = rehearsal_tags(deployment.name, deployment.id)
     return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
 
 
-def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[Finding, ...]) -> Proposal:
+def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[CheckResult, ...]) -> Proposal:
     return Proposal(
         deployment=deployment,
         candidate=attempt.candidate,

@@ -13,13 +13,13 @@ from tgi_deploy.cli.views.text import WIDTH, plural, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.checking.findings import Finding, Severity
+    from tgi_deploy.app.checking.check_result import CheckResult, Severity
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")
 
 
-def findings_document(findings: Sequence[Finding]) -> dict[str, Any]:
+def findings_document(findings: Sequence[CheckResult]) -> dict[str, Any]:
     counted = Counter(item.severity for item in findings)
     return {
         "findings": [item.document() for item in findings],
@@ -27,7 +27,7 @@ def findings_document(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def findings_text(findings: Sequence[Finding]) -> str:
+def findings_text(findings: Sequence[CheckResult]) -> str:
     wide = max((len(item.code) for item in findings), default=0)
     lines = [line for item in findings for line in _lines(item, wide)]
     counted = Counter(item.severity for item in findings)
@@ -35,7 +35,7 @@ def findings_text(findings: Sequence[Finding]) -> str:
     return "\n".join([*lines, ", ".join(told)])
 
 
-def _lines(item: Finding, wide: int) -> list[str]:
+def _lines(item: CheckResult, wide: int) -> list[str]:
     """A remedy stands on a line of its own, uncut, so that a command in it can be copied."""
     margin = " " * (len("warning  ") + wide + 2)
     mark = click.style(item.severity.ljust(7), fg=_COLOURS[item.severity])

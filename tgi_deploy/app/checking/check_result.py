@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""What a check comes to, and how bad that is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Severity = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class CheckResult:
     """`code` is stable, `remedy` what to do about it; `data` are the numbers, for programs."""
 
     severity: Severity
@@ -26,13 +26,13 @@ class Finding:
         return {**words, "data": dict(self.data)}
 
 
-def ok(code: str, message: str, **data: object) -> Finding:
-    return Finding(severity="ok", code=code, message=message, data=data)
+def ok(code: str, message: str, **data: object) -> CheckResult:
+    return CheckResult(severity="ok", code=code, message=message, data=data)
 
 
-def warning(code: str, message: str, remedy: str | None, **data: object) -> Finding:
-    return Finding(severity="warning", code=code, message=message, remedy=remedy, data=data)
+def warning(code: str, message: str, remedy: str | None, **data: object) -> CheckResult:
+    return CheckResult(severity="warning", code=code, message=message, remedy=remedy, data=data)
 
 
-def error(code: str, message: str, remedy: str | None, **data: object) -> Finding:
-    return Finding(severity="error", code=code, message=message, remedy=remedy, data=data)
+def error(code: str, message: str, remedy: str | None, **data: object) -> CheckResult:
+    return CheckResult(severity="error", code=code, message=message, remedy=remedy, data=data)
