@@ -31,7 +31,7 @@ _DIED: Final = "Server.InternalError"
 
 
 @dataclass(kw_only=True, slots=True)
-class Machine:
+class HostedMachine:
     """A booted (or never booted: no user data) machine. `ends` are its doom: when, by which reason."""
 
     layout: Layout
@@ -70,7 +70,7 @@ class Machines:
         self._clock = FastClock(epoch=time.time(), speed=timer_speed)
         self._metadata = Metadata(self._clock)
         self._lock = lock
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, HostedMachine] = {}
         self._over: set[str] = set()  # terminated ones: moto keeps them, and nothing comes to them any more
         self._closed = threading.Event()
 
@@ -182,15 +182,15 @@ class Machines:
         elif state == "terminated" and machine.gone:
             self._over.add(instance.id)
 
-    def _admit(self, region: str, instance: SandboxInstance) -> Machine:
+    def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         facts = rules.launch_facts(region, instance)
-        machine = Machine(layout=Layout(folder=self._home / instance.id), facts=facts)
+        machine = HostedMachine(layout=Layout(folder=self._home / instance.id), facts=facts)
         for fault in self._faults.take_for_machine(facts):
             self._apply(machine, fault)
         self._machines[instance.id] = machine
         return machine
 
-    def _apply(self, machine: Machine, fault: MachineFault) -> None:
+    def _apply(self, machine: HostedMachine, fault: MachineFault) -> None:
         if fault.reason:
             machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
         if fault.boot_s is not None:
@@ -201,13 +201,13 @@ class Machines:
         machine.pull_mb_per_s = fault.pull_mb_per_s or machine.pull_mb_per_s
         machine.dark = machine.dark or fault.dark
 
-    def _meet_fate(self, instance: SandboxInstance, machine: Machine) -> None:
+    def _meet_fate(self, instance: SandboxInstance, machine: HostedMachine) -> None:
         due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
         if due:
             machine.ends.clear()
             instance.sandbox_end(due[0])
 
-    def _keep_running(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+    def _keep_running(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
         if machine.died:
             instance.sandbox_end(_DIED)
             return
@@ -217,7 +217,7 @@ class Machines:
         if machine.process is None and machine.gone and instance.user_data and not machine.dark:
             self._boot(region, instance, machine)
 
-    def _boot(self, region: str, instance: SandboxInstance, machine: Machine) -> None:
+    def _boot(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
         layout = machine.layout
         layout.folder.mkdir(parents=True, exist_ok=True)
         self._spec(region, instance, machine).write(layout.spec)
@@ -232,7 +232,7 @@ class Machines:
             )
         machine.ending = None
 
-    def _spec(self, region: str, instance: SandboxInstance, machine: Machine) -> MachineSpec:
+    def _spec(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> MachineSpec:
         return MachineSpec(
             instance_id=instance.id,
             region=region,
@@ -252,7 +252,7 @@ class Machines:
             pull_mb_per_s=machine.pull_mb_per_s,
         )
 
-    def _end(self, machine: Machine) -> None:
+    def _end(self, machine: HostedMachine) -> None:
         process = machine.process
         if process is None:
             return
