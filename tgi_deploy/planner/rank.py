@@ -1,13 +1,16 @@
-"""The order of candidates. Ties end in names, so the order is total."""
+"""The order of candidates, total as ties end in names; and of refusals, the nearest to a plan first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from tgi_deploy.planner.types import Preference
+    from tgi_deploy.planner.types import Preference, Rejection
+
+# What no wish changes, the more surprising first.
+_UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 def sort_key(
@@ -27,3 +30,21 @@ def sort_key(
     if prefer == "speed":
         return (speed, usd_per_hour, lost_bits, names)
     return (float(usd_per_hour) / output_tokens_per_s, lost_bits, usd_per_hour, names)
+
+
+def distance(item: Rejection) -> tuple[Any, ...]:
+    """How far a refusal is from a plan: what no wish changes last, then reasons against it, price, bent model."""
+    price = item.usd_per_hour
+    return (
+        _alterability(item.code),
+        len(item.codes),
+        price is None,
+        price or 0,
+        item.quantize != "none",
+        item.num_shard,
+        item.code,
+    )
+
+
+def _alterability(code: str) -> int:
+    return next((rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if code.startswith(prefix)), 0)

@@ -79,6 +79,15 @@ def test_every_setting_is_a_field_of_the_wish(setting):
     assert hasattr(WISH, SWEPT[setting])
 
 
+def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog, tool):
+    (row,) = what_if(replace(WISH, budget=None), read_sweep("budget=0.1"), catalog, {})
+    lines = tool("plan", "llama3-8b", "--budget", "0.1")[1].splitlines()
+    refused = lines[next(at for at, line in enumerate(lines) if line.startswith("Refused")) + 1]
+    machine, _, price = row.reason.partition(" x1 none: ")
+    assert refused.startswith(f"  {row.code} (")
+    assert f": {machine}: {price.partition(',')[0]}" in refused
+
+
 def test_a_value_that_cannot_be_meant_is_a_row(catalog):
     rows = what_if(WISH, read_sweep("context=4096,99999999"), catalog, {})
     assert rows[0].choice is not None

@@ -12,6 +12,7 @@ from tgi_deploy.app.planning.plan import supply_for
 from tgi_deploy.app.planning.wish import resolve, shown
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Candidate, Rejection
+    from tgi_deploy.planner.types import Candidate
 
 MAX_VALUES: Final = 200
 
@@ -145,7 +146,7 @@ def _row(wish: Wish, field: str, value: str, catalog: Catalog, environ: Mapping[
         return error
     if not isinstance(made, NoPlan):
         return Row(value=value, choice=made.chosen)
-    nearest = min(made.rejections, key=_distance, default=None)
+    nearest = min(made.rejections, key=distance, default=None)
     if nearest is None:
         return Row(value=value, choice=None, code="no_offer", reason="nothing is on offer")
     return Row(
@@ -154,12 +155,6 @@ def _row(wish: Wish, field: str, value: str, catalog: Catalog, environ: Mapping[
         code=nearest.code,
         reason=f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}",
     )
-
-
-def _distance(item: Rejection) -> tuple[int, bool, Decimal, str, int, str]:
-    """How far a refusal is from a plan: reasons against it, then its price."""
-    price = item.usd_per_hour
-    return len(item.codes), price is None, price or Decimal(0), item.instance_type, item.num_shard, item.quantize
 
 
 def row_document(row: Row) -> dict[str, Any]:

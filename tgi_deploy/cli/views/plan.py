@@ -11,6 +11,7 @@ import click
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
 from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
 
 if TYPE_CHECKING:
@@ -35,14 +36,12 @@ _LABEL: Final = 34
 _TOP_CANDIDATES: Final = 5
 _TOP_REASONS: Final = 4
 _NUMBER_COLUMNS: Final = 2
-# What no wish changes, the more surprising first.
 _MINUTE_S: Final = 60
 _IN_SECONDS_BELOW: Final = 100
 _PHASE_WORDS: Final = {
     "launching": "launch", "booting": "boot", "pulling": "image", "downloading": "weights", "loading": "loading",
     "warming_up": "warm-up", "ready": "tokenizer",
 }  # fmt: skip
-_UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 def plan_text(plan: Plan, *, explain: bool) -> str:
@@ -265,7 +264,7 @@ def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
         lines = [_refusal(item) for item in rejections]
         return "\n".join([heading("Refused", plural(len(rejections), "configuration")), *lines])
     counts = Counter(item.code for item in rejections)
-    nearest = sorted((_nearest(rejections, code) for code in counts), key=_distance)
+    nearest = sorted((_nearest(rejections, code) for code in counts), key=distance)
     lines = [_refusal(item, number=counts[item.code]) for item in nearest[:_TOP_REASONS]]
     others = ", ".join(f"{item.code} ({counts[item.code]:,})" for item in nearest[_TOP_REASONS:])
     if others:
@@ -274,25 +273,7 @@ def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
 
 
 def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
-    return min((item for item in rejections if item.code == code), key=_distance)
-
-
-def _distance(item: Rejection) -> tuple[object, ...]:
-    """How far a refusal is from a plan: what no wish changes last, then reasons against it, price, bent model."""
-    price = item.usd_per_hour
-    return (
-        _alterability(item.code),
-        len(item.codes),
-        price is None,
-        price or 0,
-        item.quantize != "none",
-        item.num_shard,
-        item.code,
-    )
-
-
-def _alterability(code: str) -> int:
-    return next((rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if code.startswith(prefix)), 0)
+    return min((item for item in rejections if item.code == code), key=distance)
 
 
 def _refusal(item: Rejection, *, number: int | None = None) -> str:
