@@ -37,8 +37,8 @@ def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = N
         InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`, or what the source raises.
     """
     spec = read_model(source, hub_id, local_path=local_path)
-    where = f"the model in {source.name}" if local_path else f"{spec.architecture}, {_size(spec)}"
-    return Profile(name=hub_id, model=spec, summary=where, chat=spec.chat_template is not False)
+    summary = f"the model in {source.name}" if local_path else f"{spec.architecture}, {_size(spec)}"
+    return Profile(name=hub_id, model=spec, summary=summary, chat=spec.chat_template is not False)
 
 
 def read_folder(source: DirectorySource) -> Profile:
