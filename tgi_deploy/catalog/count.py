@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.planner.types import LATENT_ROPE_DIM
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,7 +52,7 @@ def _attention(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
 def _latent_attention(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
     """DeepSeek's: queries and keys/values go through a narrow latent."""
     hidden, heads, rank = shape["hidden_size"], shape["attention_heads"], shape["kv_lora_rank"]
-    rope = raw.get("qk_rope_head_dim", 64)
+    rope = raw.get("qk_rope_head_dim", LATENT_ROPE_DIM)
     plain = shape["head_dim"] - rope
     value = raw.get("v_head_dim", plain)
     narrow = raw.get("q_lora_rank")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner import memory_weights
+from tgi_deploy.planner.types import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_constants import Constants, EngineProfile
@@ -194,7 +195,7 @@ class Work:
 def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:
     """KV cache of a token on all accelerators together; heads are copied where there are fewer than accelerators."""
     if model.kv_lora_rank:
-        return model.layers * (model.kv_lora_rank + 64) * kv_bits / 8 * num_shard
+        return model.layers * (model.kv_lora_rank + LATENT_ROPE_DIM) * kv_bits / 8 * num_shard
     heads = max(model.kv_heads, num_shard)
     return 2 * model.layers * heads * model.head_dim * kv_bits / 8
 

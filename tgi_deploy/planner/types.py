@@ -7,7 +7,7 @@ prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,9 @@ Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethe
 TypeStatus = Literal["offered", "gone", "announced", "owned"]
 
 ComputeCapability = tuple[int, int]
+
+# The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
+LATENT_ROPE_DIM: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import memory, memory_launcher, memory_weights
 from tgi_deploy.planner.quantization import Scheme
+from tgi_deploy.planner.types import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,6 @@ FILE: Final = "memory/engines.json"
 _GIB: Final = memory_formats.GIB
 _SMALL_CARD_GIB: Final = 70
 _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
-_LATENT_ROPE: Final = 64  # the part of a latent cache that carries positions
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
@@ -135,7 +135,7 @@ class Setup:
     @cached_property
     def kv_bytes_per_token(self) -> int:
         if self.model.kv_lora_rank and self.engine != "tgi":
-            return self.model.layers * (self.model.kv_lora_rank + _LATENT_ROPE) * _CACHED_BYTES
+            return self.model.layers * (self.model.kv_lora_rank + LATENT_ROPE_DIM) * _CACHED_BYTES
         layout = memory.Layout(num_shard=self.num_shard, share=1.0, workspace_bytes=0, block_tokens=1)
         return memory.kv_bytes_per_token(self.model, layout)
 
