@@ -13,7 +13,7 @@ from tgi_deploy.planner.memory import GIB
 from tgi_deploy.planner.sharding import indivisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.types import (
@@ -300,8 +300,18 @@ def check_batch_total(facts: Facts, _wish: Requirements) -> Failure | None:
     )
 
 
+def missed_limits(speed: Performance, wish: Requirements) -> Iterator[str]:
+    """Which of the wish's limits on speed this misses: `ttft`, `tpot`, `throughput`."""
+    if wish.ttft_ms is not None and speed.ttft_ms > wish.ttft_ms:
+        yield "ttft"
+    if wish.tpot_ms is not None and speed.tpot_ms > wish.tpot_ms:
+        yield "tpot"
+    if wish.min_tokens_per_s is not None and speed.output_tokens_per_s < wish.min_tokens_per_s:
+        yield "throughput"
+
+
 def check_time_to_first_token(facts: Facts, wish: Requirements) -> Failure | None:
-    if facts.performance is None or wish.ttft_ms is None or facts.performance.ttft_ms <= wish.ttft_ms:
+    if facts.performance is None or wish.ttft_ms is None or "ttft" not in missed_limits(facts.performance, wish):
         return None
     seen = round(facts.performance.ttft_ms)
     return Failure(
@@ -312,7 +322,7 @@ def check_time_to_first_token(facts: Facts, wish: Requirements) -> Failure | Non
 
 
 def check_time_per_token(facts: Facts, wish: Requirements) -> Failure | None:
-    if facts.performance is None or wish.tpot_ms is None or facts.performance.tpot_ms <= wish.tpot_ms:
+    if facts.performance is None or wish.tpot_ms is None or "tpot" not in missed_limits(facts.performance, wish):
         return None
     seen = round(facts.performance.tpot_ms, 1)
     return Failure(
@@ -324,7 +334,7 @@ def check_time_per_token(facts: Facts, wish: Requirements) -> Failure | None:
 
 def check_throughput(facts: Facts, wish: Requirements) -> Failure | None:
     speed, wanted = facts.performance, wish.min_tokens_per_s
-    if speed is None or wanted is None or speed.output_tokens_per_s >= wanted:
+    if speed is None or wanted is None or "throughput" not in missed_limits(speed, wish):
         return None
     seen = round(speed.output_tokens_per_s, 1)
     short = max(0.1, round(wanted - speed.output_tokens_per_s, 1))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import quantization, sharding
+from tgi_deploy.planner.checks import missed_limits
 from tgi_deploy.planner.search import Search
 
 if TYPE_CHECKING:
@@ -255,14 +256,8 @@ class _Relaxer:
                 yield here | elsewhere | self._dear(option), option
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
-        speed, wish = evaluation.performance, self.wish
-        if speed is not None and wish.ttft_ms is not None and speed.ttft_ms > wish.ttft_ms:
-            yield "ttft"
-        if speed is not None and wish.tpot_ms is not None and speed.tpot_ms > wish.tpot_ms:
-            yield "tpot"
-        least = wish.min_tokens_per_s
-        if speed is not None and least is not None and speed.output_tokens_per_s < least:
-            yield "throughput"
+        if evaluation.performance is not None:
+            yield from missed_limits(evaluation.performance, self.wish)
 
     def _dear(self, option: Option) -> Axes:
         budget = self.wish.budget_usd_per_hour
