@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -15,13 +15,13 @@ from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_d
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.render.kinds import KINDS
 
 if TYPE_CHECKING:
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
-    from tgi_deploy.render.artifacts import Artifact, Kind
-
-KINDS: Final = ("docker", "compose", "user-data", "launch-template")
+    from tgi_deploy.render.artifacts import Artifact
+    from tgi_deploy.render.kinds import Kind
 
 
 @command(

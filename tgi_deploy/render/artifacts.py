@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from tgi_deploy.render import environment
 from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS, container_for
 from tgi_deploy.render.deployable import Deployable, check, check_name, default_name
+from tgi_deploy.render.kinds import KINDS, Kind
 from tgi_deploy.render.launch_template import launch_template_data
 from tgi_deploy.render.user_data import render_user_data
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Artifact", "Deployable", "Kind", "check_name", "default_name", "launch_template_data", "render"]
 
-Kind = Literal["docker", "compose", "user-data", "launch-template"]
-KINDS: Final[tuple[Kind, ...]] = ("docker", "compose", "user-data", "launch-template")
 _FILE_NAMES: Final = {
     "docker": "docker-run.sh",
     "compose": "compose.yaml",
