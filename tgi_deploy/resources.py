@@ -1,10 +1,12 @@
-"""Where the packaged data lies. Nothing else builds a path to `templates/` or `profiles/`."""
+"""Where data lies, the packaged and our own. Nothing else builds a path to `templates/` or `profiles/`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+# The environment variable that moves everything the tool writes: records, sandbox, crash reports, kept models.
+HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
 _PACKAGE: Final = Path(__file__).resolve().parent
 
 

@@ -20,6 +20,7 @@ from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Profile
+from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,8 +45,8 @@ _ENTRY: Final = {
 
 
 def models_folder(environ: Mapping[str, str]) -> Path:
-    """Where hub models are kept: they may be lost. Beside everything else where TGI_DEPLOY_HOME names a place."""
-    home, caches = environ.get("TGI_DEPLOY_HOME"), environ.get("XDG_CACHE_HOME") or "~/.cache"
+    """Where hub models are kept: they may be lost. Beside everything else where `HOME_VARIABLE` names a place."""
+    home, caches = environ.get(HOME_VARIABLE), environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(home) / "cache" if home else Path(caches).expanduser() / "tgi-deploy"
     return folder / "models"
 

@@ -22,12 +22,12 @@ import click
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
 from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError
+from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PROGRAM: Final = "tgi-deploy"
-HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
 COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
 _WHOLE_LINE: Final = 200
 CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -10,8 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import __version__
-from tgi_deploy.cli.frame import HOME_VARIABLE, state_home
+from tgi_deploy.cli.frame import state_home
 from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,6 +11,7 @@ from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 
 from tgi_deploy.app.planning.region import default_region
+from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Market, Preference, Requirements
 
@@ -360,7 +361,7 @@ def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str
 
 def _regions(wish: Wish, environ: Mapping[str, str], catalog: Catalog, hardware: str | None) -> tuple[str, ...]:
     if hardware:
-        return ("local",)
+        return (LOCAL_REGION,)
     asked = wish.regions or tuple(filter(None, environ.get("TGI_DEPLOY_REGION", "").split(",")))
     if ALL_REGIONS in asked:
         return catalog.regions()
