@@ -149,13 +149,22 @@ _MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
 }
 _STORM: Final = "storm"
 NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS, _STORM}))
+
+
+def _flag(value: object) -> bool:
+    """`bool` would take every text for true, "false" as well."""
+    if isinstance(value, bool):
+        return value
+    raise TypeError
+
+
 _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "action": str,
     "code": str,
     "message": str,
     "status": int,
     "times": int,
-    "after": bool,
+    "after": _flag,
     "delay_s": float,
     "reason": str,
     "after_s": float,
@@ -163,11 +172,11 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "engine": str,
     "failed_pulls": int,
     "pull_mb_per_s": float,
-    "explicit_only": bool,
+    "explicit_only": _flag,
     "skip": int,
     "signal": str,
-    "replied": bool,
-    "dark": bool,
+    "replied": _flag,
+    "dark": _flag,
     "vcpus": float,
     "seed": int,
     "throttle": float,

@@ -145,6 +145,8 @@ def test_a_slow_boot(cloud):
         {"name": "capacity", "colour": "red"},
         {"name": "capacity", "times": "often"},
         {"name": "dead-host", "status": 500},
+        {"name": "lost-reply", "after": "false"},
+        {"name": "dark", "dark": 1},
     ],
 )
 def test_senseless_faults_are_refused(cloud, document):
