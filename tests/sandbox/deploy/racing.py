@@ -14,7 +14,8 @@ from pathlib import Path
 import boto3  # noqa: F401 -- loaded before the start
 
 from tgi_deploy.adapters.aws import cloud, session  # noqa: F401 -- likewise
-from tgi_deploy.app.removing import down, up  # noqa: F401 -- likewise
+from tgi_deploy.app.deploying import up  # noqa: F401 -- likewise
+from tgi_deploy.app.removing import down  # noqa: F401 -- likewise
 from tgi_deploy.cli import frame, wiring  # noqa: F401 -- likewise
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views import deployment  # noqa: F401 -- likewise
