@@ -51,6 +51,7 @@ _ACCELERATOR: Final = {
     "bf16": Field(check=boolean),
     "interconnect": _INTERCONNECT,
     "aliases": Field(check=list_of(text), required=False),
+    "driver_name": OPTIONAL_TEXT,
     "confidence": OPTIONAL_TEXT,
     "source": REQUIRED_TEXT,
     "surveyed": IGNORED,
@@ -109,7 +110,7 @@ class Hardware:
         """Folded spellings of every accelerator. A name of one card is never an alias of another: tested."""
         spellings: dict[str, str] = {}
         for name, accelerator in self.accelerators.items():
-            for spelling in (name, *accelerator.aliases):
+            for spelling in filter(None, (name, *accelerator.aliases, accelerator.driver_name)):
                 spellings.setdefault(names.folded_card(spelling), name)
         return spellings
 

@@ -112,7 +112,7 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accelerator:
-    """A chip. Figures are dense (no sparsity) and per chip."""
+    """A chip. Figures are dense (no sparsity) and per chip. `driver_name` is what nvidia-smi calls it."""
 
     name: str
     vendor: str
@@ -126,6 +126,7 @@ class Accelerator:
     bf16: bool
     interconnect: Interconnect
     aliases: tuple[str, ...] = ()
+    driver_name: str | None = None
     confidence: str = "high"
     source: str = ""
     note: str | None = None

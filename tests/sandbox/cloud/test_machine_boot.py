@@ -15,6 +15,8 @@ import urllib.request
 import pytest
 from botocore.exceptions import ClientError
 
+from tgi_deploy.sandbox.guest.hardware import hardware_of
+
 IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 TINY = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
 
@@ -114,6 +116,12 @@ def test_the_hardware_is_the_instance_types(cloud):
     assert "NVIDIA L40S, " in console
     assert ", 8.9" in console
     assert "nvme is there" in console
+
+
+def test_cards_are_called_as_their_driver_calls_them():
+    assert hardware_of("g4dn.xlarge").card_name == "Tesla T4"
+    assert hardware_of("p5.48xlarge").card_name == "NVIDIA H100 80GB HBM3"
+    assert hardware_of("g6e.xlarge").card_name == "NVIDIA L40S"
 
 
 def test_a_machine_without_gpus_has_no_driver(cloud):

@@ -77,6 +77,14 @@ def test_no_spelling_means_two_cards(catalog):
             assert owner.setdefault(folded_card(spelling), chip.name) == chip.name, spelling
 
 
+def test_every_nvidia_card_of_ec2_has_the_name_that_its_driver_prints(catalog):
+    chips = {machine.accelerator.name: machine.accelerator for machine in catalog.instance_types().values()}
+    named = {chip.driver_name: name for name, chip in chips.items() if chip.vendor == "nvidia"}
+    assert None not in named
+    assert {text: catalog.accelerator(text).name for text in named} == named
+    assert (named["Tesla T4"], named["NVIDIA H100 80GB HBM3"]) == ("T4", "H100-80GB")
+
+
 def test_ambiguous_names_are_nobodys_and_their_choices_exist(catalog):
     spellings = {folded_card(text) for chip in catalog.accelerators().values() for text in (chip.name, *chip.aliases)}
     for short, choices in raw("accelerators.json")["ambiguous"].items():

@@ -48,7 +48,7 @@ class Commands:
             )
             return _NO_DRIVER_STATUS
         if "-L" in client.argv or "--list-gpus" in client.argv:
-            client.out("".join(f"GPU {n}: {self._name()} (UUID: {self._uuid(n)})\n" for n in self._gpus()))
+            client.out("".join(f"GPU {n}: {self.hardware.card_name} (UUID: {self._uuid(n)})\n" for n in self._gpus()))
             return 0
         query = value_of("--query-gpu", client.argv)
         client.out(self._query(query, value_of("--format", client.argv)) if query else self._table())
@@ -56,9 +56,6 @@ class Commands:
 
     def _gpus(self) -> range:
         return range(self.hardware.gpu_count)
-
-    def _name(self) -> str:
-        return f"NVIDIA {self.hardware.accelerator}"
 
     def _uuid(self, index: int) -> str:
         return f"GPU-{self.spec.instance_id[-8:]}-0000-0000-0000-{index:012d}"
@@ -70,7 +67,7 @@ class Commands:
         for index in self._gpus():
             values = {
                 "index": str(index),
-                "name": self._name(),
+                "name": self.hardware.card_name,
                 "uuid": self._uuid(index),
                 "memory.total": f"{self.hardware.memory_mib}{unit}",
                 "memory.used": f"0{unit}",
@@ -84,7 +81,7 @@ class Commands:
 
     def _table(self) -> str:
         head = f"| NVIDIA-SMI {_DRIVER}    Driver Version: {_DRIVER}    CUDA Version: {_CUDA} |\n"
-        rows = (f"| {n}  {self._name()}  0MiB / {self.hardware.memory_mib}MiB |\n" for n in self._gpus())
+        rows = (f"| {n}  {self.hardware.card_name}  0MiB / {self.hardware.memory_mib}MiB |\n" for n in self._gpus())
         return head + "".join(rows)
 
     def mountpoint(self, client: Client) -> int:

@@ -14,9 +14,13 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hardware:
-    """`memory_bytes` is per GPU. A type without GPUs (or unknown to the catalogue) has none of all this."""
+    """`memory_bytes` is per GPU, `card_name` what nvidia-smi calls one.
+
+    A type without GPUs (or unknown to the catalogue) has none of all this.
+    """
 
     accelerator: str = ""
+    card_name: str = ""
     gpu_count: int = 0
     memory_bytes: int = 0
     compute_capability: str = ""
@@ -37,6 +41,7 @@ def hardware_of(instance_type: str) -> Hardware:
         return Hardware(nvme=found.nvme_bytes > 0)
     return Hardware(
         accelerator=found.accelerator.name,
+        card_name=found.accelerator.driver_name or found.accelerator.name,
         gpu_count=found.accelerator_count,
         memory_bytes=found.memory_bytes_per_accelerator,
         compute_capability=f"{capability[0]}.{capability[1]}",
