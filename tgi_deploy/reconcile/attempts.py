@@ -25,6 +25,8 @@ LINE_CHARS: Final = 400
 READY: Final = len(PHASES) - 1
 _DOWNLOADING: Final = PHASES.index("downloading")
 _UNKNOWN_CODE: Final = -1
+# The kind of the table's `error_lines` that is an exception's own line.
+EXCEPTION: Final = "exception"
 # A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
 _BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
 # In a traceback the line of source comes before the exception's own, with its text or the pattern of it.
@@ -54,12 +56,16 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Said:
-    """What one line means by itself. `error_rank`: 0 is the most telling; phases are positions in PHASES."""
+    """What one line means by itself. Phases are positions in PHASES.
+
+    `error_rank`: 0 is the most telling; `exception`: the line is an exception's own, and no mere consequence.
+    """
 
     restart: int | None
     begins: int | None
     progress: tuple[tuple[str, re.Match[str]], ...]
     error_rank: int | None
+    exception: bool
     exit_code: int | None
     gave_up: bool
     failed: bool
@@ -71,11 +77,15 @@ class _Said:
 @lru_cache(maxsize=8192)
 def _meaning(table: PhaseTable, text: str, said: str) -> _Said:
     progress = ((item.kind, item.pattern.search(said)) for item in table.progress)
+    error = _first(text, [line.pattern for line in table.error_lines])
+    consequence = error is not None and table.consequences.search(text) is not None
     return _Said(
         restart=restart_at(table, said),
         begins=_first(text, [phase.begins for phase in table.phases]),
         progress=tuple((kind, match) for kind, match in progress if match is not None),
-        error_rank=_error_rank(table, text),
+        # Mere consequences come after every kind of error.
+        error_rank=error if error is None or not consequence else error + len(table.error_lines),
+        exception=error is not None and not consequence and table.error_lines[error].kind == EXCEPTION,
         exit_code=_exit_code(table, said),
         gave_up=table.gave_up.search(said) is not None,
         failed=table.failures.search(said) is not None,
@@ -97,12 +107,6 @@ def restart_at(table: PhaseTable, text: str) -> int | None:
 
 def _first(line: str, patterns: Iterable[re.Pattern[str] | None]) -> int | None:
     return next((at for at, item in enumerate(patterns) if item is not None and item.search(line)), None)
-
-
-def _error_rank(table: PhaseTable, line: str) -> int | None:
-    """Mere consequences come after every kind of error."""
-    rank = _first(line, table.error_lines)
-    return rank if rank is None or not table.consequences.search(line) else rank + len(table.error_lines)
 
 
 def _exit_code(table: PhaseTable, line: str) -> int | None:
@@ -302,7 +306,7 @@ class LogReader:
         now.survived = said.survived or (now.survived and line.inherited)
         if now.survived or self._hear_matches(line) or now.stopping:
             return
-        if said.error_rank == _EXCEPTION and line.level not in _QUIET and not _matches(self._table, line.said):
+        if said.exception and line.level not in _QUIET and not _matches(self._table, line.said):
             now.wrapped, now.wraps = line, 0
             now.stranger = now.stranger or line
         elif now.wrapped is not None:
@@ -419,7 +423,3 @@ def _seconds(match: re.Match[str]) -> float:
     """Of a duration as Python writes it: `0:00:30`, `1 day, 2:03:04`; parts of a second count for nothing."""
     hours = int(match["days"] or 0) * 24 + int(match["hours"])
     return float((hours * 60 + int(match["minutes"])) * 60 + int(match["seconds"]))
-
-
-# The position of "an exception's own line" in the table's `error_lines`.
-_EXCEPTION: Final = 1

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.reconcile.attempts import HEARD
+from tgi_deploy.reconcile.attempts import EXCEPTION, HEARD
 from tgi_deploy.reconcile.signatures import PHASES, any_of, bad_table, pages_from, signatures_from
 
 if TYPE_CHECKING:
@@ -37,12 +37,21 @@ class ProgressPattern:
     pattern: re.Pattern[str]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorLine:
+    """How a line looks that tells of an error. `kind`: `exception` is an exception's own line; others are only told."""
+
+    kind: str
+    pattern: re.Pattern[str]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PhaseTable:
     """`final_exit_codes`: the machine does not start the engine again after these. Equal only to itself.
 
     `failures` are texts that only an attempt that failed shows, `stops` those of an engine that was asked to end,
     `survived` those that an engine goes on after, their tracebacks included.
+    `error_lines`: the most telling first.
     """
 
     phases: tuple[PhaseMarkers, ...]
@@ -53,7 +62,7 @@ class PhaseTable:
     failures: re.Pattern[str]
     stops: re.Pattern[str]
     survived: re.Pattern[str]
-    error_lines: tuple[re.Pattern[str], ...]
+    error_lines: tuple[ErrorLine, ...]
     exited: re.Pattern[str]
     final_exit_codes: tuple[int, ...]
     gave_up: re.Pattern[str]
@@ -90,7 +99,7 @@ def _table(data: Mapping[str, Any]) -> PhaseTable:
         failures=any_of(data["failures"]),
         stops=any_of(data["stops"]),
         survived=any_of(data["survived"]),
-        error_lines=tuple(re.compile(text) for text in data["error_lines"]),
+        error_lines=_error_lines(data["error_lines"]),
         exited=_with_code(exits["match"]),
         final_exit_codes=tuple(int(code) for code in exits["final_codes"]),
         gave_up=any_of(exits["gave_up"]),
@@ -101,6 +110,13 @@ def _progress(item: Mapping[str, Any]) -> ProgressPattern:
     if item["kind"] not in PROGRESS_KINDS:
         raise bad_table(f"unknown kind of progress {item['kind']!r}")
     return ProgressPattern(kind=item["kind"], pattern=re.compile(item["match"]))
+
+
+def _error_lines(items: Sequence[Mapping[str, Any]]) -> tuple[ErrorLine, ...]:
+    lines = tuple(ErrorLine(kind=item["kind"], pattern=re.compile(item["match"])) for item in items)
+    if not any(line.kind == EXCEPTION for line in lines):
+        raise bad_table(f"no kind of error_lines is {EXCEPTION!r}")
+    return lines
 
 
 def _with_code(pattern: str) -> re.Pattern[str]:

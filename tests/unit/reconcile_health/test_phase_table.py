@@ -9,6 +9,7 @@ import pytest
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.attempts import HEARD
+from tgi_deploy.reconcile.diagnosis import diagnose
 from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, table_from
 from tgi_deploy.reconcile.signatures import signatures_from
 
@@ -91,6 +92,7 @@ def broken(**changes):
         (broken(codes=[page_with(match=["x"], strength="fair")]), "unknown strength"),
         (broken(codes=[page_with(match=["x"], twins=[{"code": "nobody", "apart": "x"}])]), "nobody"),
         (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
+        (broken(error_lines=[{"kind": "message", "match": "x"}]), "no kind of error_lines is 'exception'"),
         (broken(exits=dict(DATA["exits"], match="exited")), "group 'code'"),
     ],
 )
@@ -98,6 +100,13 @@ def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):
     with pytest.raises(InputError, match=re.escape(says)) as caught:
         table_from(data)
     assert caught.value.code == "bad_phase_table"
+
+
+@pytest.mark.parametrize("before", [[], [{"kind": "message", "match": "^never said$"}]])
+def test_an_exception_is_told_by_its_kind_and_not_by_its_row(before):
+    table = table_from(broken(error_lines=[*before, *DATA["error_lines"]]))
+    log = "2025-09-14T08:22:30.1Z ERROR x: it broke\nValueError: Unsupported model\ntype parrot\n"
+    assert [item.code for item in diagnose(log, table).findings] == ["model_type_unsupported"]
 
 
 def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):
