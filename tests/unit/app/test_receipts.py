@@ -14,7 +14,8 @@ from tgi_deploy.app.deploying.up import up
 from tgi_deploy.app.removing.down import down
 from tgi_deploy.app.removing.receipt import Ledger, Line, document, verify
 from tgi_deploy.app.watching.known import money
-from tgi_deploy.cli.views.receipt import duration, receipt_text
+from tgi_deploy.cli.views.receipt import receipt_text
+from tgi_deploy.cli.views.text import duration
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
@@ -330,7 +331,9 @@ def test_what_is_no_money(text):
     assert money(text) is None
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (727, "12 min"), (7199, "120 min"), (12000, "3 h 20 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(45, "45 s"), (64.6, "65 s"), (727, "12 min"), (7199, "120 min"), (12000, "3 h 20 min")]
+)
 def test_durations(seconds, text):
     assert duration(seconds) == text
 

@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.output import Told, one_line
-from tgi_deploy.cli.views.receipt import duration
-from tgi_deploy.cli.views.text import usd, wrapped
+from tgi_deploy.cli.views.text import duration, usd, wrapped
 from tgi_deploy.reconcile.signatures import COMMAND
 
 if TYPE_CHECKING:

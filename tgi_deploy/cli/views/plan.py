@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import WIDTH, count, gib, heading, plural, usd, wrapped
+from tgi_deploy.cli.views.text import WIDTH, count, duration, gib, heading, plural, usd, wrapped
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
@@ -36,8 +36,6 @@ _LABEL: Final = 34
 _TOP_CANDIDATES: Final = 5
 _TOP_REASONS: Final = 4
 _NUMBER_COLUMNS: Final = 2
-_MINUTE_S: Final = 60
-_IN_SECONDS_BELOW: Final = 100
 _PHASE_WORDS: Final = {
     "launching": "launch", "booting": "boot", "pulling": "image", "downloading": "weights", "loading": "loading",
     "warming_up": "warm-up", "ready": "tokenizer",
@@ -220,12 +218,8 @@ def _cents(dollars: float) -> str:
 def _ready(candidate: Candidate) -> str:
     """How long until the first answer, by phase."""
     phases = to_go_through(candidate)
-    parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {_duration(item.expected_s)}" for item in phases)
-    return wrapped(f"Ready in about {_duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < _IN_SECONDS_BELOW else f"{seconds / _MINUTE_S:.0f} min"
+    parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {duration(item.expected_s)}" for item in phases)
+    return wrapped(f"Ready in about {duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
 
 
 def _top(candidates: Sequence[Candidate]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.removing.receipt import document
 from tgi_deploy.app.watching.places import DOCKER, removal_command, target_of
-from tgi_deploy.cli.views.text import heading, plural
+from tgi_deploy.cli.views.text import duration, heading, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tgi_deploy.app.removing.gc import Group
     from tgi_deploy.app.removing.receipt import Receipt
 
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
 _CENT: Final = Decimal("0.01")
 _MB: Final = 10**6
 _GB: Final = 10**9
@@ -48,16 +46,6 @@ def _cost(receipt: Receipt, how: str) -> str:
         return "at a price that nothing here tells"
     cents = receipt.usd.quantize(_CENT, ROUND_HALF_UP)
     return f"cost {how}${cents:,}" if cents else "cost less than a cent"
-
-
-def duration(seconds: int) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`."""
-    if seconds < 2 * _MINUTE_S:
-        return f"{seconds} s"
-    minutes = round(seconds / _MINUTE_S)
-    if seconds < 2 * _HOUR_S:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def receipts_text(receipts: Sequence[Receipt]) -> str:

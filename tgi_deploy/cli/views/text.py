@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 WIDTH: Final = 100
 _GIB: Final = 1024**3
 _CENT: Final = Decimal("0.01")
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
 
 
 def usd(amount: Decimal | float | None) -> str:
@@ -33,6 +35,16 @@ def gib(size_bytes: float) -> str:
 
 def count(number: float) -> str:
     return f"{number:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """As exact as one remembers it: `45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / _MINUTE_S)
+    if seconds < 2 * _HOUR_S:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def heading(title: str, note: str = "") -> str:
