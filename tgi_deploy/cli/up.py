@@ -171,7 +171,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     context = wiring.context(setup)
     outcome, cures = stopped_up(
         context,
-        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, host),
+        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, host, progress),
         name=options.name or default_name(plan.requirements.model.name),
         quiet=progress.stop,
     )
@@ -188,11 +188,12 @@ def _bring_up(
     options: Options,
     context: Context,
     host: on_docker.DockerHost | None,
+    progress: Progress,
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
     from tgi_deploy.app.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
 
     if not options.heal:
-        return up(context, _request(wish, plan, catalog, options, context, host)), ()
+        return up(context, _request(wish, plan, catalog, options, context, host, progress)), ()
     from tgi_deploy.app.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
     from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
@@ -204,7 +205,7 @@ def _bring_up(
     return up_and_heal(
         context,
         wish,
-        lambda changed, made: _request(changed, made, catalog, options, context, host),
+        lambda changed, made: _request(changed, made, catalog, options, context, host, progress),
         plan,
         healer,
     )
@@ -228,6 +229,7 @@ def _request(
     options: Options,
     context: Context,
     host: on_docker.DockerHost | None,
+    progress: Progress,
 ) -> UpRequest:
     from tgi_deploy.app.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
 
@@ -237,8 +239,8 @@ def _request(
         settings=on_docker.docker_settings(options, host, release)
         if host
         else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
-        confirm=lambda proposal: _confirm(proposal, options, context),
-        on_failure=lambda error: _on_failure(error, options, context),
+        confirm=lambda proposal: _confirm(proposal, options, progress),
+        on_failure=lambda error: _on_failure(error, options, progress),
         versions=release.reported_as,
         name=options.name,
         wait=options.wait,
@@ -335,28 +337,22 @@ def _check_answerable(options: Options) -> None:
         need_answer(_doing(options))
 
 
-def _confirm(proposal: Proposal, options: Options, context: Context) -> bool:
+def _confirm(proposal: Proposal, options: Options, progress: Progress) -> bool:
     from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- see up_command
 
     tell(f"{proposal_text(proposal)}\n")
-    _stop_live(context)
+    progress.stop()
     return confirm("Go on?", yes=options.yes, what=_doing(options))
 
 
-def _on_failure(error: DeployError, options: Options, context: Context) -> Decision:
+def _on_failure(error: DeployError, options: Options, progress: Progress) -> Decision:
     if options.on_failure == "keep":
         return "keep"
     if options.on_failure == "remove" or not can_ask():
         return "remove"
-    _stop_live(context)
+    progress.stop()
     click.echo(f"{error.message}", err=True)
     return "remove" if click.confirm("Remove everything again?", default=True, err=True) else "keep"
-
-
-def _stop_live(context: Context) -> None:
-    stop = getattr(context.reporter, "stop", None)
-    if stop is not None:
-        stop()
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
