@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import accuracy_memory
 import plain_roofline
-from speed_rows import Measured, folder, log_predictions, read, score
-
-from tgi_deploy.planner import speed_constants
+from speed_rows import Measured, current, folder, log_predictions, read, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,7 +114,7 @@ def read_left_out() -> dict[str, Logs]:
 
 
 def report(rows: Sequence[Measured], left_out: Mapping[str, Logs]) -> str:
-    constants = speed_constants.packaged()
+    constants = current()
     text = table(rows, constants, left_out)
     if not left_out:
         return text

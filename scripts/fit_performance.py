@@ -14,9 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from speed_fit import fit, problem, refit_without
-from speed_rows import Measured, folder, log_predictions, read, score
-
-from tgi_deploy.planner import speed_constants
+from speed_rows import Measured, current, folder, log_predictions, read, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +73,7 @@ def written(document: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    rows, constants = read(), speed_constants.packaged()
+    rows, constants = read(), current()
     of = problem(rows, constants)
     full = fit(of)
     document = json.loads(json.dumps(constants.document))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy import resources
 from tgi_deploy.app.planning import predict_speed
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.planner import speed_constants
+from tgi_deploy.catalog.predictions import SPEED_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,12 +46,17 @@ class Measured:
 
 
 def folder() -> Path:
-    return resources.profiles_dir() / speed_constants.FOLDER
+    return (resources.profiles_dir() / SPEED_FILE).parent
+
+
+def current() -> Constants:
+    """The constants that the project carries."""
+    return Catalog.open().predictions.speed
 
 
 def read(path: Path | None = None) -> list[Measured]:
     """The rows the project carries, or those of another file with the same columns."""
-    catalog, constants = Catalog.open(), speed_constants.packaged()
+    catalog = Catalog.open()
     with (folder() / "sources.csv").open(encoding="utf-8", newline="") as file:
         families = {item["source"]: item["family"] for item in csv.DictReader(file)}
     with (path or folder() / "measured.csv").open(encoding="utf-8", newline="") as file:
@@ -60,7 +65,7 @@ def read(path: Path | None = None) -> list[Measured]:
         Measured(
             row=row,
             family=families.get(row["source"], row["source"]),
-            case=predict_speed.parse(row, catalog, constants),
+            case=predict_speed.parse(row, catalog, catalog.predictions.speed),
             log_value=math.log(float(row["value"])),
         )
         for row in rows

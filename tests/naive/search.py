@@ -138,11 +138,11 @@ def verdicts(wish: Requirements, supply: Supply) -> Iterator[Verdict]:
         for num_shard in SHARD_COUNTS:
             if num_shard <= types[name].accelerator_count:
                 for way in all_ways:
-                    yield judge(wish, release, types[name], num_shard, way)
+                    yield judge(wish, supply, types[name], num_shard, way)
 
 
-def judge(wish: Requirements, release: EngineRelease, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
-    model = wish.model.model
+def judge(wish: Requirements, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
+    release, model = supply.release, wish.model.model
     served = release.model_classes.get(model.model_type)
     codes = {
         *_hardware_codes(release, hardware),
@@ -156,7 +156,7 @@ def judge(wish: Requirements, release: EngineRelease, hardware: InstanceType, nu
     if memory_code:
         codes.add(memory_code)
     else:
-        speed = _tokens_per_s(wish, hardware, num_shard, way)
+        speed = _tokens_per_s(wish, supply, hardware, num_shard, way)
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes), output_tokens_per_s=speed
     )
@@ -335,7 +335,7 @@ def _fixed(wish: Requirements, release: EngineRelease, num_shard: int, way: Way)
     return 870 * mib + release.workspace_bytes + graphs * wish.model.model.layers * (12 * mib // 10) + talking
 
 
-def _tokens_per_s(wish: Requirements, hardware: InstanceType, num_shard: int, way: Way) -> float:
+def _tokens_per_s(wish: Requirements, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> float:
     plenty = MemoryBudget(
         total_bytes=0, reserved_bytes=0, weights_bytes=0, activation_bytes=0, overhead_bytes=0, kv_cache_bytes=0,
         kv_bytes_per_token=0, kv_capacity_tokens=10**12, required_kv_tokens=0,
@@ -348,7 +348,7 @@ def _tokens_per_s(wish: Requirements, hardware: InstanceType, num_shard: int, wa
     )
     predicted = performance.predict(
         wish.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
-        interconnect=hardware.interconnect,
+        interconnect=hardware.interconnect, constants=supply.speed,
     )  # fmt: skip
     return predicted.output_tokens_per_s
 

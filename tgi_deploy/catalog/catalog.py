@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.comparison import Comparison
     from tgi_deploy.catalog.hub_models import HubModels
+    from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
 
 ENGINE: Final = "tgi"
@@ -98,6 +99,13 @@ class Catalog:
         return Comparison(self._store)
 
     @cached_property
+    def predictions(self) -> Predictions:
+        """The constants of predictions."""
+        from tgi_deploy.catalog.predictions import Predictions  # noqa: PLC0415 -- most commands predict nothing
+
+        return Predictions(self._store)
+
+    @cached_property
     def default_release(self) -> str:
         return self._header(f"engines/{ENGINE}/engine.json", "default")
 
@@ -129,15 +137,23 @@ class Catalog:
             InputError: `unknown_region` or `unknown_engine_version`.
         """
         wanted = regions or self.regions()
-        for region in wanted:
+        return Supply(
+            offers=self.offers(wanted, markets),
+            extra_prices=prices.extras(self._store, wanted),
+            release=self.release(release),
+            date=self.date,
+            speed=self.predictions.speed,
+        )
+
+    def offers(self, regions: tuple[str, ...], markets: tuple[Market, ...]) -> tuple[Offer, ...]:
+        """All offers of these regions and markets; raises InputError `unknown_region`."""
+        for region in regions:
             self.check_region(region)
-        offers = tuple(
+        return tuple(
             offer
-            for region in dict.fromkeys(wanted)
+            for region in dict.fromkeys(regions)
             for offer in prices.offers(self._store, region, markets, self.instance_types())
         )
-        extra_prices = prices.extras(self._store, wanted)
-        return Supply(offers=offers, release=self.release(release), extra_prices=extra_prices, date=self.date)
 
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
         """One offer without a price: a machine of one's own, like `2xRTX-4090`.
@@ -152,6 +168,7 @@ class Catalog:
             release=self.release(release),
             extra_prices={LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,
+            speed=self.predictions.speed,
         )
 
     def check_region(self, region: str) -> None:

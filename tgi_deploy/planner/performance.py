@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner import speed_constants, speed_numerics
+from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
 from tgi_deploy.planner.types import Interconnect, Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.speed_constants import EngineProfile
+    from tgi_deploy.planner.speed_constants import Constants
     from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec, Requirements
 
 _LOAD: Final = "closed_loop"
@@ -42,15 +41,16 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     *,
     num_shard: int,
     interconnect: Interconnect,
+    constants: Constants,
     kv_bits: float = 16.0,
 ) -> Performance:
     """What `load.concurrency` clients see, each sending its next request when the last one ends."""
     graphs = scheme.rule is None or scheme.rule.cuda_graphs
     setup = Setup(
         model=model, numerics=speed_numerics.of_scheme(scheme, accelerator, kv_bits), accelerator=accelerator,
-        num_shard=num_shard, interconnect=interconnect, engine=_planned_engine(graphs=graphs),
+        num_shard=num_shard, interconnect=interconnect, engine=constants.planned_engine(graphs=graphs),
     )  # fmt: skip
-    work = Work(setup, speed_constants.packaged())
+    work = Work(setup, constants)
     traffic = Traffic(
         input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD
     )
@@ -58,33 +58,25 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
 
 
 def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
-    """Medians and intervals of one replica under `traffic`."""
+    """Medians of one replica under `traffic`, with the intervals that hold 80 % of what is measured."""
     seen = timing(work, traffic, kv_tokens)
     ttft_ms, tpot_ms = seen.ttft_s * 1e3, seen.tpot_s * 1e3
     rate = seen.requests_per_s() * traffic.output_tokens
+
+    def span(value: float, metric: str) -> Span:
+        low, high = work.constants.interval(metric, traffic.kind)
+        return Span(low=value * low, high=value * high)
+
     return Performance(
         ttft_ms=ttft_ms,
         tpot_ms=tpot_ms,
         output_tokens_per_s=rate,
         tokens_per_s_per_user=1e3 / tpot_ms,
         saturation_concurrency=int(fitting_batch(work, traffic, kv_tokens)),
-        ttft_ms_span=span(ttft_ms, "ttft_ms", traffic.kind),
-        tpot_ms_span=span(tpot_ms, "tpot_ms", traffic.kind),
-        output_tokens_per_s_span=span(rate, "decode_tok_s_total", traffic.kind),
+        ttft_ms_span=span(ttft_ms, "ttft_ms"),
+        tpot_ms_span=span(tpot_ms, "tpot_ms"),
+        output_tokens_per_s_span=span(rate, "decode_tok_s_total"),
     )
-
-
-def span(value: float, metric: str, load: str) -> Span:
-    """The interval that holds 80 % of what is measured when `value` is predicted."""
-    low, high = speed_constants.packaged().interval(metric, load)
-    return Span(low=value * low, high=value * high)
-
-
-@cache
-def _planned_engine(*, graphs: bool) -> EngineProfile:
-    """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
-    engine = speed_constants.packaged().engine(speed_constants.OWN_ENGINE)
-    return replace(engine, graph_batch=float("inf") if graphs else 0.0)
 
 
 def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilisation: float = 1.0) -> Decimal:

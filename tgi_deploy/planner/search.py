@@ -207,7 +207,8 @@ class Search:
         )
         return performance.predict(
             self.model, scheme, hardware.accelerator, budget, load,
-            num_shard=num_shard, interconnect=hardware.interconnect, kv_bits=8 * self._kv_bytes,
+            num_shard=num_shard, interconnect=hardware.interconnect, constants=self.supply.speed,
+            kv_bits=8 * self._kv_bytes,
         )  # fmt: skip
 
     def option(self, offer: Offer, evaluation: Evaluation) -> Option | None:

@@ -1,27 +1,23 @@
-"""Constants of the speed model: data of `profiles/performance/constants.json`, each with a meaning and a source.
+"""Constants of the speed model: a value that `catalog/` makes of `profiles/performance/constants.json`.
 
-They describe three things: how much of its datasheet a family of cards sustains, what an interconnect does to
-an all-reduce, and what an engine of a given time adds to a step. Their keys are `<kind>.<name>.<field>`.
+Each has a meaning and a source there. They describe three things: how much of its datasheet a family of cards
+sustains, what an interconnect does to an all-reduce, and what an engine of a given time adds to a step. Their keys are
+`<kind>.<name>.<field>`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tgi_deploy import resources
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from tgi_deploy.planner.types import Accelerator, Interconnect
 
-FOLDER: Final = "performance"
 OWN_ENGINE: Final = "tgi"
-_DEFAULT: Final = "default"
+DEFAULT: Final = "default"
 _LATE_NVLINK: Final = frozenset({"hopper", "blackwell"})
 
 T = TypeVar("T")
@@ -108,13 +104,14 @@ class Constants:
         self._fabrics = frozenset(document["own_fabrics"])
         self._engines: Mapping[str, Any] = document["engines"]
         self._known: dict[tuple[str, str], Any] = {}
+        self._planned: dict[bool, EngineProfile] = {}
 
     def with_values(self, values: Mapping[str, float]) -> Constants:
         return Constants(self.document, values)
 
     def family(self, accelerator: Accelerator) -> str:
         families = self._families
-        return families.get(accelerator.name) or families.get(accelerator.architecture) or _DEFAULT
+        return families.get(accelerator.name) or families.get(accelerator.architecture) or DEFAULT
 
     def card(self, accelerator: Accelerator) -> CardShares:
         return self._made("card", self.family(accelerator), CardShares)
@@ -135,15 +132,23 @@ class Constants:
         """The profile of an engine's version; an engine nobody described counts as the default one."""
         return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
 
+    def planned_engine(self, *, graphs: bool) -> EngineProfile:
+        """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
+        known = self._planned.get(graphs)
+        if known is None:
+            known = replace(self.engine(OWN_ENGINE), graph_batch=math.inf if graphs else 0.0)
+            self._planned[graphs] = known
+        return known
+
     def engine_name(self, name: str) -> str:
         """What the constants call the engine of that name: `NVIDIA NIM` is tensorrt-llm."""
         aliases: Mapping[str, str] = self._engines["aliases"]
         words = map(_plain, (name, *name.split()))
-        return next((aliases[word] for word in words if word in aliases), _DEFAULT)
+        return next((aliases[word] for word in words if word in aliases), DEFAULT)
 
     def engine_profile_name(self, name: str, version: str = "") -> str:
         known = self.engine_name(name)
-        entry = self._engines["profiles"].get(known, self._engines["profiles"][_DEFAULT])
+        entry = self._engines["profiles"].get(known, self._engines["profiles"][DEFAULT])
         version = version.removeprefix("v")
         for prefix, profile in entry["versions"].items():
             if version == prefix or version.startswith((f"{prefix}.", f"{prefix}-", f"{prefix} ")):
@@ -157,7 +162,7 @@ class Constants:
     def interval(self, metric: str, load: str) -> tuple[float, float]:
         """Factors on the median that hold 80 % of measured values between them."""
         found = self.document["intervals"]
-        low, high = found.get(f"{metric}/{load}") or found.get(metric) or found[_DEFAULT]
+        low, high = found.get(f"{metric}/{load}") or found.get(metric) or found[DEFAULT]
         return low, high
 
     def _made(self, kind: str, name: str, made: type[T]) -> T:
@@ -170,15 +175,27 @@ class Constants:
     def _value(self, kind: str, name: str, field: str) -> float:
         """The value of this very name, or the kind's default."""
         own = self.values.get(f"{kind}.{name}.{field}")
-        return own if own is not None else self.values[f"{kind}.{_DEFAULT}.{field}"]
+        return own if own is not None else self.values[f"{kind}.{DEFAULT}.{field}"]
 
 
 def _plain(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
-@cache
-def packaged() -> Constants:
-    """The project's own constants, read once."""
-    path = resources.profiles_dir() / FOLDER / "constants.json"
-    return Constants(json.loads(path.read_text(encoding="utf-8")))
+KINDS: Final[Mapping[str, type]] = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
+# What the model asks for by name. Any other name may leave fields to the default of its kind.
+_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
+    "card": (DEFAULT,),
+    "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie"),
+    "kernel": ("16-bit", "fp8", "w8a16", "w8a8", "int4", "w4a8", "mxfp4", "bitsandbytes"),
+    "engine": (DEFAULT,),
+}
+
+
+def missing(keys: Collection[str]) -> Iterator[str]:
+    """The keys that the model needs beside `keys`."""
+    for kind, names in _ASKED.items():
+        for field in fields(KINDS[kind]):
+            own = (f"{kind}.{name}.{field.name}" for name in names)
+            if f"{kind}.{DEFAULT}.{field.name}" not in keys:
+                yield from (key for key in own if key not in keys)

@@ -60,6 +60,7 @@ class Work:
 
     def __init__(self, setup: Setup, constants: Constants) -> None:
         self.setup, self.engine, self.shards = setup, setup.engine, setup.num_shard
+        self.constants = constants
         model, kernel = setup.model, constants.kernel(setup.numerics.kernel)
         card, link = constants.card(setup.accelerator), constants.link(setup.interconnect, setup.accelerator)
         tera = 1e12 * card.compute * self.engine.compute

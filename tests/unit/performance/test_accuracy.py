@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.planner import speed_constants
+from tgi_deploy.resources import profiles_dir
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,7 +35,7 @@ def core(rows):
 
 @pytest.fixture(scope="module")
 def own(scripts, rows):
-    logs = scripts["speed_rows"].log_predictions(rows, speed_constants.packaged())
+    logs = scripts["speed_rows"].log_predictions(rows, scripts["speed_rows"].current())
     return dict(zip((item.row["id"] for item in rows), logs, strict=True))
 
 
@@ -75,7 +75,7 @@ def test_left_out_figures_are_near_the_fitted_ones(scripts, core, own, left_out,
 
 @pytest.mark.parametrize("key", ["accelerator", "source", "group"])
 def test_intervals_hold_four_fifths_of_left_out_rows(scripts, core, left_out, key):
-    assert 0.75 <= scripts["accuracy"].coverage(core, speed_constants.packaged(), left_out[key]) <= 0.85
+    assert 0.75 <= scripts["accuracy"].coverage(core, scripts["speed_rows"].current(), left_out[key]) <= 0.85
 
 
 def test_the_plain_roofline_is_beaten(scripts, core, own):
@@ -92,7 +92,7 @@ def test_the_document_holds_the_table_of_today(scripts, rows, left_out):
 
 
 def test_every_row_names_its_source(rows):
-    with (speed_constants.resources.profiles_dir() / "performance" / "sources.csv").open(encoding="utf-8") as file:
+    with (profiles_dir() / "performance" / "sources.csv").open(encoding="utf-8") as file:
         known = {item["source"]: item for item in csv.DictReader(file)}
     assert {item.row["source"] for item in rows} == set(known)
     assert all(item["where"] and item["family"] for item in known.values())
@@ -110,8 +110,8 @@ def test_quantiles_lie_between_order_statistics(scripts):
 
 
 def test_the_file_of_constants_is_as_the_fit_writes_it(scripts):
-    path = speed_constants.resources.profiles_dir() / "performance" / "constants.json"
-    written = scripts["fit_performance"].written(speed_constants.packaged().document)
+    path = profiles_dir() / "performance" / "constants.json"
+    written = scripts["fit_performance"].written(scripts["speed_rows"].current().document)
     assert written == path.read_text(encoding="utf-8")
 
 
@@ -122,5 +122,5 @@ def test_a_prediction_takes_less_than_a_tenth_of_a_millisecond(scripts, rows):
 
 def _seconds(scripts, rows):
     started = time.perf_counter()
-    scripts["speed_rows"].log_predictions(rows, speed_constants.packaged())
+    scripts["speed_rows"].log_predictions(rows, scripts["speed_rows"].current())
     return time.perf_counter() - started

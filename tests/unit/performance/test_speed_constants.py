@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.planner import speed_constants
+from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.speed_constants import CardShares, EngineProfile, Kernel, Link
 
-CONSTANTS = speed_constants.packaged()
+CONSTANTS = Catalog.open().predictions.speed
 DOCUMENT = CONSTANTS.document
 KINDS = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
 

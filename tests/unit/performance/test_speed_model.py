@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from builders import plans
 
-from tgi_deploy.planner import performance, speed_constants, speed_numerics
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.planner import performance, speed_numerics
 from tgi_deploy.planner.quantization import Scheme
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import SIXTEEN_BITS, Setup, Work, kv_bytes_per_token
 from tgi_deploy.planner.types import QuantizationRule
 
-CONSTANTS = speed_constants.packaged()
+CONSTANTS = Catalog.open().predictions.speed
 LLAMA = "meta-llama/Llama-3.1-8B"
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 MODELS = (LLAMA, MIXTRAL, "google/gemma-3-27b-it", "openai/gpt-oss-120b", "openai-community/gpt2")
@@ -221,7 +222,7 @@ def test_plans_get_intervals_around_their_medians(catalog):
     load = performance.Load(input_tokens=1024, output_tokens=256, concurrency=8)
     found = performance.predict(
         catalog.resolve(LLAMA).model, scheme, catalog.accelerator("L4"), plans.memory_budget(), load, num_shard=1,
-        interconnect="none",
+        interconnect="none", constants=CONSTANTS,
     )  # fmt: skip
     assert found.ttft_ms_span.low < found.ttft_ms < found.ttft_ms_span.high
     assert found.tpot_ms_span.low < found.tpot_ms < found.tpot_ms_span.high

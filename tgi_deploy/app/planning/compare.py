@@ -67,7 +67,8 @@ def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str
     """
     if tuple(names) == (EVERYTHING,):
         names = tuple(catalog.accelerators())
-    offers = catalog.supply(release=release, regions=(region,), markets=("on-demand",)).offers
+    offers = catalog.offers((region,), ("on-demand",))
+    catalog.release(release)
     found = dict.fromkeys(_find(name, catalog) for name in names)
     return tuple(_entry(item, offers, catalog, release) for item in found)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy import resources
 from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import memory, memory_launcher, memory_weights
@@ -21,20 +19,12 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import MemoryBudget, ModelSpec
 
-FILE: Final = "memory/engines.json"
 _GIB: Final = memory_formats.GIB
 _SMALL_CARD_GIB: Final = 70
 _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
-
-
-@cache
-def engine_profiles() -> Mapping[str, Mapping[str, Any]]:
-    content = (resources.profiles_dir() / FILE).read_text(encoding="utf-8")
-    profiles: Mapping[str, Mapping[str, Any]] = json.loads(content)["engines"]
-    return profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +64,7 @@ class Setup:
     @cached_property
     def constants(self) -> Mapping[str, Any]:
         """The engine's constants at the row's version."""
-        profile = engine_profiles()[self.engine]
+        profile = self.catalog.predictions.memory(self.engine)
         version = memory_formats.version_key(self.row.get("engine_version", ""))
         for older in profile.get("versions", ()):
             if version and version < memory_formats.version_key(older["before"]):

@@ -71,7 +71,7 @@ class Answer:
 
 def answer(question: Question, catalog: Catalog) -> Answer:
     """Raises InputError for words that mean nothing here."""
-    constants = speed_constants.packaged()
+    constants = catalog.predictions.speed
     case = predict_speed.parse(_row(question), catalog, constants)
     work = Work(case.setup, constants)
     capacity = work.kv_capacity_tokens()

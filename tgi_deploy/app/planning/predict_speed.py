@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import speed_constants, speed_numerics
+from tgi_deploy.planner import speed_numerics
+from tgi_deploy.planner.speed_constants import OWN_ENGINE
 from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
 from tgi_deploy.planner.speed_work import Setup, Work
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.speed_constants import Constants, EngineProfile
+    from tgi_deploy.planner.speed_constants import Constants
     from tgi_deploy.planner.speed_load import Timing
     from tgi_deploy.planner.types import Interconnect
 
@@ -61,7 +62,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
     Raises:
         InputError: what `parse` raises, and `does_not_fit` where the weights alone exceed all memory.
     """
-    constants = speed_constants.packaged()
+    constants = catalog.predictions.speed
     case = parse(row, catalog, constants)
     _check_weights(case.setup, constants)
     value = median(case, constants)
@@ -101,17 +102,16 @@ def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Cas
     """Raises InputError: `bad_case`, `unknown_model`, `unknown_accelerator`."""
     shards = whole(row, "tp")
     replicas = max(1, whole(row, "n_gpu") // shards) if row.get("n_gpu") else 1
-    words = _text(row, "engine"), _told(row, "engine_version")
     return Case(
-        engine=words,
-        setup=make_setup(row, catalog, constants.engine(*words), shards),
+        engine=_engine(row),
+        setup=_setup(row, catalog, constants, shards),
         traffic=_traffic(row, replicas),
         replicas=replicas,
         metric=_one_of(row, "metric", METRICS),
     )
 
 
-def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, shards: int) -> Setup:
+def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shards: int) -> Setup:
     accelerator = catalog.accelerator(_text(row, "gpu"))
     weights = _format(row, "weight_dtype", speed_numerics.WEIGHT_WORDS)
     kv = _format(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
@@ -124,9 +124,13 @@ def make_setup(row: Mapping[str, str], catalog: Catalog, engine: EngineProfile, 
         numerics=numerics,
         accelerator=accelerator,
         num_shard=shards,
-        interconnect=_interconnect(row, accelerator.interconnect),
-        engine=engine,
+        interconnect=_interconnect(row, accelerator.interconnect, constants),
+        engine=constants.engine(*_engine(row)),
     )
+
+
+def _engine(row: Mapping[str, str]) -> tuple[str, str]:
+    return _text(row, "engine"), _told(row, "engine_version")
 
 
 def _format(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
@@ -147,7 +151,7 @@ def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
     )
 
 
-def _interconnect(row: Mapping[str, str], own: Interconnect) -> Interconnect:
+def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constants) -> Interconnect:
     """The link that the row names, else the card's own; `none` names none, whatever the number of cards.
 
     PCIe of EC2's instances, and of the engines' own measurements on them, goes through the host's memory.
@@ -158,8 +162,8 @@ def _interconnect(row: Mapping[str, str], own: Interconnect) -> Interconnect:
         raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
-    engine = speed_constants.packaged().engine_name(_text(row, "engine"))
-    on_ec2 = bool(_told(row, "instance")) or engine == speed_constants.OWN_ENGINE
+    engine = constants.engine_name(_text(row, "engine"))
+    on_ec2 = bool(_told(row, "instance")) or engine == OWN_ENGINE
     return "pcie-p2p" if link == "pcie" and not on_ec2 else link
 
 

@@ -1,0 +1,167 @@
+"""The constants of predictions: speed from `performance/constants.json`, memory from `memory/engines.json`.
+
+Their keys and what they mean stand in `planner/speed_constants.py` and `app/planning/memory_setup.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.fields import (
+    IGNORED,
+    REQUIRED_TEXT,
+    Field,
+    Where,
+    anything,
+    boolean,
+    list_of,
+    number,
+    positive,
+    read,
+    table,
+    table_of,
+    text,
+)
+from tgi_deploy.planner.speed_constants import DEFAULT, KINDS, OWN_ENGINE, Constants, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tgi_deploy.catalog.store import Store
+
+SPEED_FILE: Final = "performance/constants.json"
+MEMORY_FILE: Final = "memory/engines.json"
+
+_SPEED: Final = {
+    "collected_at": IGNORED,
+    "source": IGNORED,
+    "sources": IGNORED,
+    "meanings": IGNORED,
+    "card_families": Field(check=table_of(text)),
+    "own_fabrics": Field(check=list_of(text)),
+    "engines": Field(check=anything),
+    "windowed_layers": Field(check=table_of(number)),
+    "intervals": Field(check=anything),
+    "constants": Field(check=anything),
+}
+_ENGINES: Final = {"aliases": Field(check=table_of(text)), "profiles": Field(check=anything)}
+_PROFILE: Final = {"versions": Field(check=table_of(text)), "otherwise": REQUIRED_TEXT}
+_DIVISORS: Final = frozenset(
+    {"bandwidth", "compute", "attention", "gb_s", "cache", "experts", "experts_hopper_fp8", "chunk_tokens"}
+)
+
+_OPTIONAL_NUMBER: Final = Field(check=number, required=False)
+_ALTERED: Final = {
+    "note": IGNORED,
+    "block_tokens": Field(check=positive, required=False),
+    **dict.fromkeys(
+        (
+            "share", "sampler_bytes", "small_sampler_bytes", "sampler_rows", "small_sampler_rows", "prefill_tokens",
+            "small_prefill_tokens", "old_prefill_tokens", "retained_share", "context_gib", "collective_gib",
+            "collective_gib_per_further_rank", "graph_mib_per_layer", "talking_graph_mib_per_layer", "context_gb",
+            "growth", "logit_bytes",
+        ),
+        _OPTIONAL_NUMBER,
+    ),
+}  # fmt: skip
+_VERSION: Final = {**_ALTERED, "before": REQUIRED_TEXT}
+_ENGINE: Final = {
+    **_ALTERED,
+    "loose": Field(check=boolean, required=False),
+    "of_free": Field(check=boolean, required=False),
+    "bits": Field(check=table_of(number), required=False),
+    "versions": Field(check=anything, required=False),
+}
+# An engine is one of three: our own, one that allocates as it goes, one that takes its share at the start.
+_NEEDED: Final = {OWN_ENGINE: ("old_prefill_tokens", "retained_share")}
+_NEEDED_LOOSE: Final = ("context_gb", "growth")
+_NEEDED_OTHERWISE: Final = ("context_gib", "collective_gib", "collective_gib_per_further_rank")
+
+
+class Predictions:
+    """Each file is read on first use. Raises InputError `bad_profile`, with file and key."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def speed(self) -> Constants:
+        document, where = self._store.json(SPEED_FILE), Where(SPEED_FILE)
+        found = read(document, _SPEED, where)
+        _check_engines(found["engines"], where.child("engines"))
+        _check_intervals(found["intervals"], where.child("intervals"))
+        _check_constants(found["constants"], where.child("constants"))
+        return Constants(document)
+
+    def memory(self, engine: str) -> Mapping[str, Any]:
+        """How an engine divides a card's memory; under `versions` what differs before a version."""
+        if engine not in self._engines:
+            raise Where(MEMORY_FILE).child("engines").child(engine).error("is missing")
+        return self._engines[engine]
+
+    @cached_property
+    def _engines(self) -> Mapping[str, Mapping[str, Any]]:
+        where = Where(MEMORY_FILE).child("engines")
+        raws = table(self._store.json(MEMORY_FILE).get("engines"), where)
+        return {name: _engine(name, raw, where.child(name)) for name, raw in raws.items()}
+
+
+def _check_engines(raw: object, where: Where) -> None:
+    below = where.child("profiles")
+    profiles = table(read(raw, _ENGINES, where)["profiles"], below)
+    for name, profile in profiles.items():
+        read(profile, _PROFILE, below.child(name))
+    _check_there((DEFAULT,), profiles, below)
+
+
+def _check_intervals(raw: object, where: Where) -> None:
+    intervals = table(raw, where)
+    for name, factors in intervals.items():
+        try:
+            _low, _high = list_of(_above_zero)(factors)
+        except ValueError:
+            raise where.child(name).error("should be two numbers above zero") from None
+    _check_there((DEFAULT,), intervals, where)
+
+
+def _check_constants(raw: object, where: Where) -> None:
+    constants = table(raw, where)
+    known = {kind: {field.name for field in fields(made)} for kind, made in KINDS.items()}
+    for key, entry in constants.items():
+        kind, _, rest = key.partition(".")
+        field = rest.rpartition(".")[2]
+        if field not in known.get(kind, ()):
+            raise where.child(key).error("is not a known key")
+        if not isinstance(entry, dict):
+            raise where.child(key).error("should be a table")
+        try:
+            (_above_zero if field in _DIVISORS else number)(entry.get("value"))
+        except ValueError as problem:
+            raise where.child(key).child("value").error(str(problem)) from None
+    _check_there(missing(constants), constants, where)
+
+
+def _above_zero(value: object) -> float:
+    found = number(value)
+    if not found:
+        raise ValueError("should be a number above zero")
+    return found
+
+
+def _check_there(keys: Iterable[str], found: Mapping[str, Any], where: Where) -> None:
+    for key in keys:
+        if key not in found:
+            raise where.child(key).error("is missing")
+
+
+def _engine(name: str, raw: object, where: Where) -> Mapping[str, Any]:
+    found = read(raw, _ENGINE, where)
+    needed = _NEEDED_LOOSE if found.get("loose") else _NEEDED.get(name, _NEEDED_OTHERWISE)
+    _check_there(needed, found, where)
+    below, versions = where.child("versions"), found.get("versions", [])
+    if not isinstance(versions, list):
+        raise below.error("should be a list")
+    altered = [read(version, _VERSION, below.child(index)) for index, version in enumerate(versions)]
+    return {**found, "versions": altered}
