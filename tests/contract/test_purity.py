@@ -1,0 +1,143 @@
+"""`planner/` and `reconcile/` touch nothing of the machine; `catalog/` alone finds `profiles/`. Read off the code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tgi_deploy
+
+PACKAGE = Path(tgi_deploy.__file__).parent
+PURE = ("planner", "reconcile")
+
+# Whoever imports one of these is about to touch files, the environment, the clock, chance or the network.
+IMPURE_MODULES = frozenset(
+    {
+        "fileinput", "glob", "http", "importlib", "io", "os", "pathlib", "pkgutil", "random", "secrets", "shutil",
+        "socket", "sqlite3", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
+    }
+)  # fmt: skip
+IMPURE_OWN = "tgi_deploy.resources"
+IMPURE_CALLS = frozenset({"open", "__import__", "input", "print"})
+IMPURE_METHODS = frozenset(
+    {
+        "environ", "getenv", "iterdir", "open", "read_bytes", "read_text", "today", "utcnow", "write_bytes",
+        "write_text",
+    }
+)  # fmt: skip
+DATA_FOLDER = "profiles_dir"
+
+
+def files(*layers):
+    return sorted(path.relative_to(PACKAGE).as_posix() for layer in layers for path in (PACKAGE / layer).rglob("*.py"))
+
+
+def impurities(source):
+    """Everything in `source` that touches the machine it runs on, as words of the code."""
+    for node in ast.walk(ast.parse(source)):
+        yield from _imported(node)
+        if isinstance(node, ast.Name) and node.id in IMPURE_CALLS:
+            yield node.id
+        elif isinstance(node, ast.Attribute) and (node.attr in IMPURE_METHODS or _is_clock(node)):
+            yield f".{node.attr}"
+
+
+def _imported(node):
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    else:
+        return
+    for name in names:
+        if name.partition(".")[0] in IMPURE_MODULES or f"{name}.".startswith(f"{IMPURE_OWN}."):
+            yield name
+
+
+def _is_clock(node):
+    """`datetime.now`; a port's `now` is a value that somebody handed over."""
+    return node.attr == "now" and isinstance(node.value, ast.Name) and node.value.id in {"datetime", "date"}
+
+
+def data_readers(source):
+    """Every way to the folder of the data in `source`: its function imported, or taken from the module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == IMPURE_OWN:
+            yield from (alias.name for alias in node.names if alias.name == DATA_FOLDER)
+        elif isinstance(node, ast.Attribute) and node.attr == DATA_FOLDER and _is_module(node.value):
+            yield node.attr
+
+
+def _is_module(node):
+    return getattr(node, "id", getattr(node, "attr", "")) == "resources"
+
+
+@pytest.mark.parametrize("file", files(*PURE))
+def test_what_decides_and_what_acts_are_handed_their_world(file):
+    assert list(impurities((PACKAGE / file).read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("file", files("app", "adapters", "cli", "render", "sandbox", "state", "targets", *PURE))
+def test_the_catalogue_alone_finds_the_data(file):
+    assert list(data_readers((PACKAGE / file).read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open('x')",
+        "with open('x') as file:\n    file",
+        "def f(path):\n    return path.read_text()",
+        "def f(path):\n    return path.read_bytes()",
+        "def f(path):\n    return path.open()",
+        "from pathlib import Path",
+        "import importlib.resources",
+        "from importlib import resources",
+        "import os",
+        "import os.path",
+        "def f(os):\n    return os.environ['HOME']",
+        "def f():\n    import time",
+        "from time import time",
+        "import random",
+        "from datetime import datetime\ndatetime.now()",
+        "from datetime import date\ndate.today()",
+        "from tgi_deploy import resources",
+        "from tgi_deploy.resources import templates_dir",
+        "import tgi_deploy.resources",
+    ],
+)
+def test_an_impurity_is_found(source):
+    assert list(impurities(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)",
+        "def f(clock):\n    return clock.now()",
+        "import json\njson.loads('{}')",
+        "import threading\nthreading.Lock()",
+        "from tgi_deploy.errors import InputError",
+        "from tgi_deploy.planner import memory",
+    ],
+)
+def test_a_value_handed_over_is_none(source):
+    assert list(impurities(source)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tgi_deploy.resources import profiles_dir",
+        "from tgi_deploy import resources\nresources.profiles_dir()",
+        "import tgi_deploy.resources\ntgi_deploy.resources.profiles_dir()",
+    ],
+)
+def test_a_second_reader_is_found(source):
+    assert list(data_readers(source)) == ["profiles_dir"]
+
+
+def test_an_option_of_that_name_is_no_reader():
+    assert list(data_readers("def f(setup):\n    return setup.profiles_dir")) == []
