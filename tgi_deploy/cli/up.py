@@ -116,7 +116,7 @@ class Options:
     type=click.Choice(("ask", "keep", "remove")),
     default="ask",
     show_default=True,
-    help="What to do with a machine whose engine fails; without a terminal 'ask' removes.",
+    help="What to do with a machine whose engine fails; without a terminal 'ask' removes what this run has made.",
 )
 @click.option(
     "--heal", is_flag=True, help="Cure a failure by the change it calls for, inside the budget; twice at most."
@@ -241,6 +241,7 @@ def _request(
         else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
+        remove_all=options.on_failure == "remove",
         versions=release.reported_as,
         name=options.name,
         wait=options.wait,
@@ -352,7 +353,7 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
         return "remove"
     progress.stop()
     click.echo(f"{error.message}", err=True)
-    return "remove" if click.confirm("Remove everything again?", default=True, err=True) else "keep"
+    return "remove" if click.confirm("Remove what this run has made?", default=True, err=True) else "keep"
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:

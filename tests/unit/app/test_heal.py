@@ -146,14 +146,18 @@ def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
     assert caught.value.data["finding"] == "oom_warmup_prefill"
     assert decided == ["oom_warmup_prefill"]
     assert (len(sick.machines), len(around.world.running())) == (3, 1)
+    assert [item["edit"] for item in caught.value.data["healed"]] == ["less_prefill", "more_disk"]
+    assert "nothing is healed: oom_warmup_prefill came after 2 changes, which is the most" in around.heard.lines
 
 
 def test_what_no_change_cures_is_not_tried_again(around):
     sick = Sick(around, (NOBODY_KNOWS,))
-    with pytest.raises(DeployError):
+    with pytest.raises(DeployError) as caught:
         sick.up()
     assert len(sick.machines) == 1
     assert around.world.left() == []
+    assert caught.value.data["healed"] == []
+    assert "nothing is healed: no change of the plan cures engine_failed" in around.heard.lines
 
 
 def test_the_same_change_is_not_made_twice_for_one_cause(around):

@@ -25,7 +25,7 @@ from tgi_deploy.app.watching.diagnose import diagnose_deployment
 from tgi_deploy.app.watching.listing import list_deployments
 from tgi_deploy.app.watching.logs import logs
 from tgi_deploy.app.watching.status import status
-from tgi_deploy.errors import ConflictError, InputError, LeftBehindError, NotHealthyError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.reconcile.errors import BadRequestError
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.resources import profiles_dir
@@ -307,6 +307,18 @@ def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
     assert "--target docker" in caught.value.data["command"]
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
+
+
+def test_a_paused_container_is_kept(around, docker):
+    bring_up(around, docker, wait=True)
+    item = the_container(docker)
+    item["State"] = {"Status": "paused"}
+    around.probe = Probe(outcome="timeout")
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, docker, wait=True, on_failure=lambda _error: pytest.fail("asked"))
+    assert list(docker.containers_by_id) == [item["Id"]]
+    assert caught.value.data["fate"] == "kept"
+    assert "'tgi-deploy down demo' ends it" in caught.value.hint
 
 
 def of_a_folder(path="/models/mine"):

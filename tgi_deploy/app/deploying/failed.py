@@ -32,6 +32,7 @@ _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "una
 _ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
+_MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
 _GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
@@ -87,12 +88,14 @@ def _diagnosed(context: Context, deployment: Deployment, error: DeployError) -> 
         return ()
 
 
-def kept(deployment: Deployment, error: DeployError) -> DeployError:
-    """It still runs, and costs money."""
-    name = deployment.name
-    told = f"the machine still runs{_price(deployment)}: 'tgi-deploy logs {name}' shows its log, "
+def kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping[str, Any]] = ()) -> DeployError:
+    """It still runs, and costs money. `before`: {kind, id, region} of each thing that was there before this run."""
+    name, machine = deployment.name, deployment.machine
+    known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
+    state = "was there before this run and is kept" if known else "still runs"
+    told = f"the machine {state}{_price(deployment)}: 'tgi-deploy logs {name}' shows its log, "
     command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
-    data = _there(deployment, "kept") | {"command": error.data.get("command") or command}
+    data = _there(deployment, "kept") | {"command": error.data.get("command") or command, "before": list(before)}
     return _like(error, _hint(error, f"{told}'tgi-deploy down {name}' ends it"), {**error.data, **data})
 
 
@@ -147,21 +150,25 @@ def _still_costs(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def removed(deployment: Deployment, error: DeployError, receipt: Receipt) -> DeployError:
-    """All of it is gone, and costs nothing any more."""
+def removed(
+    deployment: Deployment, error: DeployError, receipt: Receipt | None, *, before: Sequence[Mapping[str, Any]] = ()
+) -> DeployError:
+    """The machine is gone, and costs nothing any more. What was there `before` is not."""
     again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{target_words(deployment.region)}"
     command = again if error.code in _PLAIN else f"{again} --on-failure keep"
     data: dict[str, Any] = {
         "deployment": deployment.name,
         "fate": "removed",
         "still_costs": None,
-        "receipt": document(receipt),
+        "receipt": document(receipt) if receipt else None,
+        "before": list(before),
         "command": error.data.get("command") or command,
     }
+    fate = f"{_MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else _GONE
     if error.data["cause"] is None and error.code not in _PLAIN:
         data["remedy"] = _LOOK_AGAIN
-        return _like(error, _GONE, {**error.data, **data})
-    return _like(error, _hint(error, _GONE), {**error.data, **data})
+        return _like(error, fate, {**error.data, **data})
+    return _like(error, _hint(error, fate), {**error.data, **data})
 
 
 def _hint(error: DeployError, fate: str) -> str:

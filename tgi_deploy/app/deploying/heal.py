@@ -101,12 +101,29 @@ class _Attempts:
         self.next = self.healer.cure(error, self.wish, self.plan, self.made)
         return otherwise(error) if self.next is None else "remove"
 
+    @staticmethod
+    def _is_left(error: DeployError) -> bool:
+        return isinstance(error, LeftBehindError) or error.data.get("fate") == LEFT
+
+    def why_not(self, error: DeployError) -> str:
+        """Why nothing more is changed after a failure, in one line."""
+        code = str(error.data.get("finding") or error.code)
+        if self._is_left(error):
+            return "something could not be removed, and nothing is begun anew beside it"
+        if error.data.get("before"):
+            return "what was there before this run is kept, and nothing is begun anew beside it"
+        if len(self.made) >= MOST:
+            return f"{code} came after {MOST} changes, which is the most"
+        if code not in self.healer.edits:
+            return f"no change of the plan cures {code}"
+        return f"no change that cures {code} is left, or goes with the wish and its budget"
+
     def take(self, error: DeployError) -> Cure | None:
         """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
 
         None where something could not be removed: nothing is begun anew beside it.
         """
-        if isinstance(error, LeftBehindError) or error.data.get("fate") == LEFT:
+        if self._is_left(error) or error.data.get("before"):
             return None
         cure = self.next or self.healer.cure(error, self.wish, self.plan, self.made)
         self.next = None
@@ -116,10 +133,17 @@ class _Attempts:
         return cure
 
 
+def cure_document(cure: Cure) -> Mapping[str, str]:
+    return {"code": cure.code, "edit": cure.edit, "what": cure.what}
+
+
 def up_and_heal(
     context: Context, wish: Wish, request: Callable[[Wish, Plan], UpRequest], plan: Plan, healer: Healer
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
-    """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises."""
+    """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises.
+
+    The data of an error list under `healed` what was changed in vain.
+    """
     attempts = _Attempts(healer=healer, wish=wish, plan=plan)
     while True:
         asked = request(attempts.wish, attempts.plan)
@@ -128,6 +152,8 @@ def up_and_heal(
         except DeployError as error:
             cure = attempts.take(error)
             if cure is None:
+                context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
+                error.data = {**error.data, "healed": [cure_document(made) for made in attempts.made]}
                 raise
             context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
         else:

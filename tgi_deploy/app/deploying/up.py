@@ -18,6 +18,7 @@ from tgi_deploy.app.launching.launch import await_visible
 from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.planning.documents import requirements_document
 from tgi_deploy.app.removing.down import await_settled, remove_own
+from tgi_deploy.app.removing.made import Before, remove_made
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import added_rules
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
@@ -70,13 +71,15 @@ class Proposal:
 class UpRequest:
     """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
 
-    `versions` are all that the engine's release may report itself as.
+    Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
+    that all of it may go. `versions` are all that the engine's release may report itself as.
     """
 
     plan: Plan
     settings: Settings
     confirm: Callable[[Proposal], bool]
     on_failure: Callable[[DeployError], Decision]
+    remove_all: bool = False
     versions: tuple[str, ...] = ()
     name: str | None = None
     wait: bool = True
@@ -220,10 +223,12 @@ def _bring_up(
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if attempt.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    before = Before.of(deployment, seen)
     try:
-        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad))
+        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad), before)
         outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
-        return _make_ready(context, request, pad, outcome, candidate)
+        stays = Before(frozenset()) if request.remove_all else before
+        return _make_ready(context, request, pad, outcome, candidate, stays)
     except DeployError as error:
         raise broken_off(context, deployment.name, error) from error.__cause__
 
@@ -266,7 +271,7 @@ def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[CheckRes
 
 
 def _launch(
-    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str]
+    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str], before: Before
 ) -> tuple[Deployment, Candidate]:
     """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
     name = deployment.name
@@ -276,7 +281,7 @@ def _launch(
     except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError, InputError) as error:
         context.reporter.note("taking away what was made on the way")
         try:
-            _abandon(context, name)
+            _abandon(context, name, before)
         except LeftBehindError:
             context.reporter.warn(error.code, error.message)
             raise
@@ -286,14 +291,14 @@ def _launch(
     return deployment, candidate
 
 
-def _abandon(context: Context, name: str) -> None:
+def _abandon(context: Context, name: str, before: Before) -> None:
     recorded = context.store.load(name)
     if recorded is not None:
-        remove_own(context, recorded)
+        remove_made(context, recorded, before)
 
 
 def _make_ready(
-    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate
+    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate, before: Before
 ) -> UpOutcome:
     executor, deployment = context.executor(), outcome.deployment
     url = endpoint(pad.address(deployment), candidate.engine.port)
@@ -309,7 +314,7 @@ def _make_ready(
         ready = wait(lease.kept_by(context), candidate, record, name=deployment.name)
         proof = prove_service(context, _question(request, deployment, url, ready))
     except DeployError as error:
-        raise _failed(context, request, replace(deployment, lease_until=lease.until), error) from error
+        raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error
     deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
     executor.event(
         deployment, "ready", f"{url} serves {request.plan.requirements.model.name}", data=_measurements(proof)
@@ -333,20 +338,23 @@ def _measurements(proof: Proof) -> Mapping[str, Any]:
     return {} if proof.borne is None else {"measured": measured_document(proof.borne.measured)}
 
 
-def _failed(context: Context, request: UpRequest, deployment: Deployment, error: DeployError) -> DeployError:
+def _failed(
+    context: Context, request: UpRequest, deployment: Deployment, error: DeployError, before: Before
+) -> DeployError:
     """The same failure, saying why and what became of the machine."""
     executor = context.executor()
     deployment = executor.save(replace(deployment, phase="failed"))
     executor.event(deployment, error.code, error.message, level="error")
     error = explained(context, deployment, error)
-    if request.on_failure(error) == "keep":
-        return kept(deployment, error)
+    there = before.left_of(deployment)
+    if before.has_machine_of(deployment) or request.on_failure(error) == "keep":
+        return kept(deployment, error, before=there)
     try:
-        receipt = remove_own(context, deployment)
+        receipt = remove_made(context, deployment, before)
     except LeftBehindError:
         context.reporter.warn(error.code, error.message)
         raise
     except DeployError as second:
         context.reporter.warn(second.code, second.message)
         return left(deployment, error, second)
-    return removed(deployment, error, receipt)
+    return removed(deployment, error, receipt, before=there)

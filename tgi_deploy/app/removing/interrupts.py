@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.removing.down import await_settled, issue, remove_own, sweep
+from tgi_deploy.app.removing.made import deletions
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import KEPT, MACHINES, TAG_ID, TAG_NAME, ChangeSet, Step
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_NAME, ChangeSet
 from tgi_deploy.reconcile.ports import BatchHandler
 from tgi_deploy.reconcile.retry import Patience
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Event, Found
+    from tgi_deploy.reconcile.model import Deployment, Event, Found, Step
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
 
 Fate = Literal["nothing", "removed", "kept", "ending", "left"]
@@ -35,6 +36,7 @@ class Stops:
     """The wishes to stop, and what this run has done so far.
 
     `holding`: a call is under way that must not be cut; the first wish waits for it, the second doesn't.
+    `from_before`: ids of deployments that were found before this run had a record of its own.
     `abandoned`: a creating call was cut all the same: what it made may come to light later.
     """
 
@@ -46,6 +48,7 @@ class Stops:
     new_record: bool = False
     made: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    from_before: set[str] = field(default_factory=set)
 
     def arrive(self, *, hasty: bool) -> None:
         """Somebody wants to stop; `hasty` (a termination signal) leaves no time to ask or to wait.
@@ -83,6 +86,11 @@ class Stops:
             self.holding = False
             self.check()
 
+    def note_found(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+        if not self.new_record:
+            self.from_before.update(item.tags.get(TAG_ID, "") for item in found)
+        return found
+
     @property
     def owns_all(self) -> bool:
         """Whether all there is of the deployment was made by this run."""
@@ -99,7 +107,7 @@ class _GuardedHandler:
     stops: Stops
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        return self.inner.find(tags)
+        return self.stops.note_found(self.inner.find(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         try:
@@ -131,13 +139,16 @@ class _GuardedHandler:
 
 @dataclass(frozen=True, slots=True)
 class _GuardedCloud:
-    """Everything but `handler` is the cloud's own."""
+    """Everything but what is written here is the cloud's own."""
 
     inner: Cloud
     stops: Stops
 
     def handler(self, kind: str) -> Handler:
         return _GuardedHandler(self.inner.handler(kind), self.stops)
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        return self.stops.note_found(self.inner.find(tags))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the cloud has under that name
         return getattr(self.inner, name)
@@ -156,7 +167,8 @@ class _GuardedStore:
     def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
         with self.stops.held():
             saved = self.inner.save(deployment, expected_serial=expected_serial)
-            self.stops.new_record = self.stops.new_record or expected_serial == 0
+            began = expected_serial == 0 and deployment.id not in self.stops.from_before
+            self.stops.new_record = self.stops.new_record or began
         return saved
 
     def remove(self, name: str) -> None:
@@ -292,18 +304,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
     """What an earlier run has made stays, and the record with it."""
-    steps = tuple(
-        Step(
-            action="delete",
-            key=item.key,
-            kind=item.kind,
-            place=item.place,
-            reason="was made by this run",
-            attributes=item.attributes,
-        )
-        for item in reversed(deployment.resources)
-        if item.attributes.get("id") in stops.made and KEPT not in item.notes
-    )
+    steps = deletions(deployment, lambda record: record.attributes.get("id") in stops.made)
     if stops.hasty:
         refusals = [why for step in steps if (why := _refusal(context, step))]
         return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))

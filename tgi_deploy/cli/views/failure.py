@@ -12,6 +12,10 @@ from tgi_deploy.reconcile.signatures import COMMAND
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_FROM_BEFORE: Final = "the machine was there before this run and is kept: 'tgi-deploy logs {name}' shows its log"
+_PARTLY: Final = (
+    "what this run has made was removed again; what was there before is kept: 'tgi-deploy down {name}' ends it"
+)
 _INDENT: Final = " " * 12
 _CENT: Final = Decimal("0.01")
 _HINTS: Final = {
@@ -26,8 +30,15 @@ def told(message: str, data: Mapping[str, Any]) -> Told:
     return Told(
         message=message.replace(f" Evidence: {data['evidence']}", ""),
         lines="\n".join(_lines(data)),
-        hint=_HINTS[data["fate"]].format(name=data["deployment"]),
+        hint=_hint(data).format(name=data["deployment"]),
     )
+
+
+def _hint(data: Mapping[str, Any]) -> str:
+    kept = data["fate"] == "kept" and data["still_costs"]["machine"] in {item["id"] for item in data.get("before", ())}
+    if kept:
+        return _FROM_BEFORE
+    return _PARTLY if data["fate"] == "removed" and data.get("before") else _HINTS[data["fate"]]
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
@@ -61,8 +72,10 @@ def _costs(data: Mapping[str, Any]) -> str:
     return f"{price}{until}: {still['machine']} in {still['region']} still runs; '{still['ends_with']}' ends it"
 
 
-def _spent(receipt: Mapping[str, Any]) -> str:
+def _spent(receipt: Mapping[str, Any] | None) -> str:
     """What it came to, as far as the receipt knows."""
+    if receipt is None:
+        return ""
     cost = receipt["cost"]
     if cost["seconds"] is None:
         return ""
