@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.reconcile.proof import ProofStep, ProofWarning, Streamed, plain_answer, timed, whole_stream
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ def _longest(client: EngineClient, promise: Promise) -> None:
 
 def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
     """The promised number of users at the same moment, each with a prompt of its own: no cache helps."""
-    answers: list[Streamed | DeployError] = []
+    answers: list[Streamed | BaseException] = []
 
     def ask(seed: int) -> None:
         try:
             body = _request(promise.input_tokens, promise.output_tokens, seed=seed)
             answers.append(client.stream("/generate_stream", body))
-        except DeployError as error:
+        except BaseException as error:  # noqa: BLE001 -- a thread has no caller: whoever waits for it raises it
             answers.append(error)
 
     users = [threading.Thread(target=ask, args=(seed,), daemon=True) for seed in range(1, promise.concurrency + 1)]
@@ -133,8 +133,8 @@ def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
     return tuple(_checked(answer) for answer in answers)
 
 
-def _checked(answer: Streamed | DeployError) -> Streamed:
-    if isinstance(answer, DeployError):
+def _checked(answer: Streamed | BaseException) -> Streamed:
+    if isinstance(answer, BaseException):
         raise answer
     whole_stream("together", answer)
     return answer

@@ -68,6 +68,17 @@ def refused(**changes):
     return caught.value
 
 
+def test_a_user_whose_thread_breaks_is_not_forgotten():
+    class Broken(Engine):
+        def stream(self, path, body):
+            if "river" in body["inputs"].split()[0]:
+                raise ValueError("nobody foresaw this")
+            return self.streamed
+
+    with pytest.raises(ValueError, match="nobody foresaw this"):
+        prove_promise(Broken(), PROMISE, kv_capacity_tokens=20_000, clock=FakeClock())
+
+
 def test_the_longest_promised_request_leaves_room_for_its_answer():
     _, engine = proven()
     (path, body), *_ = engine.asked
