@@ -214,7 +214,11 @@ def wait_until_ready(
     """
     settings = settings or WaitSettings()
     wait = _Wait(observer=observer, table=table, clock=clock, listener=listener, settings=settings)
-    return wait.run(PhasePatience.of(deadlines, settings.overall_s))
+    try:
+        return wait.run(PhasePatience.of(deadlines, settings.overall_s))
+    except DeployError as error:  # the cloud's own (it can't be reached) know no phase
+        error.data = {"phase": wait.track.phase, **error.data}
+        raise
 
 
 @dataclass(kw_only=True, slots=True)

@@ -193,6 +193,20 @@ def test_a_log_that_cannot_be_read_keeps_nothing_from_being_told(around, monkeyp
     assert around.world.left() == []
 
 
+def test_a_cloud_that_is_lost_while_waiting_is_no_matter_of_the_proof(around):
+    around.probe = Probe(outcome="refused")
+    looks = []
+
+    def lose(name, _properties):
+        looks.append(name)
+        if name == "machine" and looks.count("machine") > 3:
+            raise DeployError("cloud_unreachable", "no answer", hint="check the network")
+
+    around.world.on_call = lose
+    error = failure(around, on_failure=keep)
+    assert (error.code, error.data["phase"]) == ("cloud_unreachable", "booting")
+
+
 def test_what_is_left_is_told_and_why_it_was_to_go(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
