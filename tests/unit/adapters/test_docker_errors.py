@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ from docker import errors as docker_errors
 from fakes.docker_host import FakeDocker, api_error
 from requests import exceptions as http
 
+from tgi_deploy.adapters.docker import api as api_module
 from tgi_deploy.adapters.docker.api import Api
 from tgi_deploy.adapters.docker.endpoint import Endpoint
 from tgi_deploy.adapters.docker.errors import ErrorTable, translate
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
 from tgi_deploy.resources import profiles_dir
 
@@ -101,3 +103,19 @@ def test_a_host_is_asked_for_nothing_before_it_is_needed():
 def test_what_is_missing_is_none_where_that_may_be():
     api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=lambda _at: FakeDocker())
     assert api.look("looking", lambda client: client.inspect_volume("v")) is None
+
+
+def test_a_host_that_takes_the_connection_and_says_nothing_is_given_up_once(tmp_path, monkeypatch):
+    """A frozen engine: the kernel still takes connections for it."""
+    monkeypatch.setattr(api_module, "_FIRST_ANSWER_S", 0.2)
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(path))
+        frozen.listen(8)
+        api = Api(endpoint=Endpoint(url=f"unix://{path}"), table=TABLE, environ={})
+        with pytest.raises(DeployError) as caught:
+            api.ask("listing", lambda client: client.containers())
+        assert caught.value.code == "docker_unreachable"
+        monkeypatch.setattr(api_module, "_connect", lambda _endpoint: pytest.fail("asked again"))
+        with pytest.raises(DeployError):
+            api.look("listing", lambda client: client.containers())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _TIMEOUT_S: Final = 60
+# An engine that is well tells its version at once; a frozen one takes the connection and says nothing.
+_FIRST_ANSWER_S: Final = 15
 _UNIX: Final = "unix://"
 
 
@@ -39,11 +41,22 @@ class Api:
 
     @cached_property
     def client(self) -> Any:  # noqa: ANN401 -- docker's own client, which has no types
-        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`."""
+        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`; a host that failed is not asked again."""
+        if self._failed:
+            raise self._failure_of(self._failed[0])
         try:
             return (self.connect or _connect)(self.endpoint)
         except FAILURES as error:
-            raise self.failure(error, "asking Docker for its version") from error
+            self._failed.append(error)
+            raise self._failure_of(error) from error
+
+    @cached_property
+    def _failed(self) -> list[Exception]:
+        """Why there is no connection, once it is known."""
+        return []
+
+    def _failure_of(self, error: Exception) -> Exception:
+        return self.failure(error, "asking Docker for its version")
 
     def ask(self, doing: str, call: Callable[[Any], _T], *, creating: bool = False) -> _T:
         """Let `call` use the client; what it raises comes out as an error that says what to do."""
@@ -70,13 +83,15 @@ class Api:
 def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
     if endpoint.url.startswith(_UNIX):
         _knock(endpoint.url.removeprefix(_UNIX))
-    return docker.APIClient(base_url=endpoint.url, version="auto", timeout=_TIMEOUT_S, tls=_tls(endpoint))
+    client = docker.APIClient(base_url=endpoint.url, version="auto", timeout=_FIRST_ANSWER_S, tls=_tls(endpoint))
+    client.timeout = _TIMEOUT_S
+    return client
 
 
 def _knock(path: str) -> None:
     """Docker's package leaves a socket open, and wraps the reason several times, where nobody listens."""
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_TIMEOUT_S)
+        probe.settimeout(_FIRST_ANSWER_S)
         probe.connect(path)
 
 
