@@ -135,6 +135,7 @@ def test_a_name_of_another_wish_is_taken(around):
     with pytest.raises(ConflictError) as caught:
         up(around.context(), request(plan(context_tokens=4096)))
     assert caught.value.code == "name_taken"
+    assert caught.value.message.endswith("was asked for differently: context tokens 8192, now 4096")
     assert len(around.world.running()) == 1
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.deploying.claim import settle_claim, yield_to_elder
+from tgi_deploy.app.deploying.differing import differences
 from tgi_deploy.app.deploying.failed import broken_off, explained, kept, left, removed
 from tgi_deploy.app.deploying.readiness import wait
 from tgi_deploy.app.deploying.service import Question, prove_service
@@ -176,7 +177,7 @@ def _starting_point(
     if recorded.wish != wish and seen:
         raise ConflictError(
             "name_taken",
-            f"'{name}' exists and was asked for differently",
+            f"'{name}' exists and was asked for differently{differences(recorded, request.plan, pad.target)}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
         )
     return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=pad.target)
