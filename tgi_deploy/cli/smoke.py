@@ -107,7 +107,9 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
 
     with Progress() as progress:
         setup = wiring.Setup(progress=progress, sandbox=given["sandbox"], profiles_dir=given["profiles_dir"])
-        found = prove_all(wiring.context(setup), names, given["ready"])
+        catalog = wiring.catalog(given["profiles_dir"])
+        context = wiring.context(setup)
+        found = prove_all(context, names, given["ready"], lambda release: catalog.release(release).reported_as)
     results, proofs = (
         [item.smoked for item in found],
         {item.smoked.job.name: item.proof for item in found if item.proof},

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
+from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeClock, request
 
 from tgi_deploy.app.deploying.smoke import Job, overall, prove_all, smoke, smoke_name
@@ -161,11 +162,21 @@ def test_where_nothing_was_made_a_removal_that_fails_leaves_nothing():
 def test_deployments_are_proved_whatever_came_of_those_before(around):
     """One that nobody knows, then one that is there."""
     up(around.context(), request(wait=True))
-    unknown, known = prove_all(around.context(), ("nowhere", "demo"), "fast")
+    unknown, known = prove_all(around.context(), ("nowhere", "demo"), "fast", lambda release: (release,))
     assert (unknown.smoked.exit_code, unknown.smoked.failure.code) == (2, "unknown_deployment")
     assert unknown.error is not None
     assert known.proof is not None
     assert {case.name for case in known.smoked.cases} >= {"proof health", "proof info"}
+
+
+def test_a_deployment_is_proved_against_its_recorded_plan(around, monkeypatch):
+    up(around.context(), request(wait=True))
+    (other,) = prove_all(around.context(), ("demo",), "full", lambda _release: ("0.0.1",))
+    assert other.error.code == "wrong_version"
+    log = "[tgi-deploy] phase=starting-engine\nSetting max batch total tokens to 17\n"
+    monkeypatch.setattr(FakeCloud, "console", lambda *_: log)
+    (short,) = prove_all(around.context(), ("demo",), "full", lambda release: (release,))
+    assert short.error.code == "kv_capacity_short"
 
 
 def test_jobs_run_together():

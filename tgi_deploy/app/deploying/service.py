@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.app.launching.extras import API_KEY_NOTE
 from tgi_deploy.app.watching.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.phases import read_phase
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
 from tgi_deploy.render.container import served_as
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.reconcile.proof import EngineClient, ProofStep, ProofWarning
 
 ReadyLevel = Literal["fast", "full"]
+# From a release to all that it may report itself as.
+ReportedAs = Callable[[str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,8 +107,12 @@ def promise_of(plan: Mapping[str, Any]) -> Promise:
     )
 
 
-def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
-    """Prove a deployment that is on record here.
+def _unknown(_release: str) -> tuple[str, ...]:
+    return ()
+
+
+def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs = _unknown) -> Proof:
+    """Prove a deployment that is on record here, of the version and with the room for tokens that its plan says.
 
     Raises InputError `unknown_deployment`, DeployError `no_endpoint`, and what `prove_service` raises.
     """
@@ -117,5 +126,24 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel) -> Proof:
             hint="running its 'up' again goes on until it has one",
         )
     variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
-    question = Question(plan=recorded.plan, url=recorded.endpoint, level=level, api_key_variable=variable)
+    question = Question(
+        plan=recorded.plan,
+        url=recorded.endpoint,
+        level=level,
+        versions=reported_as(recorded.plan["engine"]["version"]),
+        kv_capacity_tokens=_told_capacity(context, recorded) if level == "full" else None,
+        api_key_variable=variable,
+    )
     return prove_service(context, question)
+
+
+def _told_capacity(context: Context, deployment: Deployment) -> int | None:
+    """The room for tokens by the engine's log, None where that can't be read or has lost it."""
+    machine = deployment.machine
+    if machine is None or "id" not in machine.attributes:
+        return None
+    try:
+        log = context.cloud(machine.place).console(machine.attributes["id"])
+    except DeployError:
+        return None
+    return read_phase(log, context.phases()).kv_capacity_tokens

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.app.deploying.service import Proof, ReadyLevel
+    from tgi_deploy.app.deploying.service import Proof, ReadyLevel, ReportedAs
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.programs import Programs, Reply
 
@@ -120,15 +120,15 @@ class Proved:
     error: DeployError | None = None
 
 
-def prove_all(context: Context, names: Sequence[str], level: ReadyLevel) -> tuple[Proved, ...]:
+def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
     """Prove each of these deployments, whatever came of those before it."""
-    return tuple(_prove(context, name, level) for name in names)
+    return tuple(_prove(context, name, level, reported_as) for name in names)
 
 
-def _prove(context: Context, name: str, level: ReadyLevel) -> Proved:
+def _prove(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs) -> Proved:
     job, began = Job(model=name, name=name), context.clock.monotonic()
     try:
-        proof = prove_recorded(context, name, level)
+        proof = prove_recorded(context, name, level, reported_as)
     except DeployError as error:
         took_s = round(context.clock.monotonic() - began, 3)
         step = error.data.get("step")
