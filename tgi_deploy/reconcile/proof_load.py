@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.proof import EngineClient
 
+_Asked = Future[Streamed]
 _WORDS: Final = ("cloud", "river", "stone", "north", "paper", "seven", "green", "music", "table", "winter", "field")
 _REPEATED_TOKENS: Final = 32
 _SHORT_PROMPT_TOKENS: Final = 24
@@ -115,27 +117,41 @@ def _longest(client: EngineClient, promise: Promise) -> None:
 
 
 def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
-    """The promised number of users at the same moment, each with a prompt of its own: no cache helps."""
-    answers: list[Streamed | BaseException] = []
+    """The promised number of users at the same moment, each with a prompt of its own: no cache helps.
 
-    def ask(seed: int) -> None:
-        try:
-            body = _request(promise.input_tokens, promise.output_tokens, seed=seed)
-            answers.append(client.stream("/generate_stream", body))
-        except BaseException as error:  # noqa: BLE001 -- a thread has no caller: whoever waits for it raises it
-            answers.append(error)
+    What goes wrong in a user's thread, foreseen or not, is raised here.
+    """
+    asked = [_Asked() for _ in range(promise.concurrency)]
 
-    users = [threading.Thread(target=ask, args=(seed,), daemon=True) for seed in range(1, promise.concurrency + 1)]
+    def ask(seed: int, future: _Asked) -> None:
+        body = _request(promise.input_tokens, promise.output_tokens, seed=seed)
+        with _telling(future):
+            future.set_result(client.stream("/generate_stream", body))
+
+    users = [threading.Thread(target=ask, args=item, daemon=True) for item in enumerate(asked, start=1)]
     for user in users:
         user.start()
     for user in users:
         user.join()
-    return tuple(_checked(answer) for answer in answers)
+    return tuple(_checked(future.result()) for future in asked)
 
 
-def _checked(answer: Streamed | BaseException) -> Streamed:
-    if isinstance(answer, BaseException):
-        raise answer
+class _telling:  # noqa: N801 -- a context manager, used as a function
+    """Whatever ends the block goes into the future, for whoever asks for its result."""
+
+    def __init__(self, future: _Asked) -> None:
+        self.future = future
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is not None:
+            self.future.set_exception(error)
+        return True
+
+
+def _checked(answer: Streamed) -> Streamed:
     whole_stream("together", answer)
     return answer
 
