@@ -7,6 +7,7 @@ from disruptions import matrix, storm
 from disruptions.checks import Account
 from disruptions.program import Program
 
+pytestmark = pytest.mark.xdist_group("disruptions")  # one warm interpreter
 SEED = 4
 POINTS = 2
 RUNS = 1

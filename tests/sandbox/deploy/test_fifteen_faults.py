@@ -103,6 +103,7 @@ def test_it_is_told_and_nothing_is_left(program, monkeypatch, name):
     check_command(data["command"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeypatch, name):
     case = CASES[name]

@@ -28,6 +28,7 @@ from tgi_deploy.cli.main import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.xdist_group("policy")  # one server, and clients that take long to make
 REGION = "us-east-1"
 pace = wiring._pace
 ADMINISTRATOR = {"region_name": REGION, "aws_access_key_id": "administrator", "aws_secret_access_key": "x"}

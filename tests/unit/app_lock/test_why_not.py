@@ -31,6 +31,7 @@ TYPES = (
 )
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.model)
 @pytest.mark.parametrize("name", TYPES)
 def test_an_explanation_agrees_with_the_plan(catalog, wish, name):

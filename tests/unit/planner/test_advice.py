@@ -57,6 +57,7 @@ def cases_without_a_plan() -> tuple[str, ...]:
     )
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
 def test_every_option_works_when_pasted(name: str) -> None:
     wish, environ, made = answered(name)

@@ -55,7 +55,7 @@ def identity(candidate: Candidate) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("regions", REACHES, ids=lambda regions: regions[0])
 @pytest.mark.parametrize("profile", shared_catalog().profile_names())
 def test_the_plan_is_what_exhaustive_search_finds(
