@@ -86,7 +86,10 @@ LIMITS = ("--max-input-tokens", "1024", "--max-total-tokens", "2048")
 def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
     with start_engine(*LIMITS, *args, environ=environ, speed=200) as engine:
         report, watcher = wait(engine)
-        assert {"downloading", "loading", "warming_up"} <= set(watcher.phases)
+        assert set(watcher.phases) & {"downloading", "loading", "warming_up"}, "a busy computer may miss some"
+        lines = engine.log.splitlines(keepends=True)
+        told = {read_phase("".join(lines[:count]), TABLE).phase for count in range(len(lines))}
+        assert {"downloading", "loading", "warming_up"} <= told
         assert report.kv_capacity_tokens > 2048
         proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
         assert proof.answer
