@@ -110,10 +110,8 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
         catalog = wiring.catalog(given["profiles_dir"])
         context = wiring.context(setup)
         found = prove_all(context, names, given["ready"], lambda release: catalog.release(release).reported_as)
-    results, proofs = (
-        [item.smoked for item in found],
-        {item.smoked.job.name: item.proof for item in found if item.proof},
-    )
+    results = [item.smoked for item in found]
+    proofs = {item.smoked.job.name: item.proof for item in found if item.proof}
     failed = [failure(item.error) for item in found if item.error]
     unwritten = reports.write(results)
     return Result(

@@ -300,9 +300,10 @@ def _check_regions(setup: Setup) -> None:
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- see context()
     from tgi_deploy.targets.docker import is_place  # noqa: PLC0415 -- see context()
 
+    catalog = Catalog.open(setup.profiles_dir)
     for region in setup.regions:
         if not is_place(region):
-            Catalog.open(setup.profiles_dir).check_region(region)
+            catalog.check_region(region)
 
 
 def _catalogue_regions(profiles_dir: Path | None) -> tuple[str, ...]:

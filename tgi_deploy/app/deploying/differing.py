@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.planning.documents import requirements_document
+from tgi_deploy.app.planning.documents import as_recorded, requirements_document
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
@@ -17,7 +16,7 @@ _LONGEST: Final = 60
 
 def differences(recorded: Deployment, plan: Plan, target: str) -> str:
     """`: model a, now b; …`, the first three; empty where the record does not tell."""
-    asked = _plain({"target": target, **requirements_document(plan.requirements)})
+    asked = as_recorded({"target": target, **requirements_document(plan.requirements)})
     before = {"target": recorded.target, **recorded.plan.get("requirements", {})}
     told = [_told(name, before[name], now) for name, now in asked.items() if before.get(name, now) != now]
     more = f"; and {len(told) - _MOST} more" if len(told) > _MOST else ""
@@ -34,9 +33,3 @@ def _told(name: str, before: object, now: object) -> str:
 def _short(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
     return " ".join(text.split())[:_LONGEST]
-
-
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """As it reads back from a record."""
-    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
-    return plain

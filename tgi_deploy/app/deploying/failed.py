@@ -32,8 +32,8 @@ _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "una
 _ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
-_MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
-_GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
+MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
+GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
 # but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
@@ -164,7 +164,7 @@ def removed(
         "before": list(before),
         "command": error.data.get("command") or command,
     }
-    fate = f"{_MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else _GONE
+    fate = f"{MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else GONE
     if error.data["cause"] is None and error.code not in _PLAIN:
         data["remedy"] = _LOOK_AGAIN
         return _like(error, fate, {**error.data, **data})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tgi_deploy.app.planning.documents import plan_document
+from tgi_deploy.app.planning.documents import as_recorded, plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,11 +95,7 @@ def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
 
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
-    """The plan as it reads back from a file: prices are numbers there, exact ones stand in the record itself.
-
-    What was refused is by far the largest part, is written anew at every step, and helps nobody later.
-    """
+    """Without what was refused: by far the largest part, it is written anew at every step, and helps nobody later."""
     document = plan_document(replace(plan, rejections=()))
     del document["rejections"]
-    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
-    return plain
+    return as_recorded(document)

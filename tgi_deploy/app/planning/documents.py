@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.planner.breakeven import breakevens
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
         Span,
         UsdSpan,
     )
+
+
+def as_recorded(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as it reads back from a file: prices are numbers there, exact ones stand in the record itself."""
+    plain: dict[str, Any] = json.loads(json.dumps(document, default=float))
+    return plain
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.deploying.failed import GONE, MADE_GONE
 from tgi_deploy.cli.output import Told, one_line
 from tgi_deploy.cli.views.text import duration, usd, wrapped
 from tgi_deploy.reconcile.signatures import COMMAND
@@ -13,15 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _FROM_BEFORE: Final = "the machine was there before this run and is kept: 'tgi-deploy logs {name}' shows its log"
-_PARTLY: Final = (
-    "what this run has made was removed again; what was there before is kept: 'tgi-deploy down {name}' ends it"
-)
+_PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
 _INDENT: Final = " " * 12
 _CENT: Final = Decimal("0.01")
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
     "left": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
-    "removed": "everything was removed again; --on-failure keep leaves the machine and its log",
+    "removed": GONE,
 }
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.app.watching.status import Status
+    from tgi_deploy.reconcile.model import Found
 
 _FEW: Final = 4
 
@@ -40,7 +41,7 @@ def runs_lines(status: Status) -> Iterator[str]:
     """The model and the machine, as planned; without a record the machine's type alone."""
     plan = status.recorded.plan if status.recorded else {}
     model, chosen = (plan.get("model") or {}).get("id"), plan.get("chosen") or {}
-    machine = next((found for found in status.seen if found.is_machine), None)
+    machine = _machine(status)
     kind = (machine.attributes.get("instance_type") if machine else None) or chosen.get("instance_type")
     market = chosen.get("market")
     where = ", ".join(filter(None, (kind, None if market == "owned" else market)))
@@ -53,8 +54,12 @@ def cost_words(status: Status) -> str:
     """What is billed by the hour at this moment."""
     if status.gone:
         return "nothing now: no machine runs"
-    price = price_of(status.recorded, next((found for found in status.seen if found.is_machine), None))
+    price = price_of(status.recorded, _machine(status))
     return "-" if price is None else f"{usd(price)} an hour"
+
+
+def _machine(status: Status) -> Found | None:
+    return next((found for found in status.seen if found.is_machine), None)
 
 
 def next_lines(status: Status) -> Iterator[str]:
