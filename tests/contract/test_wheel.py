@@ -42,7 +42,7 @@ def wheel(sdist, tmp_path_factory):
     with tarfile.open(sdist) as archive:
         # `extractall(filter=…)` came with Python 3.11.4; before it, this attribute is without effect.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(unpacked)
+        archive.extractall(unpacked)  # noqa: S202 -- an archive that this test has built
     (source,) = unpacked.iterdir()
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", cwd=source)
     (built,) = (source / "dist").glob("*.whl")
