@@ -222,7 +222,7 @@ def test_only_what_this_run_made_is_removed(around, act):
     up(around.context(), request())
     machine = around.world.running()[0]
     around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
-    around.clock.sleep(120)
+    around.clock.sleep(3600)
     settled, stops = stop_up(around, during("machine", act))
     if stops.made == []:
         pytest.fail("no machine was made")
