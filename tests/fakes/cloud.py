@@ -41,7 +41,8 @@ class FakeWorld:
     """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered.
 
     `hidden` are ids that exist and that no look shows yet, though they can be ended by id. `time` gives the seconds
-    since `BEGINNING`; what is hidden by it is not known to any request yet, a deletion included.
+    since `BEGINNING`; what is hidden by it is not known to any request yet, a deletion included. Without `holds_groups`
+    a group goes although a machine uses it, as in simpler imitations of EC2.
     """
 
     zones: tuple[str, ...] = ("a", "b")
@@ -63,6 +64,7 @@ class FakeWorld:
     hidden: set[str] = field(default_factory=set)
     time: Callable[[], float] | None = None
     shows_after_s: float = 0.0
+    holds_groups: bool = True
     made_at: dict[str, float] = field(default_factory=dict)
 
     def moment(self, thing_id: str) -> dict[str, str]:
@@ -97,6 +99,9 @@ class FakeWorld:
 
     def users_of(self, group_id: str) -> list[Found]:
         return [item for item in self.there("instance") if group_id in str(self.properties.get(item.id))]
+
+    def holds(self, group_id: str) -> bool:
+        return self.holds_groups and bool(self.users_of(group_id))
 
     def running(self) -> list[Found]:
         return [found for found in self.there("instance") if found.alive]
@@ -194,7 +199,7 @@ class FakeHandler:
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.world.enter(f"delete {self.kind}", attributes)
         found = self.world.things.get(attributes["id"]) if self.world.knows(attributes["id"]) else None
-        if found is not None and self.kind == "security-group" and self.world.users_of(found.id):
+        if found is not None and self.kind == "security-group" and self.world.holds(found.id):
             raise InUseError("an interface holds the group")
         if found is not None:
             self._end(found)

@@ -169,6 +169,8 @@ class Executor:
             try:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:
+                if doubt is None:
+                    self.reporter.note(f"{lost.message}; looking for up to a minute whether it comes to light")
                 doubt = lost
                 continue
             except _REFUSALS:

@@ -13,7 +13,6 @@ from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.reconcile.model import TAG_CREATED, TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, Found
 
-
 OLD_S = 3600
 APART_S = CLOCKS_APART.total_seconds()
 

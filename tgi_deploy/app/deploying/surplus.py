@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
     """Living machines beside the recorded one. None while that one does not live: then one of them may take its place.
 
-    Raises ConflictError `second_machine` for one that somebody else has made under this id.
+    Raises ConflictError `name_taken` for one that somebody else has made under this id.
     """
     first, record = machine_of(deployment, seen), deployment.machine
     if first is None or record is None or not first.alive or first.id != record.attributes.get("id"):
@@ -37,7 +37,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
     owner = machine.tags.get(TAG_OWNER, deployment.owner)
     if deployment.owner and owner != deployment.owner:
         raise ConflictError(
-            "second_machine",
+            "name_taken",
             f"{second_machine(deployment, machine)}; {owner} has made it, and {first.id} is on record here",
             hint=f"find out from {owner} which one serves; 'tgi-deploy down {deployment.name}' removes both",
         )

@@ -68,6 +68,11 @@ class Proposal:
     findings: tuple[CheckResult, ...] = ()
     surplus: tuple[Found, ...] = ()
 
+    @property
+    def ends_surplus_alone(self) -> bool:
+        """Whether nothing else is done."""
+        return bool(self.surplus) and len(self.changes.steps) == len(self.surplus)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpRequest:

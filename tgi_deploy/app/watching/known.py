@@ -48,20 +48,20 @@ def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple
 
 
 def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:
-    """What a deployment costs an hour while its machine runs: by its record, or else by its machine's tags."""
-    if recorded is not None:
-        first = recorded.usd_per_hour
-    else:
-        machine = machine_of(recorded, seen)
-        first = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
-    others = [machine_price(recorded, found) for found in second_machines(recorded, seen)]
-    return None if first is None else sum((price for price in others if price is not None), first)
+    """What a deployment costs an hour while it runs, by its record or else by its tags, with machines too many."""
+    machine = machine_of(recorded, seen)
+    tagged = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
+    first = tagged if recorded is None else recorded.usd_per_hour
+    others = price_of_all(recorded, second_machines(recorded, seen))
+    return None if first is None or others is None else first + others
 
 
-def machine_price(recorded: Deployment | None, machine: Found) -> Decimal | None:
-    """What one machine costs an hour: by its own tag, or else as its deployment's record tells."""
-    tagged = money(machine.tags.get(TAG_PRICE))
-    return recorded.usd_per_hour if tagged is None and recorded is not None else tagged
+def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:
+    """What they cost an hour together: by their tags, or else by the record; None where one of them tells nothing."""
+    tagged = (money(machine.tags.get(TAG_PRICE)) for machine in machines)
+    prices = [recorded.usd_per_hour if price is None and recorded else price for price in tagged]
+    known = [price for price in prices if price is not None]
+    return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
 
 def money(text: object) -> Decimal | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.watching.fleet import each, look_at_all
-from tgi_deploy.app.watching.known import machine_of, machine_price, second_machines
+from tgi_deploy.app.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.spot import spot_notice
 from tgi_deploy.app.watching.starting import console_of, starting
@@ -176,7 +176,7 @@ def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
     """A sentence about a machine that runs beside the deployment's own."""
-    price = machine_price(recorded, machine)
+    price = price_of_all(recorded, (machine,))
     costs = f" and costs ${price:.3f} an hour" if price is not None else ""
     return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
 
