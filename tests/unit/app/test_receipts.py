@@ -316,6 +316,19 @@ def test_a_clock_that_runs_behind_makes_no_negative_cost():
     assert (early.seconds, early.usd) == (0, 0)
 
 
+@pytest.mark.parametrize(("ahead_s", "bound"), [(-300, "at_most"), (0, "exact"), (40, "exact"), (300, "at_most")])
+def test_clocks_that_differ_make_an_amount_an_upper_bound(around, ahead_s, bound):
+    """The cloud says when the machine was launched, this computer when it was seen to be gone."""
+    around.world.time = around.clock.monotonic
+    around.clock.ahead_s = ahead_s
+    bring_up(around)
+    around.clock.sleep(1800)
+    receipt = only(take_down(around))
+    assert document(receipt)["cost"]["bound"] == bound
+    assert receipt.seconds >= 1800
+    assert {line["gone_is"] for line in document(receipt)["resources"]} == {"seen"}
+
+
 def test_events_of_other_things_are_no_lines(around):
     events = [Event(at=around.clock.now(), deployment="demo", code="ready", text="it serves")]
     assert Ledger.of(events).lines == {}
