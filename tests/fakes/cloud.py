@@ -1,12 +1,14 @@
 """A cloud in memory, with switches for what goes wrong in real ones.
 
 Every call of a handler passes `FakeWorld.enter` and `leave`: a test counts them, kills the caller there, or has them
-fail. Request tokens are honoured; names of groups are unique; a group in use can't be deleted.
+fail. Request tokens are honoured; names of groups are unique; a group in use can't be deleted. With a `time` it has a
+clock of its own, and shows what was made only `shows_after_s` later.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
@@ -27,6 +29,7 @@ KINDS = (
 
 
 UNIQUE = ("security-group", "launch-template")
+BEGINNING = datetime(2026, 1, 9, tzinfo=UTC)
 
 
 class KilledError(BaseException):
@@ -37,7 +40,9 @@ class KilledError(BaseException):
 class FakeWorld:
     """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered.
 
-    `hidden` are ids that exist and that no look shows yet.
+    `hidden` are ids that exist and that no look shows yet, though they can be ended by id. `time` gives the seconds
+    since `BEGINNING`; what is hidden by it is not known to any request yet, a deletion included. Without `holds_groups`
+    a group goes although a machine uses it, as in simpler imitations of EC2.
     """
 
     zones: tuple[str, ...] = ("a", "b")
@@ -57,6 +62,25 @@ class FakeWorld:
     next_number: int = 0
     refuses_batches: bool = False
     hidden: set[str] = field(default_factory=set)
+    time: Callable[[], float] | None = None
+    shows_after_s: float = 0.0
+    holds_groups: bool = True
+    made_at: dict[str, float] = field(default_factory=dict)
+
+    def moment(self, thing_id: str) -> dict[str, str]:
+        """When it was made, by the clock of the cloud."""
+        if self.time is None:
+            return {}
+        self.made_at[thing_id] = self.time()
+        return {"launched": (BEGINNING + timedelta(seconds=self.time())).isoformat()}
+
+    def knows(self, thing_id: str) -> bool:
+        """Whether requests that name it find it."""
+        made_at = self.made_at.get(thing_id)
+        return self.time is None or made_at is None or self.time() - made_at >= self.shows_after_s
+
+    def shows(self, thing_id: str) -> bool:
+        return thing_id not in self.hidden and self.knows(thing_id)
 
     def cloud(self, region: str) -> FakeCloud:
         return FakeCloud(world=self, region=region)
@@ -76,6 +100,9 @@ class FakeWorld:
     def users_of(self, group_id: str) -> list[Found]:
         return [item for item in self.there("instance") if group_id in str(self.properties.get(item.id))]
 
+    def holds(self, group_id: str) -> bool:
+        return self.holds_groups and bool(self.users_of(group_id))
+
     def running(self) -> list[Found]:
         return [found for found in self.there("instance") if found.alive]
 
@@ -91,7 +118,7 @@ class FakeHandler:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         self.world.enter(f"find {self.kind}", {})
-        shown = [item for item in self._mine() if item.id not in self.world.hidden]
+        shown = [item for item in self._mine() if self.world.shows(item.id)]
         found = [item for item in shown if all(item.tags.get(k) == v for k, v in tags.items() if v)]
         self.world.leave(f"find {self.kind}")
         return tuple(sorted(found, key=lambda item: item.id))
@@ -117,7 +144,7 @@ class FakeHandler:
             key=tags[TAG_KEY],
             kind=self.kind,
             place=self.region,
-            attributes={"id": made, **self._attributes(properties)},
+            attributes={"id": made, **self._attributes(properties), **self._moment(made)},
             tags=dict(tags),
             state="running" if self.kind == "instance" else "available",
         ))  # fmt: skip
@@ -136,6 +163,11 @@ class FakeHandler:
             "market": "spot" if properties["spot"] else "on-demand",
             "address": "127.0.0.1",
         }
+
+    def _moment(self, made: str) -> dict[str, str]:
+        """EC2 tells when a machine was launched, and nothing like it of a group."""
+        told = self.world.moment(made)
+        return told if self.kind == "instance" else {}
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         self.world.enter(f"complete {self.kind}", attributes)
@@ -160,14 +192,14 @@ class FakeHandler:
             self._end_slowly(found)
             found = self.world.things.get(attributes["id"])
         self.world.leave(f"read {self.kind}")
-        if found is None or found.state == "terminated" or found.id in self.world.hidden:
+        if found is None or found.state == "terminated" or not self.world.shows(found.id):
             return None
         return found
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.world.enter(f"delete {self.kind}", attributes)
-        found = self.world.things.get(attributes["id"])
-        if found is not None and self.kind == "security-group" and self.world.users_of(found.id):
+        found = self.world.things.get(attributes["id"]) if self.world.knows(attributes["id"]) else None
+        if found is not None and self.kind == "security-group" and self.world.holds(found.id):
             raise InUseError("an interface holds the group")
         if found is not None:
             self._end(found)
@@ -249,7 +281,7 @@ class FakeCloud:
     def machine(self, instance_id: str) -> MachineState:
         self.world.enter("machine", {"id": instance_id})
         found = self.world.things.get(instance_id)
-        if found is None or instance_id in self.world.hidden:
+        if found is None or not self.world.shows(instance_id):
             return MachineState(state="missing")
         reason = self.world.reasons.get(instance_id)
         if reason:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from builders.plans import VERSION, candidate, instance_type, offer, profile
-from fakes.cloud import FakeWorld
+from fakes.cloud import BEGINNING, FakeWorld
 
 from tgi_deploy.app.context import Context, Pace
 from tgi_deploy.app.deploying.up import UpRequest
@@ -23,10 +23,13 @@ from tgi_deploy.state.local import LocalStore
 
 @dataclass
 class FakeClock:
+    """`seconds` have truly passed; `ahead_s` is how far the time of day is wrong."""
+
     seconds: float = 0.0
+    ahead_s: float = 0.0
 
     def now(self) -> datetime:
-        return datetime(2026, 1, 9, tzinfo=UTC) + timedelta(seconds=self.seconds)
+        return BEGINNING + timedelta(seconds=self.seconds + self.ahead_s)
 
     def monotonic(self) -> float:
         return self.seconds

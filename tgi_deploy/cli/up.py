@@ -380,8 +380,11 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
 
 
 def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
-    """Preflight's warnings; the progress has shown them already."""
-    findings = proposal.findings if proposal is not None else ()
-    return tuple(
-        Notice(code=item.code, message=item.message, in_text=True) for item in findings if item.severity == "warning"
-    )
+    """Preflight's warnings, and machines too many; the progress has shown them already."""
+    from tgi_deploy.app.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
+
+    if proposal is None:
+        return ()
+    warned = [(item.code, item.message) for item in proposal.findings if item.severity == "warning"]
+    warned.extend(("second_machine", second_machine(proposal.deployment, machine)) for machine in proposal.surplus)
+    return tuple(Notice(code=code, message=message, in_text=True) for code, message in warned)

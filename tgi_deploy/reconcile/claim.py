@@ -31,22 +31,27 @@ def refuse_stranger(deployment: Deployment, found: Sequence[Found]) -> None:
     """Raises ClaimedError where another deployment has something under this name."""
     strangers = strange(found, deployment.id)
     if strangers:
-        raise claimed(deployment.name, strangers[0])
+        raise claimed(deployment.name, strangers[0], owner=deployment.owner)
 
 
-def claimed(name: str, found: Found, *, until: str = "") -> ClaimedError:
-    """The error that says whose it is. `until`: what else than removing it there is to do."""
-    tags, hint = (
-        found.tags,
-        f"choose another --name; if that run is dead, 'tgi-deploy down {name}' removes what it left",
-    )
-    owner, begun = tags.get(TAG_OWNER, "somebody"), tags.get(TAG_CREATED, "")
+def claimed(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:
+    """The error that says whose it is, to `owner`. `until`: what else than removing it there is to do."""
+    tags = found.tags
+    theirs, begun = tags.get(TAG_OWNER, ""), tags.get(TAG_CREATED, "")
     since = f", begun {begun}" if begun else ""
+    what = f"{found.kind} {found.id} in {found.place} (deployment {tags[TAG_ID]})"
+    removes = f"'tgi-deploy down {name}' removes what it left"
+    if theirs and theirs == owner:
+        message = f"'{name}' is in use by another run of yours ({theirs}{since}): {what}"
+        hint = f"let that run finish; if it is over, {removes}"
+    else:
+        message = f"'{name}' belongs to {theirs or 'somebody'}{since}: {what}"
+        hint = f"choose another --name; if that run is dead, {removes}"
     return ClaimedError(
-        f"'{name}' belongs to {owner}{since}: {found.kind} {found.id} in {found.place} (deployment {tags[TAG_ID]})",
+        message,
         hint=f"{hint}{until}",
         data={
-            "owner": tags.get(TAG_OWNER, ""),
+            "owner": theirs,
             "begun": begun,
             "deployment_id": tags[TAG_ID],
             "kind": found.kind,
@@ -60,7 +65,7 @@ def taken(name: str, resource: Resource, why: str) -> ClaimedError:
     """The unique name is in use, and nothing with our tags has it."""
     return ClaimedError(
         f"the name of the {resource.kind} of '{name}' is in use in {resource.place}, by something that has no tags of "
-        f"this tool or is not shown yet: {why}",
+        f"this tool: {why}",
         hint="choose another --name, or remove what has that name",
         data={"kind": resource.kind, "region": resource.place},
     )

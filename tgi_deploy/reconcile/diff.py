@@ -14,7 +14,8 @@ def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: S
     """What to do, in order: deletions first, dependents before what they depend on; then keeps and creations.
 
     A resource whose spec or place changed is replaced, and so is everything that refers to it. Of several seen
-    with the same key the first that fits is kept, the others are deleted. `seen` is in the order of creation.
+    with the same key the recorded one is kept, or else the first that fits; the others are deleted. `seen` is in the
+    order of creation.
     """
     seen = [found for found in seen if not found.attached]
     ordered = in_order(wanted)
@@ -46,40 +47,47 @@ def _kept(
     kept: dict[str, Found] = {}
     for item in ordered:
         replaced = any(need not in kept for need in item.needs)
-        match = next((found for found in seen if _fits(item, found, records.get(item.key))), None)
-        if match is not None and not replaced:
-            kept[item.key] = match
+        record = records.get(item.key)
+        fitting = [found for found in seen if _fits(item, found, record)]
+        if fitting and not replaced:
+            kept[item.key] = next((found for found in fitting if _is_recorded(found, record)), fitting[0])
     return kept
+
+
+def _is_recorded(found: Found, record: ResourceRecord | None) -> bool:
+    return record is not None and record.attributes.get("id") == found.id
 
 
 def _fits(item: Resource, found: Found, record: ResourceRecord | None) -> bool:
     if (found.key, found.kind, found.place, found.alive) != (item.key, item.kind, item.place, True):
         return False
     spec = found.spec
-    if spec is None and record is not None and record.attributes.get("id") == found.id:
+    if spec is None and record is not None and _is_recorded(found, record):
         spec = record.spec
     return spec == item.spec
 
 
 def _deletions(ordered: Sequence[Resource], seen: Sequence[Found], kept: Mapping[str, Found]) -> tuple[Step, ...]:
     wanted = {item.key for item in ordered}
-    doomed = [found for found in seen if kept.get(found.key) is not found]
+    unwanted = [found for found in seen if kept.get(found.key) is not found]
     return tuple(
         Step(
             action="delete",
             key=found.key,
             kind=found.kind,
             place=found.place,
-            reason=_why_deleted(found, wanted),
+            reason=_why_deleted(found, wanted, kept),
             attributes=found.attributes,
         )
-        for found in reversed(doomed)
+        for found in reversed(unwanted)
     )
 
 
-def _why_deleted(found: Found, wanted: set[str]) -> str:
+def _why_deleted(found: Found, wanted: set[str], kept: Mapping[str, Found]) -> str:
     if not found.alive:
         return f"is {found.state or 'ending'}"
+    if found.key in kept:
+        return f"is one too many beside {kept[found.key].id}"
     return "is replaced" if found.key in wanted else "is not wanted"
 
 
@@ -94,7 +102,7 @@ def _forward(
         there_was = any(other.key == item.key for other in seen)
         reason = "replaces what is there" if there_was else _why_created(record)
         return Step(action="create", key=item.key, kind=item.kind, place=item.place, reason=reason, resource=item)
-    known = record is not None and record.phase == "created" and record.attributes.get("id") == found.id
+    known = record is not None and record.phase == "created" and _is_recorded(found, record)
     return Step(
         action="keep" if known else "adopt",
         key=item.key,

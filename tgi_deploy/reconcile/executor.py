@@ -10,13 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.errors import DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.claim import refuse_stranger, taken
+from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
 from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    ClaimedError,
     ExistsError,
     InUseError,
     LostReplyError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
     StaleTokenError,
     TokenMismatchError,
 )
@@ -47,8 +53,16 @@ if TYPE_CHECKING:
 
     from tgi_deploy.reconcile.ports import Clock, Handler, Reporter, Store
 
-INTENDED: Final = "intended"
-_TRIES: Final = 4
+_TOKENS: Final = 4
+# Answers that nothing was made. Any other failure of a creating request leaves that open.
+_REFUSALS: Final[tuple[type[DeployError], ...]] = (
+    BadRequestError,
+    ClaimedError,
+    InputError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
+)
 _DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
 _LATENESS: Final = Patience(deadline_s=60, poll_s=1, longest_poll_s=10)
 
@@ -111,59 +125,102 @@ class Executor:
 
     def _create(self, deployment: Deployment, step: Step, resource: Resource) -> Deployment:
         self.reporter.step(step, "begun")
+        deployment = self._end_open_intent(deployment, resource)
+        repeated = self._is_open(deployment.record(resource.key))
         deployment = self._intend(deployment, resource)
-        deployment, found = self._settle(deployment, resource)
+        deployment, found = self._settle(deployment, resource, repeated=repeated)
         if resource.loose:
             self._complete(deployment, resource, found.attributes)
         self.reporter.step(replace(step, attributes=found.attributes), "done")
         return deployment
 
-    def _settle(self, deployment: Deployment, resource: Resource) -> tuple[Deployment, Found]:
-        """Find it or create it, until one of the two is certain."""
-        error: LostReplyError | StaleTokenError | None = None
-        for attempt in range(_TRIES):
-            if attempt:
-                self.clock.sleep(attempt)
+    def _is_open(self, record: ResourceRecord | None) -> bool:
+        """Whether a request of before may have made something that has yet to show."""
+        if record is None or record.phase != "intent":
+            return False
+        return may_be_new(record, self.clock.now(), within_s=self.lateness.deadline_s)
+
+    def _end_open_intent(self, deployment: Deployment, resource: Resource) -> Deployment:
+        """What was asked for under this key may have another spec by now: its intent is not overwritten unsettled."""
+        known = deployment.record(resource.key)
+        if known is None or known.spec == resource.spec or not self._is_open(known):
+            return deployment
+        return self._end_earlier(deployment, known)
+
+    def _settle(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
+        """Find it or create it, until one of the two is certain. A stale token is replaced."""
+        for _ in range(_TOKENS - 1):
+            try:
+                return self._ask(deployment, resource, repeated=repeated)
+            except StaleTokenError as stale:
+                record = deployment.record(resource.key)
+                if isinstance(stale, TokenMismatchError) and record is not None:
+                    deployment = self._end_earlier(deployment, record)
+            deployment, repeated = self._intend(deployment, resource, fresh=True), False
+        return self._ask(deployment, resource, repeated=False)
+
+    def _ask(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
+        """Ask for it by one token. A request without a reply gets its minute to come to light.
+
+        So does a unique name that is taken: whoever has it, or our own earlier request, may have yet to show.
+        """
+        doubt: LostReplyError | None = None
+        for _ in looks(self.clock, self.lateness):
             try:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:
-                error = lost
-            except StaleTokenError as stale:
-                if isinstance(stale, TokenMismatchError):
-                    deployment = self._end_earlier(deployment, resource)
-                error, deployment = stale, self._intend(deployment, resource, fresh=True)
-            else:
-                return self._created(deployment, resource, found.attributes, outcome=outcome), found
-        if isinstance(error, ExistsError):
-            raise taken(deployment.name, resource, error.message)
-        raise error or AssertionError("no attempt was made")
+                if doubt is None:
+                    self.reporter.note(f"{lost.message}; looking for up to a minute whether it comes to light")
+                doubt = lost
+                continue
+            except _REFUSALS:
+                late = self._come_to_light(deployment, resource) if doubt or repeated else None
+                if late is None:
+                    self.save(deployment.without_record(resource.key))
+                    raise
+                found, outcome = late, "adopted"
+            return self._created(deployment, resource, found.attributes, outcome=outcome), found
+        if isinstance(doubt, ExistsError):
+            raise taken(deployment.name, resource, doubt.message)
+        raise doubt or AssertionError("no attempt was made")
+
+    def _come_to_light(self, deployment: Deployment, resource: Resource) -> Found | None:
+        """What an earlier request has made, though this one was refused."""
+        for _ in looks(self.clock, self.lateness):
+            found = self._find(deployment, resource)
+            if found is not None:
+                return found
+        return None
 
     def _find_or_create(self, deployment: Deployment, resource: Resource) -> tuple[Found, str]:
-        handler = self.handler(resource.place, resource.kind)
-        tags = self._tags(deployment, resource)
-        named = handler.find({TAG_NAME: deployment.name, TAG_KEY: resource.key})
-        alive = [found for found in named if found.alive]
-        refuse_stranger(deployment, alive)
-        present = next((found for found in alive if found.spec == tags[TAG_SPEC]), None)
+        present = self._find(deployment, resource)
         if present is not None:
             return present, "adopted"
         properties = resolve(resource.properties, deployment)
+        handler, tags = self.handler(resource.place, resource.kind), self._tags(deployment, resource)
         return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
 
-    def _end_earlier(self, deployment: Deployment, resource: Resource) -> Deployment:
-        """Remove what the request has made that had this token and other parameters. It may have yet to show."""
-        handler, earlier = self.handler(resource.place, resource.kind), list[Found]()
+    def _find(self, deployment: Deployment, resource: Resource) -> Found | None:
+        """The living one of this very spec. Raises ClaimedError where somebody else has one under this name."""
+        named = self.handler(resource.place, resource.kind).find({TAG_NAME: deployment.name, TAG_KEY: resource.key})
+        alive = [found for found in named if found.alive]
+        refuse_stranger(deployment, alive)
+        return next((found for found in alive if found.spec == resource.spec), None)
+
+    def _end_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
+        """Remove what an earlier request under this key has made, with other parameters. It may have yet to show."""
+        handler, earlier = self.handler(record.place, record.kind), list[Found]()
         for _ in looks(self.clock, self.lateness):
-            shown = handler.find({TAG_ID: deployment.id, TAG_KEY: resource.key})
+            shown = handler.find({TAG_ID: deployment.id, TAG_KEY: record.key})
             earlier = [found for found in shown if found.alive]
             if earlier:
                 break
         for found in earlier:
             step = Step(
                 action="delete",
-                key=resource.key,
-                kind=resource.kind,
-                place=resource.place,
+                key=record.key,
+                kind=record.kind,
+                place=record.place,
                 reason="was asked for differently",
                 attributes=found.attributes,
             )
@@ -172,9 +229,9 @@ class Executor:
 
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
         """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""
-        known = deployment.record(resource.key)
+        known, now = deployment.record(resource.key), self.clock.now().isoformat(timespec="seconds")
         if known and not fresh and (known.phase, known.spec) == ("intent", resource.spec):
-            return deployment
+            return self.save(deployment.with_record(replace(known, notes={**known.notes, ASKED: now})))
         attempt = deployment.attempt + 1
         record = ResourceRecord(
             key=resource.key,
@@ -183,7 +240,7 @@ class Executor:
             phase="intent",
             spec=resource.spec,
             attempt=attempt,
-            notes={**resource.notes, INTENDED: self.clock.now().isoformat(timespec="seconds")},
+            notes={**resource.notes, INTENDED: now},
         )
         return self.save(replace(deployment, attempt=attempt).with_record(record))
 

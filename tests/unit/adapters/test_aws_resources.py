@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 import pytest
+from fakes.cloud import BEGINNING
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import (
@@ -152,7 +154,26 @@ def test_a_machine_just_made_is_not_taken_for_gone_because_it_is_not_known_yet(b
     ended(bench, made)
 
 
+@pytest.mark.parametrize("ahead_s", [-300, -60, 0, 60, 300])
+def test_a_machine_just_made_is_not_taken_for_gone_whatever_this_clock_says(bench, ahead_s):
+    """Its launch time is the cloud's. A clock that is a minute ahead made every machine look old."""
+    made = bench.launch()
+    bench.clock.ahead_s = ahead_s + (datetime.fromisoformat(made.attributes["launched"]) - BEGINNING).total_seconds()
+    bench.fault(action="TerminateInstances", code="InvalidInstanceID.NotFound", times=3)
+    bench.cloud().handler("instance").delete(made.attributes)
+    assert len(bench.calls("TerminateInstances")) == 4
+    ended(bench, made)
+
+
+def test_a_machine_whose_launch_no_cloud_dates_is_not_taken_for_gone_at_once(bench):
+    made = bench.launch()
+    bench.fault(action="TerminateInstances", code="InvalidInstanceID.NotFound", times=1)
+    bench.cloud().handler("instance").delete({"id": made.id})
+    ended(bench, made)
+
+
 def test_a_machine_that_was_made_long_ago_and_is_unknown_is_gone(bench):
+    bench.clock.sleep(3600)
     bench.cloud().handler("instance").delete({"id": "i-0123456789abcdef0", "launched": "2026-01-08T23:58:00+00:00"})
     assert len(bench.calls("TerminateInstances")) == 1
 

@@ -12,9 +12,9 @@ from tgi_deploy.app.deploying.claim import FRESH
 from tgi_deploy.app.deploying.up import up
 from tgi_deploy.app.removing.down import down
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
-from tgi_deploy.reconcile.errors import ClaimedError, NoCapacityError
+from tgi_deploy.reconcile.errors import BadRequestError, ClaimedError, LostReplyError, NoCapacityError
 from tgi_deploy.reconcile.health import Probe
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
+from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
 
 
 class Office:
@@ -166,7 +166,7 @@ def test_a_claim_of_a_crashed_run_is_waited_for_and_then_gone_on_with(office):
     killed_at_the_launch(office)
     refused = bring_up(office.bob)
     assert isinstance(refused, ClaimedError)
-    assert "from 00:15 UTC on the same command goes on with it" in refused.hint
+    assert "from 00:25 UTC on the same command goes on with it" in refused.hint
     office.ann.clock.seconds += FRESH.total_seconds()
     second = bring_up(office.bob)
     assert second.deployment.id == office.ids().pop()
@@ -252,6 +252,76 @@ def test_one_owner_on_one_lost_disk_waits_and_goes_on(office):
     assert isinstance(bring_up(office.ann), ConflictError)
     office.ann.clock.seconds += FRESH.total_seconds()
     assert bring_up(office.ann).deployment.id == first.id
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_nobody_is_told_that_a_thing_of_his_belongs_to_himself(office, recorded):
+    """A run of the same owner, with records elsewhere: another state folder, a CI job, a disk that is lost."""
+    bring_up(office.ann)
+    again = replace(office.ann, home=office.folder / "elsewhere", ids=900)
+    if recorded:
+        deployment = office.ann.store.load("demo")
+        again.store.save(replace(deployment, id="another", resources=(), serial=0), expected_serial=0)
+    (machine,) = office.world.running()
+    refused = bring_up(again)
+    assert isinstance(refused, ClaimedError)
+    assert "belongs to" not in refused.message
+    assert "'demo' is in use by another run of yours (ann@laptop, begun 2026-01-09T00:00:00+00:00)" in refused.message
+    assert machine.id in refused.message
+    assert "'tgi-deploy down demo' removes what it left" in refused.hint
+    assert "--name" not in refused.hint
+
+
+@pytest.mark.parametrize("anns_s", [-300, 0, 300])
+@pytest.mark.parametrize("bobs_s", [-300, 0, 300])
+def test_a_claim_holds_for_fifteen_minutes_whatever_the_clocks(office, anns_s, bobs_s):
+    """The group says when it was made by the clock of the computer that made it."""
+    office.ann.clock.ahead_s = anns_s
+    killed_at_the_launch(office)
+    office.ann.clock.ahead_s = bobs_s  # the two share a clock: bob's turn
+    office.ann.clock.seconds += 15 * 60 - 1
+    assert isinstance(bring_up(office.bob), ClaimedError)
+    office.ann.clock.seconds += 20 * 60 + 1
+    assert bring_up(office.bob).changed
+
+
+def test_a_claim_whose_clock_was_years_ahead_promises_no_time_of_day(office):
+    killed_at_the_launch(office)
+    for found in office.world.left():
+        office.world.things[found.id] = replace(found, tags={**found.tags, TAG_CREATED: "9999-12-31T23:59:59+00:00"})
+    refused = bring_up(office.bob)
+    assert isinstance(refused, ClaimedError)
+    assert "UTC" not in refused.hint
+    assert "'tgi-deploy down demo' removes" in refused.hint
+
+
+@pytest.mark.parametrize("shows_after_s", [4, 12, 55])
+def test_a_group_whose_reply_got_lost_is_gone_on_with(office, shows_after_s):
+    office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, shows_after_s
+    lost = []
+
+    def lose(name):
+        if name == "create security-group" and not lost:
+            lost.append(name)
+            raise LostReplyError("the reply got lost")
+
+    office.world.after_call = lose
+    assert bring_up(office.ann).changed
+    assert len(office.world.left()) == 3
+
+
+def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_does_not_show_yet(office):
+    office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, 40
+
+    def refuse(name, _properties):
+        if name == "create launch-template":
+            raise BadRequestError("no such thing")
+
+    office.world.on_call = refuse
+    assert isinstance(bring_up(office.ann), BadRequestError)
+    office.ann.clock.sleep(60)
+    assert office.world.left() == []
+    assert office.ann.store.load("demo") is None
 
 
 def test_what_was_made_before_there_were_owners_is_anybodys(office):

@@ -140,6 +140,47 @@ def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, 
     assert settled.fate == "removed" or around.store.load("demo").phase == "deleting"
 
 
+@pytest.mark.parametrize("kind", ["security-group", "launch-template"])
+def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
+    """There is no time to wait for it: the next 'down' does."""
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.time, around.world.shows_after_s = around.clock.monotonic, 40
+            around.world.made_at = {found.id: around.clock.seconds for found in around.world.there(kind)}
+            terminate(stops)
+
+    settled, _ = stop_up(around, strike)
+    assert settled.fate == "ending"
+    assert around.store.load("demo").phase == "deleting"
+    assert around.world.running() == []
+    down(around.context(), ["demo"], lambda _removals: True)
+    assert around.world.left() == []
+
+
+def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(around):
+    around.world.holds_groups = False
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.hidden.update(found.id for found in around.world.running())
+            terminate(stops)
+
+    def refuse(call, *_):
+        if call == "delete instance":
+            raise ThrottledError("too fast")
+
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda *call: strike(stops, *call)
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = refuse
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert (settled.fate, len(around.world.running())) == ("ending", 1)
+    assert around.store.load("demo").phase == "deleting"
+
+
 def test_a_launch_is_finished_and_recorded_before_the_wish_is_heard(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
     assert settled.fate == "kept"
@@ -222,7 +263,7 @@ def test_only_what_this_run_made_is_removed(around, act):
     up(around.context(), request())
     machine = around.world.running()[0]
     around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
-    around.clock.sleep(120)
+    around.clock.sleep(3600)
     settled, stops = stop_up(around, during("machine", act))
     if stops.made == []:
         pytest.fail("no machine was made")

@@ -15,12 +15,14 @@ from tgi_deploy.app.watching.listing import list_deployments
 from tgi_deploy.app.watching.renew import LeaseKeeper, renew
 from tgi_deploy.app.watching.status import status
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_EXPIRES, MachineState
 from tgi_deploy.state.codec import decode, encode
 
 HOUR = {"lease_s": 3600}
+APART_S = CLOCKS_APART.total_seconds()
 START = datetime(2026, 1, 9, tzinfo=UTC)
 
 
@@ -125,10 +127,18 @@ def test_what_cannot_be_renewed_is_refused(around):
 def test_a_lease_that_is_over_stays_over(around):
     bring_up(around, **HOUR)
     before = tag(around)
-    around.clock.sleep(3600)
+    around.clock.sleep(3601 + APART_S)
     error = refused(around)
     assert (type(error), error.code) == (ConflictError, "lease_over")
     assert tag(around) == before
+
+
+def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
+    """The machine still lives, and goes by a clock of its own."""
+    bring_up(around, **HOUR)
+    around.clock.sleep(3500)
+    around.clock.ahead_s = 300
+    assert renew(around.context(), "demo").until == around.clock.now() + timedelta(seconds=3600)
 
 
 def test_a_machine_that_has_ended_is_not_renewed(around):
@@ -208,12 +218,12 @@ def collect(around):
 @pytest.mark.parametrize(
     ("terms", "passed_s", "collected"),
     [
-        (HOUR, 3599, False),
-        (HOUR, 3601, True),
+        (HOUR, 3600 + APART_S, False),
+        (HOUR, 3601 + APART_S, True),
         ({"idle_s": 900}, 90_000, False),
-        ({"lifetime_s": lambda _price: 1800, **HOUR}, 1801, True),
-        ({"lifetime_s": lambda _price: 7200, **HOUR}, 3601, True),
-        ({"lifetime_s": lambda _price: 7200, "idle_s": 900}, 3601, False),
+        ({"lifetime_s": lambda _price: 1800, **HOUR}, 1801 + APART_S, True),
+        ({"lifetime_s": lambda _price: 7200, **HOUR}, 3601 + APART_S, True),
+        ({"lifetime_s": lambda _price: 7200, "idle_s": 900}, 3601 + APART_S, False),
     ],
     ids=("lease", "lease-over", "idle", "ttl-first", "lease-first", "idle-is-never-certain"),
 )
@@ -303,7 +313,7 @@ def test_a_marked_spot_request_is_shown(around):
 
 def test_a_failed_removal_is_not_hidden_by_a_lease(around):
     bring_up(around, **HOUR)
-    around.clock.sleep(4000)
+    around.clock.sleep(3601 + APART_S)
 
     def stuck(name, _properties):
         if name == "delete instance":

@@ -8,7 +8,15 @@ from fakes.surroundings import FakeClock, Heard
 
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
-from tgi_deploy.reconcile.errors import LostReplyError, StaleTokenError, TokenMismatchError
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    ClaimedError,
+    LostReplyError,
+    NoCapacityError,
+    QuotaError,
+    StaleTokenError,
+    TokenMismatchError,
+)
 from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.model import ChangeSet, Deployment, Ref, Resource, Step
 from tgi_deploy.reconcile.observe import observe
@@ -202,6 +210,128 @@ def test_lost_replies_end_at_some_time(bench):
         bench.run((group(), machine()))
     assert bench.store.saved[-1].record("instance").phase == "intent"
     assert bench.clock.seconds > 0
+
+
+def lose_reply(bench, call, *, shows_after_s=0.0):
+    """The reply of the next such call is lost after it took effect; what it made shows only later."""
+    bench.world.time, bench.world.shows_after_s = bench.clock.monotonic, shows_after_s
+    lost = []
+
+    def lose(name):
+        if name == call and not lost:
+            lost.append(name)
+            raise LostReplyError("lost")
+
+    bench.world.after_call = lose
+
+
+@pytest.mark.parametrize("shows_after_s", [0, 4, 12, 30, 59])
+def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_come_to_light(bench, shows_after_s):
+    lose_reply(bench, "create security-group", shows_after_s=shows_after_s)
+    deployment = bench.run((group(),))
+    (made,) = bench.world.there("security-group")
+    assert deployment.record("security-group").attributes["id"] == made.id
+    assert bench.clock.seconds <= 60
+
+
+def test_a_unique_name_that_is_taken_at_the_first_request_may_be_our_own(bench):
+    """A request that the service failed on is repeated below this layer, and may have taken effect the first time."""
+    bench.run((group(),))
+    bench.store.saved.clear()
+    bench.world.time, bench.world.shows_after_s = bench.clock.monotonic, 12
+    bench.world.made_at = {"security-group-0": 0}
+    deployment = bench.run((group(),))
+    assert deployment.record("security-group").attributes["id"] == "security-group-0"
+
+
+def test_a_unique_name_that_nothing_of_ours_has_after_a_minute_is_taken(bench):
+    bench.run((group(),))
+    bench.store.saved.clear()
+    bench.world.hidden.add("security-group-0")
+    with pytest.raises(ClaimedError, match="by something that has no tags of this tool"):
+        bench.run((group(),))
+    assert bench.clock.seconds == pytest.approx(60)
+
+
+REFUSALS = (NoCapacityError("none"), QuotaError("too many"), BadRequestError("bad"))
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
+def test_what_a_lost_request_made_is_found_though_its_repetition_is_refused(bench, refusal):
+    """A cloud that keeps to its tokens answers the same again. One that does not would get a second machine."""
+    lose_reply(bench, "create instance", shows_after_s=30)
+
+    def refuse(name, _):
+        if name == "create instance" and bench.world.there("instance"):
+            raise refusal
+
+    bench.world.on_call = refuse
+    deployment = bench.run((group(), machine()))
+    (running,) = bench.world.running()
+    assert deployment.record("instance").attributes["id"] == running.id
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
+def test_a_refused_request_is_settled_at_once(bench, refusal):
+    def refuse(name, _):
+        if name == "create instance":
+            raise refusal
+
+    bench.world.on_call = refuse
+    with pytest.raises(type(refusal)):
+        bench.run((group(), machine()))
+    assert bench.store.saved[-1].record("instance") is None
+    assert bench.clock.seconds == 0
+
+
+def test_an_open_intent_is_settled_before_another_takes_its_place(bench):
+    """Killed before the reply came; the next run asks for another zone, and the first machine shows only then."""
+
+    def kill(name):
+        if name == "create instance":
+            raise KilledError
+
+    bench.world.after_call = kill
+    with pytest.raises(KilledError):
+        bench.run((group(), machine("us-east-1a")))
+    bench.world.after_call = None
+    bench.world.time, bench.world.shows_after_s = bench.clock.monotonic, 30
+    (earlier,) = bench.world.running()
+    bench.world.made_at = {earlier.id: 0}
+    deployment = bench.run((group(), machine("us-east-1b")), bench.store.saved[-1])
+    (running,) = bench.world.running()
+    assert running.attributes["zone"] == "us-east-1b"
+    assert running.id == deployment.record("instance").attributes["id"]
+
+
+def test_an_intent_that_is_certainly_old_is_not_waited_for(bench):
+    def kill(name, _):
+        if name == "create instance":
+            raise KilledError
+
+    bench.world.on_call = kill
+    with pytest.raises(KilledError):
+        bench.run((group(), machine("us-east-1a")))
+    bench.world.on_call = None
+    bench.clock.sleep(3600)
+    bench.run((group(), machine("us-east-1b")), bench.store.saved[-1])
+    assert bench.clock.seconds == 3600
+
+
+def test_a_repeated_request_keeps_its_moment_and_notes_the_new_one(bench):
+    """Tags are made of the first moment and belong to the token; how new the request is goes by the last."""
+
+    def kill(name, _):
+        if name == "create instance":
+            raise KilledError
+
+    bench.world.on_call = kill
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            bench.run((group(), machine()), bench.store.saved[-1] if bench.store.saved else None)
+        bench.clock.sleep(3600)
+    notes = bench.store.saved[-1].record("instance").notes
+    assert (notes["intended"], notes["asked"]) == ("2026-01-09T00:00:00+00:00", "2026-01-09T01:00:00+00:00")
 
 
 def test_what_was_made_before_a_crash_is_adopted(bench):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.aws.api import Api, paged, tag_list, tag_specifications, tags_of
 from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.clocks import is_past
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 
@@ -19,7 +20,7 @@ KIND = "instance"
 _THERE: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
 _ALIVE: Final = ("pending", "running")
 _TAGGED: Final = ("instance", "volume", "network-interface")
-_NEW: Final = timedelta(minutes=1)
+_NEW_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,15 @@ class Instances:
             self.api.ask("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
 
         with suppress(GoneError, NotYetError):
-            if self._is_new(attributes):
+            if self._may_be_new(attributes):
                 self.api.retrier.call(ask)
             else:
                 ask()
 
-    def _is_new(self, attributes: Mapping[str, str]) -> bool:
-        """Launched less than a minute ago, by the clock of this computer."""
-        launched = attributes.get("launched") or ""
-        return launched != "" and self.api.retrier.clock.now() - datetime.fromisoformat(launched) < _NEW
+    def _may_be_new(self, attributes: Mapping[str, str]) -> bool:
+        """Unless it was certainly launched more than a minute ago: the cloud's clock and ours may differ."""
+        launched = moment_of(attributes.get("launched"))
+        return launched is None or not is_past(launched, self.api.retrier.clock.now(), by_s=_NEW_S)
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
         """One that is unknown or protected has EC2 refuse the whole request."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.watching.known import born
 from tgi_deploy.reconcile.claim import claimed, own, strange
+from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Deployment, Found
 
-# Longer than a launch goes on without making, or waiting for, something of its own.
-FRESH: Final = timedelta(minutes=15)
+# Longer than a launch goes on without making, or waiting for, something of its own, whatever clock it went by.
+FRESH: Final = timedelta(minutes=15) + CLOCKS_APART
+_DAY: Final = timedelta(days=1)
 
 
 def settle_claim(context: Context, name: str, recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
@@ -30,7 +32,7 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     Raises ClaimedError where somebody else has the name, or may be at work on it right now.
     """
     if recorded is not None:
-        _give_way(name, own(seen, recorded.id), strange(seen, recorded.id))
+        _give_way(name, own(seen, recorded.id), strange(seen, recorded.id), owner=context.owner)
         return own(seen, recorded.id)
     if not seen:
         return ()
@@ -40,11 +42,11 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     return theirs
 
 
-def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found]) -> None:
+def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owner: str) -> None:
     """A machine has the name; without one, what was made first has it."""
     alive = [item for item in theirs if item.alive and not item.attached]
     if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
-        raise claimed(name, min(alive, key=_seniority))
+        raise claimed(name, min(alive, key=_seniority), owner=owner)
 
 
 def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:
@@ -52,10 +54,17 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
     owner = theirs[0].tags.get(TAG_OWNER, context.owner)
     newest = max((at for at in map(born, theirs) if at is not None), default=None)
     if machine is not None and owner != context.owner:
-        raise claimed(name, machine)
-    if newest is not None and context.clock.now() - newest < FRESH:
-        until = f", and from {(newest + FRESH).strftime('%H:%M')} UTC on the same command goes on with it"
-        raise claimed(name, machine or theirs[0], until=until)
+        raise claimed(name, machine, owner=context.owner)
+    left = FRESH - (context.clock.now() - newest) if newest is not None else timedelta()
+    if left > timedelta():
+        raise claimed(name, machine or theirs[0], owner=context.owner, until=_goes_on(context, left))
+
+
+def _goes_on(context: Context, left: timedelta) -> str:
+    """From when on the name is held no longer. A clock that is days ahead has written no such moment."""
+    if left > _DAY:
+        return ""
+    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command goes on with it"
 
 
 def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
@@ -74,7 +83,7 @@ def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[s
     if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
         return
     seen = [found for place in places for found in context.cloud(place).handler(record.kind).find(_named(deployment))]
-    _give_way(deployment.name, own(seen, deployment.id), strange(seen, deployment.id))
+    _give_way(deployment.name, own(seen, deployment.id), strange(seen, deployment.id), owner=deployment.owner)
 
 
 def _named(deployment: Deployment) -> dict[str, str]:

@@ -6,8 +6,7 @@ Killed anywhere and run again it goes on from there: what exists is adopted, nev
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.app.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.deploying.claim import settle_claim, yield_to_elder
@@ -15,13 +14,15 @@ from tgi_deploy.app.deploying.differing import differences
 from tgi_deploy.app.deploying.failed import broken_off, explained, kept, left, removed
 from tgi_deploy.app.deploying.readiness import wait
 from tgi_deploy.app.deploying.service import Question, prove_service
+from tgi_deploy.app.deploying.surplus import removal_of_surplus, surplus_of
 from tgi_deploy.app.launching.launch import await_visible
 from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.planning.documents import requirements_document
-from tgi_deploy.app.removing.down import await_settled, remove_own
+from tgi_deploy.app.removing.down import remove_own
 from tgi_deploy.app.removing.made import Before, remove_made
+from tgi_deploy.app.watching.places import shows_at_once
 from tgi_deploy.app.watching.renew import LeaseKeeper
-from tgi_deploy.app.watching.status import added_rules
+from tgi_deploy.app.watching.status import added_rules, second_machine
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
@@ -30,7 +31,7 @@ from tgi_deploy.reconcile.errors import (
     PermissionDeniedError,
     QuotaError,
 )
-from tgi_deploy.reconcile.model import TAG_ID, Deployment, digest
+from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.proof_load import measured_document
 from tgi_deploy.render.artifacts import check_name, default_name
@@ -47,15 +48,14 @@ if TYPE_CHECKING:
     from tgi_deploy.app.launching.launchpads import Settings
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.health import ReadyReport
-    from tgi_deploy.reconcile.model import ChangeSet, Found
+    from tgi_deploy.reconcile.model import Found
 
 Decision = Literal["keep", "remove"]
-_FRESH: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What would be done, before anything is."""
+    """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended."""
 
     deployment: Deployment
     candidate: Candidate
@@ -66,6 +66,12 @@ class Proposal:
     lease_s: int | None
     zone: str
     findings: tuple[CheckResult, ...] = ()
+    surplus: tuple[Found, ...] = ()
+
+    @property
+    def ends_surplus_alone(self) -> bool:
+        """Whether nothing else is done."""
+        return bool(self.surplus) and len(self.changes.steps) == len(self.surplus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,9 +127,14 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         for rule in added_rules(seen):
             context.reporter.warn(rule.code, rule.message)
         deployment = _starting_point(context, request, pad, name, recorded, seen)
-        if _is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait):
-            return UpOutcome(deployment=deployment, changed=False)
-        return _bring_up(context, request, pad, deployment, seen)
+        surplus = surplus_of(deployment, seen)
+        for machine in surplus:
+            context.reporter.warn("second_machine", second_machine(deployment, machine))
+        if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
+            return _bring_up(context, request, pad, deployment, seen, surplus)
+        if surplus:
+            return _end_surplus(context, request, deployment, surplus)
+        return UpOutcome(deployment=deployment, changed=False)
 
 
 def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
@@ -137,7 +148,6 @@ def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: b
             hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
         )
     context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
-    await_settled(context, recorded)
     remove_own(context, recorded)
     return None
 
@@ -146,8 +156,12 @@ def _observe(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
     """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
-    if recorded is not None and context.clock.now() - recorded.updated < _FRESH:
-        await_visible(context, recorded)
+    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
+    machine = recorded.machine if recorded else None
+    if recorded is None or machine is None or shows_at_once(machine.place):
+        return seen
+    if machine.attributes.get("id") in {found.id for found in seen} or not await_visible(context, recorded):
+        return seen
     return observe(name, recorded, cloud=context.cloud, places=places, side=side)
 
 
@@ -214,18 +228,47 @@ def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bo
     return finished and alive
 
 
-def _bring_up(
-    context: Context, request: UpRequest, pad: Launchpad, deployment: Deployment, seen: Sequence[Found]
-) -> UpOutcome:
-    attempt = pad.first(deployment, seen)
-    _refuse_to_replace(deployment, attempt, seen)
-    proposal = _proposal(deployment, attempt, _preflight(context, request, deployment, attempt))
+def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...]) -> UpOutcome:
+    """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
+    proposal = Proposal(
+        deployment=deployment,
+        candidate=request.plan.chosen,
+        changes=ChangeSet(steps=removal_of_surplus(surplus, deployment)),
+        cidrs=(),
+        ttl_s=deployment.ttl_s,
+        idle_s=deployment.idle_s,
+        lease_s=deployment.lease_s,
+        zone=deployment.region,
+        surplus=surplus,
+    )
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
-    if attempt.changes.changes and not request.confirm(proposal):
+    if not request.confirm(proposal):
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    deployment = context.executor().execute(deployment, proposal.changes)
+    return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+
+
+def _bring_up(
+    context: Context,
+    request: UpRequest,
+    pad: Launchpad,
+    deployment: Deployment,
+    seen: Sequence[Found],
+    surplus: tuple[Found, ...],
+) -> UpOutcome:
+    seen = [found for found in seen if found not in surplus]
+    attempt = pad.first(deployment, seen)
+    _refuse_to_replace(deployment, attempt, seen)
+    proposal = _proposal(deployment, attempt, _preflight(context, request, deployment, attempt), surplus)
+    if request.dry_run:
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
+    if proposal.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
     before = Before.of(deployment, seen)
     try:
+        ending = ChangeSet(steps=removal_of_surplus(surplus, deployment))
+        deployment = context.executor().execute(deployment, ending)
         deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad), before)
         outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
         stays = Before(frozenset()) if request.remove_all else before
@@ -241,9 +284,14 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
     for step in attempt.changes.steps:
         strange = known is None and deployment.serial == 0
         if step.action == "delete" and step.attributes.get("id") in running and strange:
+            others = " and ".join(sorted(running))
+            many = f"{others} run under '{deployment.name}', and no record tells which one serves"
+            made = (
+                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
+            )
             raise ConflictError(
                 "name_taken",
-                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently",
+                many if len(running) > 1 else made,
                 hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
             )
 
@@ -257,17 +305,21 @@ def _preflight(
     return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
 
 
-def _proposal(deployment: Deployment, attempt: Attempt, findings: tuple[CheckResult, ...]) -> Proposal:
+def _proposal(
+    deployment: Deployment, attempt: Attempt, findings: tuple[CheckResult, ...], surplus: tuple[Found, ...]
+) -> Proposal:
+    ending = removal_of_surplus(surplus, deployment)
     return Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
-        changes=attempt.changes,
+        changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
         cidrs=attempt.cidrs,
         ttl_s=attempt.ttl_s,
         idle_s=attempt.idle_s,
         lease_s=attempt.lease_s,
         zone=attempt.zone,
         findings=findings,
+        surplus=surplus,
     )
 
 

@@ -12,6 +12,7 @@ from tgi_deploy.app.planning.documents import choice_document
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
@@ -266,26 +267,34 @@ def await_running(context: Context, deployment: Deployment, *, pool: str) -> str
     )
 
 
-def await_visible(context: Context, deployment: Deployment) -> None:
-    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended."""
+def await_visible(context: Context, deployment: Deployment) -> bool:
+    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended; whether it then does.
+
+    One that was certainly made longer ago is not waited for: it is gone if it does not show.
+    """
     record = deployment.machine
     if record is None or "id" not in record.attributes:
-        return
+        return False
+    if not may_be_new(record, context.clock.now(), within_s=_MISSING_GRACE_S):
+        return False
     cloud = context.cloud(record.place)
     patience = replace(context.pace.running, deadline_s=_MISSING_GRACE_S)
-    for _ in looks(context.clock, patience):
-        if cloud.machine(record.attributes["id"]).state != "missing":
-            return
+    states = (cloud.machine(record.attributes["id"]).state for _ in looks(context.clock, patience))
+    return any(state != "missing" for state in states)
 
 
 def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
-    """Pools in which a machine of this deployment exists, or may exist for all that is recorded."""
+    """Pools in which a machine of this deployment exists, or may exist for all that is recorded.
+
+    While the recorded machine lives, its pool alone: a plan for another machine's pool would replace it.
+    """
+    record = deployment.record(INSTANCE)
+    machines = [found for found in seen if found.kind == INSTANCE and found.alive]
+    recorded = [found for found in machines if record is not None and found.id == record.attributes.get("id")]
     pools = [
         "/".join((found.place, *(found.attributes[name] for name in ("zone", "instance_type", "market"))))
-        for found in seen
-        if found.kind == INSTANCE and found.alive
+        for found in recorded or machines
     ]
-    record = deployment.record(INSTANCE)
     if record is not None and record.phase == "intent" and "pool" in record.notes:
         pools.append(record.notes["pool"])
     return pools

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.removing.kept import kept_ids, kept_things
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
-from tgi_deploy.app.watching.places import removal_command, target_of, where
+from tgi_deploy.app.watching.places import removal_command, shows_at_once, target_of, where
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
-from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import InUseError
-from tgi_deploy.reconcile.executor import INTENDED, left_behind
-from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, ChangeSet, Deployment, Found
+from tgi_deploy.reconcile.executor import left_behind
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Deployment, Found
 from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Event, ResourceRecord, Step
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
+
+_HIDDEN: Final = "not shown yet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,19 +94,16 @@ def down(
 def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
     """Remove one deployment. Raises ConflictError `locked`, LeftBehindError."""
     with context.store.lock(name, command=context.command):
-        deployment = _recorded(context, name)
-        await_settled(context, deployment)
-        return remove_everything(context, deployment, volumes=volumes)
+        return remove_everything(context, _recorded(context, name), volumes=volumes)
 
 
 def remove_own(context: Context, deployment: Deployment) -> Receipt:
     """`remove_everything` that leaves alone what another deployment has under the same name."""
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
+    seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=False)
-    doomed = [found for found in own(seen, deployment.id) if found.id not in kept]
-    doomed.extend(too_new_to_show(context, deployment, seen))
-    return _remove_seen(context, deployment, doomed, tags)
+    going = [found for found in own(seen, deployment.id) if found.id not in kept]
+    return _remove_seen(context, deployment, going, tags)
 
 
 def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
@@ -113,26 +111,54 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
     Raises LeftBehindError; the record stays then.
     """
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places_of(context, deployment))
+    seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=volumes)
-    doomed = [found for found in seen if found.id not in kept]
-    doomed.extend(too_new_to_show(context, deployment, seen))
-    return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
+    going = [found for found in seen if found.id not in kept]
+    return _remove_seen(context, deployment, going, {TAG_NAME: deployment.name})
 
 
-def too_new_to_show(context: Context, deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Recorded machines that no look shows, made so short a time ago that this does not mean that they are gone."""
-    shown = {found.id for found in seen}
+def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
+    """What there is of it, once what was asked for a moment ago has had the time to come to light.
+
+    A machine that has not by then is among it all the same: its end is asked for by its id.
+    """
+    places = places_of(context, deployment)
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    if not await_settled(context, deployment, seen):
+        return seen
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    hidden = (
+        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state=_HIDDEN)
+        for record in not_shown_yet(context, deployment, seen)
+        if record.kind in MACHINES and "id" in record.attributes
+    )
+    return (*seen, *hidden)
+
+
+def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
+    """What is neither `seen` nor known to the cloud, and may have been asked for too short a time ago for that.
+
+    A Docker host shows at once what it has. Of what was being deleted only a machine may never have shown: the cloud
+    knows ended ones for an hour.
+    """
+    now = context.clock.now()
+    ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in own(seen, deployment.id)}
     return tuple(
-        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state="not shown yet")
+        record
         for record in deployment.resources
-        if record.kind in MACHINES and record.attributes.get("id", "") not in {"", *shown} and _is_new(context, record)
+        if _may_show_late(record)
+        and record.attributes.get("id") not in ids
+        and not (record.phase == "intent" and (record.key, record.spec) in made)
+        and may_be_new(record, now, within_s=context.pace.unsettled_s)
+        and not _shows(context, deployment, record)
     )
 
 
-def _is_new(context: Context, record: ResourceRecord) -> bool:
-    begun = moment_of(record.notes.get(INTENDED))
-    return begun is not None and context.clock.now() - begun < timedelta(seconds=context.pace.unsettled_s)
+def _may_show_late(record: ResourceRecord) -> bool:
+    if record.phase == "intent":
+        return True
+    waited_for = record.phase == "created" or record.kind in MACHINES
+    return waited_for and "id" in record.attributes and not shows_at_once(record.place)
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
@@ -160,15 +186,15 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
 def _late_machines(
     context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
-    """The end of a machine that came to light only after `seen`: it holds what is to be deleted."""
-    known = {found.id for found in seen}
+    """The end of a machine that came to light only now, or again: it holds what is to be deleted."""
+    known = {found.id for found in seen if found.state != _HIDDEN}
 
     def holders(step: Step) -> tuple[Step, ...]:
         if step.kind in MACHINES:
             return ()
         machines = machines_in(context.cloud(step.place), deployment.name)
         mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
-        late = [found for found in mine if found.id not in known]
+        late = [found for found in mine if found.alive or found.id not in known]
         known.update(found.id for found in late)
         return diff((), deployment.resources, late).steps
 
@@ -253,25 +279,29 @@ def left_error(
     return LeftBehindError("left_behind", message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
 
 
-def await_settled(context: Context, deployment: Deployment) -> None:
-    """Give a creating request that got no answer the time to come to light: deleting before it would miss it."""
-    begun = [record for record in deployment.resources if record.phase == "intent"]
-    since = [at for record in begun if (at := moment_of(record.notes.get(INTENDED))) is not None]
-    if not since:
-        return
-    until = max(since) + timedelta(seconds=context.pace.unsettled_s)
-    left_s = (until - context.clock.now()).total_seconds()
-    if left_s <= 0:
-        return
-    context.reporter.note("a creating request got no answer; waiting whether it comes to light")
-    for _ in looks(context.clock, replace(context.pace.sweep, deadline_s=left_s)):
-        if all(_shows(context, deployment, record) for record in begun):
-            return
+def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
+    """Give what was asked for a moment ago its minute to come to light: deleting before it would miss it.
+
+    Whether there was anything to wait for. How long it is waited for goes by no time of day.
+    """
+    if not not_shown_yet(context, deployment, seen):
+        return False
+    context.reporter.note("something asked for a moment ago does not show yet; waiting whether it comes to light")
+    patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
+    for waited_s in looks(context.clock, patience):
+        if waited_s and not not_shown_yet(context, deployment, seen):
+            break
+    return True
 
 
 def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
-    tags = {TAG_ID: deployment.id, TAG_KEY: record.key}
-    return bool(context.cloud(record.place).handler(record.kind).find(tags))
+    cloud = context.cloud(record.place)
+    if record.phase == "intent":
+        tags = {TAG_ID: deployment.id, TAG_KEY: record.key, TAG_SPEC: record.spec}
+        return bool(cloud.handler(record.kind).find(tags))
+    if record.kind in MACHINES:
+        return cloud.machine(record.attributes["id"]).state != "missing"
+    return cloud.handler(record.kind).read(record.attributes) is not None
 
 
 def sweep(

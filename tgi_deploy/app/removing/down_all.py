@@ -16,13 +16,13 @@ from tgi_deploy.app.removing.down import (
     DownOutcome,
     Removal,
     all_left,
+    not_shown_yet,
     places_of,
     receipt_of,
     removal_of,
     remove_named,
     stand_in,
     still_there,
-    too_new_to_show,
 )
 from tgi_deploy.app.removing.receipt import Receipt, sighting
 from tgi_deploy.app.watching.fleet import Seen, each, look_at_all, search
@@ -99,8 +99,9 @@ def _is_ordinary(context: Context, item: Seen) -> bool:
     kinds = {record.kind for record in records} | {found.kind for found in item.found}
     ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
     settled = all(record.phase != "intent" for record in records)
-    hidden = too_new_to_show(context, item.recorded, item.everything) if item.recorded else ()
-    return kinds <= _ORDINARY and len(ids) == 1 and settled and not item.untagged and not hidden
+    if not (kinds <= _ORDINARY and len(ids) == 1 and settled) or item.untagged:
+        return False
+    return item.recorded is None or not not_shown_yet(context, item.recorded, item.everything)
 
 
 def _try(result: _Result, remove: Callable[[], Receipt]) -> None:

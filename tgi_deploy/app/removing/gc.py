@@ -2,7 +2,8 @@
 
 A thing is judged with all others of its deployment (name and id together). It is owned, and left alone, while a
 record here knows it and its machine exists, or while its machine exists and nothing says that its end is past: the
-record may lie on another computer. What was made less than `older_than_s` ago is never touched.
+record may lie on another computer. What may have been made less than `older_than_s` ago is never touched, and no end
+is past that may not be, whichever clocks wrote the two moments.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.removing.down import all_left, await_settled, issue, left_error, remove_own, stand_in, sweep
+from tgi_deploy.app.removing.down import all_left, issue, left_error, remove_own, stand_in, sweep
 from tgi_deploy.app.removing.receipt import Ledger, Receipt
 from tgi_deploy.app.watching.known import born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
+from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
 from tgi_deploy.reconcile.observe import read_recorded
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Found
 
+_APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)
 _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcRequest:
-    """`include_unrecorded`: also running machines that no record here knows, whoever they belong to."""
+    """`include_unrecorded`: also running machines that no record here knows, whoever they belong to.
+
+    `older_than_s` 0: whatever its age.
+    """
 
     older_than_s: float
     confirm: Callable[[Sequence[Group]], bool]
@@ -172,9 +178,11 @@ def _judge(context: Context, group: Group, request: GcRequest) -> Group:
     if group.reason or not (_SAFE.fullmatch(group.name) and _SAFE.fullmatch(group.id)):
         return replace(group, reason=group.reason or "its tags are not as this tool writes them")
     now = context.clock.now()
-    if group.newest is not None and (now - group.newest).total_seconds() < request.older_than_s:
-        return replace(group, reason="it is younger than the limit")
-    if group.expires is not None and group.expires <= now:
+    if request.older_than_s and group.newest is not None and not is_past(group.newest, now, by_s=request.older_than_s):
+        return replace(
+            group, reason=f"it may be younger than the limit: clocks are up to {_APART_MINUTES} minutes apart"
+        )
+    if group.expires is not None and is_past(group.expires, now):
         return replace(group, orphaned=True, reason=f"its end was {group.expires.isoformat(timespec='seconds')}")
     machine = group.machine or _known_by_id(context, group)
     if machine is not None:
@@ -233,7 +241,6 @@ def _remove(context: Context, request: GcRequest, group: Group, regions: Sequenc
     if not again.orphaned:
         return group.name, again.reason
     if again.recorded is not None:
-        await_settled(context, again.recorded)
         return remove_own(context, again.recorded)
     return _remove_unrecorded(context, again, regions)
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tgi_deploy.app.removing.down import await_settled, issue, remove_own, sweep
+from tgi_deploy.app.removing.down import await_settled, issue, not_shown_yet, remove_own, sweep
 from tgi_deploy.app.removing.made import deletions
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.errors import DeployError
@@ -297,8 +297,6 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
         return _remove_made(context, deployment, stops)
     if stops.hasty:
         return _remove_hastily(context, deployment, stops)
-    if stops.abandoned:
-        await_settled(context, deployment)
     return Settled(fate="removed", receipt=remove_own(context, deployment))
 
 
@@ -308,6 +306,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
     if stops.hasty:
         refusals = [why for step in steps if (why := _refusal(context, step))]
         return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
+    await_settled(context, deployment)
     context.executor().execute(deployment, ChangeSet(steps=steps))
     return Settled(fate="removed", exists=existing(context, deployment.name))
 
@@ -328,7 +327,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     """
     executor, name = context.executor(), deployment.name
     deployment = executor.save(replace(deployment, phase="deleting"))
-    _end_machines(context, deployment)
+    asked = _end_machines(context, deployment)
     ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))
 
@@ -337,29 +336,38 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
         context.store.append_event(event)
 
     try:
-        _sweep_hastily(context, deployment, places, note)
+        known = _sweep_hastily(context, deployment, places, note)
+        hidden = not_shown_yet(context, deployment, known)
     except DeployError as error:
         return Settled(fate="ending", exists=existing(context, name), why=error.message)
-    if stops.abandoned:
-        return Settled(fate="ending", exists=existing(context, name), why="a creating request got no answer")
+    if stops.abandoned or any(record.attributes.get("id") not in asked for record in hidden):
+        return Settled(fate="ending", exists=existing(context, name), why="something just asked for does not show yet")
     receipt = issue(context, deployment, ledger, places)
     context.store.remove(name)
     return Settled(fate="removed", receipt=receipt)
 
 
-def _end_machines(context: Context, deployment: Deployment) -> None:
-    """By their ids, without a search: nothing else costs as much, and the next second may be the last."""
+def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
+    """By their ids, without a search: nothing else costs as much, and the next second may be the last.
+
+    The ids of those whose end was accepted.
+    """
+    asked = set()
     for record in deployment.resources:
         if record.kind in MACHINES and "id" in record.attributes:
             with suppress(DeployError):  # the sweep asks again, and tells what it is refused
                 context.cloud(record.place).handler(record.kind).delete(record.attributes)
+                asked.add(record.attributes["id"])
+    return frozenset(asked)
 
 
 def _sweep_hastily(
     context: Context, deployment: Deployment, places: Sequence[str], note: Callable[[Event], None]
-) -> None:
+) -> tuple[Found, ...]:
+    """What was there."""
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:
         note(sighting(found, deployment, context.clock.now(), name=deployment.name))
     sweep(context, tags, places, note=note, seen=known, patience=HURRY)
+    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.removing.down import remove_own
+from tgi_deploy.app.removing.down import await_settled, remove_own
 from tgi_deploy.reconcile.model import KEPT, ChangeSet, Step
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def remove_made(context: Context, deployment: Deployment, before: Before) -> Rec
     if not before.ids:
         return remove_own(context, deployment)
     if not before.has_machine_of(deployment):
+        await_settled(context, deployment)
         steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *before.ids})
         context.executor().execute(deployment, ChangeSet(steps=steps))
     return None

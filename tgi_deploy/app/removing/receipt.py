@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 HASH: Final = "sha256"
 _HOUR_S: Final = 3600
+# The reply to a launch comes seconds after it. What is more than that is a clock's.
+_AGREED: Final = timedelta(minutes=1)
 _MICRO: Final = Decimal("0.000001")
 
 
@@ -37,7 +40,8 @@ class Line:
 
     `gone` is when it was seen to be gone, or, where `exact` is False, the latest moment at which it can have gone.
     Only machines have a price: it is the deployment's for everything billed by the hour. `expires`: the end it was made
-    with, if that is known.
+    with, if that is known. `clocks_agree` is False where this computer and the cloud differ about when it was made:
+    `created` is the earlier of the two then, and the time from there to `gone` may be too long by the difference.
     """
 
     kind: str
@@ -48,6 +52,7 @@ class Line:
     exact: bool = True
     usd_per_hour: Decimal | None = None
     expires: datetime | None = None
+    clocks_agree: bool = True
 
     @property
     def seconds(self) -> int | None:
@@ -88,7 +93,7 @@ class Receipt:
 
     @property
     def exact(self) -> bool:
-        return all(line.exact for line in self.machines)
+        return all(line.exact and line.clocks_agree for line in self.machines)
 
     @property
     def seconds(self) -> int | None:
@@ -122,15 +127,17 @@ class Ledger:
         known = self.lines.get(data["id"]) or Line(
             kind=str(data["kind"]), id=str(data["id"]), region=str(data.get("region", "")), created=None
         )
-        moments = [known.created, moment_of(data.get("created")), event.at if event.code == "created" else None]
+        cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
+        agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
         gone = event.at if event.code == "deleted" else known.gone
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
         self.lines[known.id] = replace(
             known,
-            created=min((at for at in moments if at is not None), default=None),
+            created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
             gone=gone,
             usd_per_hour=price if known.kind in MACHINES else None,
             expires=known.expires or moment_of(data.get("expires")),
+            clocks_agree=known.clocks_agree and agree,
         )
 
     @property

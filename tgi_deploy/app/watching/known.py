@@ -5,10 +5,12 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
+from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.ends import moment_of
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_NAME, TAG_PRICE
+from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_NAME, TAG_PRICE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tgi_deploy.reconcile.model import Deployment, Found
@@ -28,11 +30,38 @@ def born(found: Found) -> datetime | None:
     return next((at for at in map(moment_of, words) if at is not None), None)
 
 
-def price_of(recorded: Deployment | None, machine: Found | None) -> Decimal | None:
-    """What a deployment costs an hour while its machine runs: by its record, else by its machine's tags."""
-    if recorded is not None:
-        return recorded.usd_per_hour
-    return money(machine.tags.get(TAG_PRICE)) if machine is not None else None
+def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | None:
+    """Its machine: a living one rather than an ended one, and among those the recorded one."""
+    record = recorded.machine if recorded else None
+    known = record.attributes.get("id") if record else None
+    machines = [found for found in seen if found.is_machine]
+    return min(machines, key=lambda found: (not found.alive, found.id != known), default=None)
+
+
+def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Living machines of the same deployment beside its own: each costs what the first one does."""
+    first = machine_of(recorded, seen)
+    if first is None:
+        return ()
+    deployment_id = recorded.id if recorded else first.tags.get(TAG_ID, "")
+    return tuple(found for found in own(seen, deployment_id) if found.is_machine and found.alive and found is not first)
+
+
+def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:
+    """What a deployment costs an hour while it runs, by its record or else by its tags, with machines too many."""
+    machine = machine_of(recorded, seen)
+    tagged = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
+    first = tagged if recorded is None else recorded.usd_per_hour
+    others = price_of_all(recorded, second_machines(recorded, seen))
+    return None if first is None or others is None else first + others
+
+
+def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:
+    """What they cost an hour together: by their tags, or else by the record; None where one of them tells nothing."""
+    tagged = (money(machine.tags.get(TAG_PRICE)) for machine in machines)
+    prices = [recorded.usd_per_hour if price is None and recorded else price for price in tagged]
+    known = [price for price in prices if price is not None]
+    return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
 
 def money(text: object) -> Decimal | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.watching.fleet import load_all
-from tgi_deploy.app.watching.known import by_name, price_of
+from tgi_deploy.app.watching.known import by_name, machine_of, price_of
 from tgi_deploy.app.watching.places import all_places
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
@@ -28,7 +28,7 @@ class Row:
     """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none.
 
     `gone`: the cloud was asked, and the recorded machine is no more. `expires` is the first moment of its `ends`.
-    `usd_per_hour` is the price while a machine runs.
+    `usd_per_hour` is the price while a machine runs, of all of them where there are more.
     """
 
     name: str
@@ -98,7 +98,7 @@ def _gone(recorded: Deployment | None, machine: Found | None, unasked: AbstractS
 
 
 def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...], unasked: AbstractSet[str]) -> Row:
-    machine = next((found for found in seen if found.is_machine), None)
+    machine = machine_of(recorded, seen)
     record = recorded.machine if recorded else None
     attributes = machine.attributes if machine else (record.attributes if record else {})
     ends = ends_of(recorded, [found.tags for found in seen])
@@ -111,7 +111,7 @@ def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...], unaske
         instance_type=attributes.get("instance_type") or _planned_type(recorded),
         machine=machine.state if machine else None,
         endpoint=recorded.endpoint if recorded else None,
-        usd_per_hour=price_of(recorded, machine),
+        usd_per_hour=price_of(recorded, seen),
         expires=None if expires is None else stamp(expires),
         ends=ends,
         owners=owners_of(recorded, seen),

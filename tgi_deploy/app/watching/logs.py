@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.app.watching.known import machine_of
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import unknown_deployment
@@ -75,7 +76,7 @@ def locate(context: Context, name: str) -> tuple[str, str]:
     seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    machine = next((found for found in seen if found.is_machine), None)
+    machine = machine_of(recorded, seen)
     record = recorded.machine if recorded else None
     if machine is not None:
         return machine.place, machine.id

@@ -24,6 +24,11 @@ def target_of(place: str) -> str:
     return docker.NAME if docker.is_place(place) else ec2.NAME
 
 
+def shows_at_once(place: str) -> bool:
+    """Whether all that was made there shows from then on. A cloud may take a minute: EC2 is eventually consistent."""
+    return docker.is_place(place)
+
+
 def typed_model(plan: Mapping[str, Any]) -> str:
     """The MODEL of a command line, from a plan's document: a folder goes by its path."""
     model = plan.get("model") or {}

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from tgi_deploy.app.launching.attempt import lease_end
+from tgi_deploy.app.watching.known import machine_of
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.status import unknown_deployment
 from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import TAG_LEASE, End, ends_of, stamp
 from tgi_deploy.reconcile.observe import observe
 
@@ -53,7 +55,7 @@ def renew(context: Context, name: str, *, for_s: int | None = None) -> Renewal:
         seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
         if recorded is None and not seen:
             raise unknown_deployment(context, name)
-        machine = _machine(name, seen)
+        machine = _machine(name, recorded, seen)
         lease = _lease(context, name, ends_of(recorded, [machine.tags]))
         until = cast("datetime", lease_end(for_s or lease.seconds or 0, context.clock))
         move_lease(context, machine.place, machine.kind, machine.id, until)
@@ -63,9 +65,9 @@ def renew(context: Context, name: str, *, for_s: int | None = None) -> Renewal:
     return Renewal(name=name, machine_id=machine.id, until=until, ends=ends)
 
 
-def _machine(name: str, seen: Sequence[Found]) -> Found:
-    machine = next((found for found in seen if found.is_machine and found.alive), None)
-    if machine is None:
+def _machine(name: str, recorded: Deployment | None, seen: Sequence[Found]) -> Found:
+    machine = machine_of(recorded, seen)
+    if machine is None or not machine.alive:
         raise DeployError(
             "no_machine",
             f"'{name}' has no machine whose lease could be renewed",
@@ -75,6 +77,7 @@ def _machine(name: str, seen: Sequence[Found]) -> Found:
 
 
 def _lease(context: Context, name: str, ends: Sequence[End]) -> End:
+    """The lease. One that is over by this computer's clock alone is renewed: its machine still lives."""
     lease = next((end for end in ends if end.reason == "lease"), None)
     if lease is None or lease.at is None:
         raise InputError(
@@ -82,7 +85,7 @@ def _lease(context: Context, name: str, ends: Sequence[End]) -> End:
             f"'{name}' was launched without --lease: nothing on its machine looks for a renewal",
             hint=f"run 'tgi-deploy down {name}', then 'tgi-deploy up' with --lease",
         )
-    if lease.at <= context.clock.now():
+    if is_past(lease.at, context.clock.now()):
         raise ConflictError(
             "lease_over",
             f"the lease of '{name}' ended at {stamp(lease.at)}: its machine is ending",

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.watching.fleet import each, look_at_all
+from tgi_deploy.app.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.spot import spot_notice
 from tgi_deploy.app.watching.starting import console_of, starting
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import STRANGE_RULES, MachineState
+from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_NAME, MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def status(context: Context, name: str) -> Status:
     seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    machine = _machine(seen)
+    machine = machine_of(recorded, seen)
     state = context.cloud(machine.place).machine(machine.id) if machine else None
     return _status(context, name, recorded, seen, state, alone=True)
 
@@ -90,15 +91,12 @@ def statuses(context: Context) -> list[Status]:
 
 
 def _status_of(context: Context, item: Seen) -> Status:
-    found = _status(context, item.name, item.recorded, item.everything, _state(_machine(item.everything)))
+    machine = machine_of(item.recorded, item.everything)
+    found = _status(context, item.name, item.recorded, item.everything, _state(machine))
     if item.unreadable is None:
         return found
     told = f"{item.unreadable.message}; {item.unreadable.hint}"
     return replace(found, drift=(Drift(key="record", code=item.unreadable.code, message=told),))
-
-
-def _machine(seen: Sequence[Found]) -> Found | None:
-    return next((found for found in seen if found.is_machine), None)
 
 
 def _state(machine: Found | None) -> MachineState | None:
@@ -122,7 +120,7 @@ def _status(
     *,
     alone: bool = False,
 ) -> Status:
-    machine, url = _machine(seen), recorded.endpoint if recorded else None
+    machine, url = machine_of(recorded, seen), recorded.endpoint if recorded else None
     probe = context.probe(url) if url and machine and machine.alive else None
     healthy = probe is not None and probe.ok
     console = console_of(context, machine) if machine else lambda: ""
@@ -143,7 +141,7 @@ def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
     """The differences, record first."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
-    there = {found.id: found for found in seen}
+    there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
     differences = [
         Drift(key=record.key, code="gone", message=f"{record.kind} {record.attributes['id']} is recorded and gone")
         for record in records
@@ -155,9 +153,18 @@ def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
         if record.phase == "intent"
     )
     differences.extend(
+        Drift(
+            key=found.key,
+            code="second_machine",
+            message=f"{second_machine(recorded, found)}; the same 'up' removes it, "
+            f"'tgi-deploy down {found.tags[TAG_NAME]}' removes both",
+        )
+        for found in second
+    )
+    differences.extend(
         Drift(key=found.key, code="unrecorded", message=f"{found.kind} {found.id} exists and is not in the record")
         for found in seen
-        if not found.attached and found.id not in known
+        if not found.attached and found.id not in known and found not in second
     )
     differences.extend(
         Drift(key=found.key, code="not_running", message=f"{found.kind} {found.id} is {found.state}")
@@ -165,6 +172,13 @@ def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
         if found.id in known and not found.alive
     )
     return [*differences, *added_rules(seen)]
+
+
+def second_machine(recorded: Deployment | None, machine: Found) -> str:
+    """A sentence about a machine that runs beside the deployment's own."""
+    price = price_of_all(recorded, (machine,))
+    costs = f" and costs ${price:.3f} an hour" if price is not None else ""
+    return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
 
 
 def added_rules(seen: Sequence[Found]) -> list[Drift]:

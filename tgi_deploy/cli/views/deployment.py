@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.watching.known import price_of_all
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.standing import cost_words, next_lines, runs_lines, standing
 from tgi_deploy.cli.views.text import heading, plural, table, usd
@@ -83,6 +84,8 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
+    if proposal.ends_surplus_alone:
+        return _surplus_text(proposal)
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
     month = usd_per_month(cost.usd_per_hour)
     end = terms(proposal.ttl_s, proposal.idle_s, proposal.lease_s) or f"about {usd(month)} a month if left alone"
@@ -98,6 +101,18 @@ def proposal_text(proposal: Proposal) -> str:
         else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
     ]
     return "\n".join(lines)
+
+
+def _surplus_text(proposal: Proposal) -> str:
+    """What serves stays as it is: nothing is launched, and its price is no news."""
+    deployment, surplus = proposal.deployment, proposal.surplus
+    return "\n".join(
+        (
+            heading(f"{deployment.name}: {plural(len(surplus), 'machine')} too many"),
+            changes_text(proposal.changes),
+            f"  {usd(price_of_all(deployment, surplus))} an hour less; the one that is on record stays",
+        )
+    )
 
 
 def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any]:

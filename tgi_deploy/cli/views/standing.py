@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.watching.known import price_of
+from tgi_deploy.app.watching.known import machine_of, price_of
 from tgi_deploy.cli.views.text import plural, usd
 from tgi_deploy.targets.docker import is_place
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.app.watching.status import Status
-    from tgi_deploy.reconcile.model import Found
 
 _FEW: Final = 4
 
@@ -41,7 +40,7 @@ def runs_lines(status: Status) -> Iterator[str]:
     """The model and the machine, as planned; without a record the machine's type alone."""
     plan = status.recorded.plan if status.recorded else {}
     model, chosen = (plan.get("model") or {}).get("id"), plan.get("chosen") or {}
-    machine = _machine(status)
+    machine = machine_of(status.recorded, status.seen)
     kind = (machine.attributes.get("instance_type") if machine else None) or chosen.get("instance_type")
     market = chosen.get("market")
     where = ", ".join(filter(None, (kind, None if market == "owned" else market)))
@@ -54,12 +53,8 @@ def cost_words(status: Status) -> str:
     """What is billed by the hour at this moment."""
     if status.gone:
         return "nothing now: no machine runs"
-    price = price_of(status.recorded, _machine(status))
+    price = price_of(status.recorded, status.seen)
     return "-" if price is None else f"{usd(price)} an hour"
-
-
-def _machine(status: Status) -> Found | None:
-    return next((found for found in status.seen if found.is_machine), None)
 
 
 def next_lines(status: Status) -> Iterator[str]:

@@ -1,0 +1,59 @@
+"""Machines of one deployment beside the one that serves it: nobody asked for two, and each costs the same.
+
+They come of a cloud that shows a machine later than it is waited for, or of a copy that somebody launched by hand. The
+recorded machine is the one that has the endpoint: it is never ended for another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.app.watching.known import machine_of, second_machines
+from tgi_deploy.app.watching.status import second_machine
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.reconcile.model import TAG_OWNER, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+
+def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Living machines beside the recorded one. None while that one does not live: then one of them may take its place.
+
+    Raises ConflictError `name_taken` for one that somebody else has made under this id.
+    """
+    first, record = machine_of(deployment, seen), deployment.machine
+    if first is None or record is None or not first.alive or first.id != record.attributes.get("id"):
+        return ()
+    surplus = second_machines(deployment, seen)
+    for machine in surplus:
+        _refuse_strangers(deployment, first, machine)
+    return surplus
+
+
+def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> None:
+    owner = machine.tags.get(TAG_OWNER, deployment.owner)
+    if deployment.owner and owner != deployment.owner:
+        raise ConflictError(
+            "name_taken",
+            f"{second_machine(deployment, machine)}; {owner} has made it, and {first.id} is on record here",
+            hint=f"find out from {owner} which one serves; 'tgi-deploy down {deployment.name}' removes both",
+        )
+
+
+def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment) -> tuple[Step, ...]:
+    """The steps that end them. No record is about them, so that none changes by it."""
+    record = deployment.machine
+    return tuple(
+        Step(
+            action="delete",
+            key=machine.key,
+            kind=machine.kind,
+            place=machine.place,
+            reason=f"is one too many beside {record.attributes['id']}" if record else "is one too many",
+            attributes=machine.attributes,
+        )
+        for machine in surplus
+    )
