@@ -63,6 +63,7 @@ class Options:
     hub_token_from_env: bool
     api_key_parameter: str | None
     api_key_from_env: str | None
+    plaintext: bool
     instance_profile: str | None
     external_ttl: bool
     wait: bool
@@ -261,6 +262,7 @@ def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWis
         ami=options.ami,
         secrets=secrets,
         external_ttl=options.external_ttl,
+        plaintext=options.plaintext,
     )
 
 
@@ -326,7 +328,8 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
-    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
     warnings = [Notice(code="notice", message=text) for text in plan.notices]
@@ -335,6 +338,8 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
     if outcome.proof is not None:
         warnings.extend(Notice(code=item.code, message=item.message) for item in outcome.proof.warnings)
     warnings.extend(_found(outcome.proposal))
+    if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
+        warnings.append(Notice(code="unencrypted", message=told))
     deployment = outcome.deployment
     if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
         month = usd_per_month(deployment.usd_per_hour)
@@ -349,7 +354,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
 
 
 def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
-    """Preflight's warnings; the progress has shown them already."""
+    """What was warned of before the question; the progress has shown it already."""
     findings = proposal.findings if proposal is not None else ()
     return tuple(
         Notice(code=item.code, message=item.message, in_text=True) for item in findings if item.severity == "warning"
