@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.adapters.aws.rehearsal import REQUESTS
 from tgi_deploy.app.survey import Survey
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.inspection import Engine, Identity, RehearsedLaunch, Usage, Verdict
+from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity, RehearsedLaunch, Usage, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ARN = "arn:aws:iam::123456789012:user/somebody"
+BOUNDARY = read_actions().boundary
+BOUNDARY_ARN = BOUNDARY.arn("123456789012", "aws")
 
 
 def answered(value: Any) -> Any:
@@ -32,6 +35,7 @@ class FakeInspector:
     machines: Any = ()
     free: Any = 250
     leads_to: Any = "internet gateway igw-1"
+    boundary: Any = field(default_factory=lambda: AccountPolicy(arn=BOUNDARY_ARN, document=BOUNDARY.document()))
     verdicts: Mapping[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     launches: list[RehearsedLaunch] = field(default_factory=list)
@@ -53,6 +57,9 @@ class FakeInspector:
 
     def way_out(self, subnet: str, network: str) -> str | None:
         return self._answer(f"route {subnet} {network}", self.leads_to)
+
+    def policy(self, name: str) -> AccountPolicy | None:
+        return self._answer(f"policy {name}", self.boundary)
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -120,6 +120,7 @@ class Surroundings:
             "command": "test",
             "new_id": self._new_id,
             "owner": self.owner,
+            "loopback": True,
             "pace": Pace(at_once=1),
         }
         return Context(**(values | changes))

@@ -54,6 +54,8 @@ class Context:
     `keyed_engine_client` takes a URL and the name of the variable with the API key. `unsearched` fills while clouds are
     searched: (region, kind) → why that could not be looked for.
 
+    `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
+
     `pull` has a container image in a place, telling of its progress; `measure` says how many bytes a thing (place,
     kind, id) holds. Only hosts of containers need them.
     """
@@ -75,6 +77,7 @@ class Context:
     measure: Callable[[str, str, str], int | None] = _counts_nothing
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
+    loopback: bool = False
     keyed_engine_client: Callable[[str, str], EngineClient] | None = None
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     survey: Survey | None = None

@@ -1,4 +1,4 @@
-"""Reader of `profiles/aws/actions.json`: which permission each feature needs, on what."""
+"""Reader of `profiles/aws/actions.json`: which permission each feature needs, on what, and what bounds our roles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from tgi_deploy.catalog.fields import Where
 from tgi_deploy.catalog.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _FILE: Final = "aws/actions.json"
+_VERSION: Final = "2012-10-17"  # of IAM's policy language
+_PRINTED: Final = '--policy-document "$(tgi-deploy doctor --policy --boundary)"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,17 +38,49 @@ class Grant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Boundary:
+    """The policy of the account that every role made by this tool carries as its permissions boundary."""
+
+    name: str
+    statements: tuple[Mapping[str, Any], ...]
+
+    def document(self, partition: str = "aws") -> dict[str, Any]:
+        """Return the policy document for an account in `partition`."""
+        return policy_document(
+            {**statement, "Resource": statement["Resource"].replace("arn:aws:", f"arn:{partition}:", 1)}
+            for statement in self.statements
+        )
+
+    def arn(self, account: str, partition: str) -> str:
+        return f"arn:{partition}:iam::{account}:policy/{self.name}"
+
+    @property
+    def creation(self) -> str:
+        """The command that an administrator creates it with."""
+        return f"aws iam create-policy --policy-name {self.name} {_PRINTED}"
+
+    def renewal(self, arn: str) -> str:
+        """The command that puts the printed document into one that exists."""
+        return f"aws iam create-policy-version --set-as-default --policy-arn {arn} {_PRINTED}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Actions:
     """`features`: name → what it is for, those that every deployment needs first."""
 
     features: Mapping[str, str]
     grants: tuple[Grant, ...]
+    boundary: Boundary
 
     @property
     def core(self) -> tuple[str, ...]:
         """Features that a plain deployment needs, and the look before it."""
         needed = {grant.feature for grant in self.grants if not grant.optional}
         return tuple(name for name in self.features if name in needed or name == "doctor")
+
+
+def policy_document(statements: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"Version": _VERSION, "Statement": [dict(statement) for statement in statements]}
 
 
 def read_actions() -> Actions:
@@ -56,7 +90,9 @@ def read_actions() -> Actions:
     try:
         scopes = {name: _scope(name, raw) for name, raw in document["scopes"].items()}
         grants = tuple(Grant(**{**raw, "scope": scopes[raw["scope"]]}) for raw in document["grants"])
-        return Actions(features=dict(document["features"]), grants=grants)
+        bound = document["boundary"]
+        boundary = Boundary(name=bound["name"], statements=tuple(bound["statements"]))
+        return Actions(features=dict(document["features"]), grants=grants, boundary=boundary)
     except (KeyError, TypeError, AttributeError) as problem:
         raise where.error(f"is not a table of permissions: {problem}") from None
 

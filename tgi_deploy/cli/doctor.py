@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.checking.check_result import CheckResult
     from tgi_deploy.app.launching.launch import LaunchSettings
     from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.catalog.actions import Boundary
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.planner.types import Plan
 
@@ -46,6 +47,7 @@ class Options:
     ami: str | None
     hub_token_parameter: str | None
     policy: bool
+    boundary: bool
     features: str | None
     all_features: bool
 
@@ -57,6 +59,7 @@ class Options:
         "tgi-deploy doctor llama3-13b --budget 5 --region eu-west-1",
         "tgi-deploy doctor llama3-8b --sandbox --json",
         "tgi-deploy doctor --policy --for launch,watch,remove",
+        "tgi-deploy doctor --policy --boundary",
     ),
 )
 @wish_options_or("policy")
@@ -69,6 +72,7 @@ class Options:
 @click.option("--ami", metavar="ID", help="A machine image of yours, as for 'up'.")
 @click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token, as for 'up'.")
 @click.option("--policy", is_flag=True, help="Print the IAM policy that the tool needs, and look at nothing.")
+@click.option("--boundary", is_flag=True, help="With --policy: what bounds the roles that 'up' makes, in its place.")
 @click.option("--for", "features", metavar="FEATURES", help="With --policy: for these alone, with commas.")
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
 def doctor_command(*, wish: Wish, **given: object) -> Result:
@@ -84,22 +88,49 @@ def doctor_command(*, wish: Wish, **given: object) -> Result:
 
 
 def _check(options: Options) -> None:
-    if (options.features or options.all_features) and not options.policy:
-        raise InputError("conflicting_options", "--for and --all choose what --policy prints", hint="add --policy")
-    if options.features and options.all_features:
-        raise InputError("conflicting_options", "--for and --all contradict each other", hint="leave one out")
+    chosen = [
+        name
+        for name, given in (
+            ("--for", options.features),
+            ("--all", options.all_features),
+            ("--boundary", options.boundary),
+        )
+        if given
+    ]
+    if chosen and not options.policy:
+        raise InputError("conflicting_options", f"{chosen[0]} chooses what --policy prints", hint="add --policy")
+    if len(chosen) > 1:
+        raise InputError("conflicting_options", f"{' and '.join(chosen)} contradict each other", hint="leave one out")
 
 
 def _policy(options: Options) -> Result:
-    from tgi_deploy.app.checking.policy import policy  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.app.checking.policy import makes_roles, policy  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- likewise
 
     actions = read_actions()
+    if options.boundary:
+        data = {"policy": None, "features": {}, "boundary": _boundary_document(actions.boundary)}
+        return Result(data=data, text=json.dumps(actions.boundary.document(), indent=2))
     chosen = tuple(word.strip() for word in (options.features or "").split(",") if word.strip())
     features = tuple(actions.features) if options.all_features else chosen or actions.core
+    bounded = makes_roles(actions, features)
     document = policy(actions, features)
-    data = {"policy": document, "features": {name: actions.features[name] for name in features}}
-    return Result(data=data, text=json.dumps(document, indent=2))
+    data = {
+        "policy": document,
+        "features": {name: actions.features[name] for name in features},
+        "boundary": _boundary_document(actions.boundary) if bounded else None,
+    }
+    notices = (_boundary_notice(actions.boundary),) if bounded else ()
+    return Result(data=data, text=json.dumps(document, indent=2), warnings=notices)
+
+
+def _boundary_document(boundary: Boundary) -> dict[str, Any]:
+    return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
+
+
+def _boundary_notice(boundary: Boundary) -> Notice:
+    told = f"roles that are made carry the policy {boundary.name!r}, which an administrator makes once"
+    return Notice(code="boundary_needed", message=f"{told}: {boundary.creation}")
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:

@@ -66,7 +66,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry(name="diagnose", help="Name the cause of a failure from a log, with evidence and remedy."),
             Entry(name="explain", help="Explain a code: a diagnosis, an error, a rejection."),
             Entry(name="runbook", help="Write the page an on-call engineer reads: cost, checks, alerts, removal."),
-            Entry(name="open", help="Say how to reach a deployment: URL, curl line, tunnel."),
+            Entry(name="open", help="Say how to reach a deployment: URL, curl line, Python line."),
         ),
     ),
     (

@@ -52,6 +52,9 @@ class Given(Protocol):
     def api_key_from_env(self) -> str | None: ...
 
     @property
+    def plaintext(self) -> bool: ...
+
+    @property
     def lock(self) -> Path | None: ...
 
 
@@ -155,6 +158,7 @@ def docker_settings(given: Given, host: DockerHost, release: EngineRelease) -> D
         secrets=_secrets(given, release),
         known=frozenset(os.environ),
         api_key_variable=given.api_key_from_env,
+        plaintext=given.plaintext,
     )
 
 

@@ -44,6 +44,7 @@ _OPTIONS: Final = (
     click.option("--hub-token-from-env", is_flag=True, help="Store HF_TOKEN for the machine. Gated models: by itself."),
     click.option("--api-key-parameter", metavar="NAME", help="SSM parameter with the API key, for the engine."),
     click.option("--api-key-from-env", metavar="VARIABLE", help="Have the engine ask for the API key in VARIABLE."),
+    click.option("--plaintext", is_flag=True, help="Let the API key travel unencrypted to a public address."),
     click.option("--instance-profile", metavar="NAME", help="Profile that may read these.  [default: made if needed]"),
     click.option("--external-ttl", is_flag=True, help="End the machine from outside, too, 5 minutes after its end."),
 )

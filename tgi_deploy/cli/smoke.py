@@ -38,6 +38,7 @@ _PASSED_ON: Final = (
     "hub_token_from_env",
     "api_key_parameter",
     "api_key_from_env",
+    "plaintext",
     "external_ttl",
 )
 
@@ -117,8 +118,9 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
     return Result(
         data={**(failed[0].data if failed else {}), **proofs_document(proofs)},
         text=proofs_text(proofs),
-        warnings=tuple(
-            Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings
+        warnings=(
+            *(Notice(code="unencrypted", message=item.unencrypted) for item in found if item.unencrypted),
+            *(Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings),
         ),
         exit_code=overall(results) or (InputError.exit_code if unwritten else 0),
         errors=(*(item for result in failed for item in result.errors), *unwritten),

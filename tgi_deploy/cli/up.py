@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.secrets import SecretWishes
 
-    _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-_WORLD: Final = ("0.0.0.0/0",)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
@@ -68,6 +63,7 @@ class Options:
     hub_token_from_env: bool
     api_key_parameter: str | None
     api_key_from_env: str | None
+    plaintext: bool
     instance_profile: str | None
     external_ttl: bool
     wait: bool
@@ -136,12 +132,14 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.app.launching.ingress import networks  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.render.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
 
-    _check_cidrs(options)
+    named = networks(options.allow_cidr, expose_to_world=options.expose_to_world)
+    options = replace(options, allow_cidr=named)
     _check_force(options)
     if options.name is not None:
         check_name(options.name)
@@ -264,44 +262,17 @@ def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWis
         ami=options.ami,
         secrets=secrets,
         external_ttl=options.external_ttl,
+        plaintext=options.plaintext,
     )
 
 
 def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
+    """Who may connect. Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
+    from tgi_deploy.app.launching.ingress import WORLD  # noqa: PLC0415 -- help is printed without what acts
+
     if options.allow_cidr:
         return options.allow_cidr
-    if options.expose_to_world:
-        return _WORLD
-    try:
-        return (context.caller_cidr(),)
-    except DeployError as error:
-        if options.wait:
-            raise
-        context.reporter.warn(error.code, f"{error.message}: nobody may connect but through a tunnel")
-        return ()
-
-
-def _check_cidrs(options: Options) -> None:
-    networks = [_network(cidr) for cidr in options.allow_cidr]
-    together: tuple[_Network, ...] = (
-        *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv4Network)),
-        *ipaddress.collapse_addresses(item for item in networks if isinstance(item, ipaddress.IPv6Network)),
-    )
-    if any(network.prefixlen == 0 for network in together) and not options.expose_to_world:
-        raise InputError(
-            "world_exposed",
-            f"--allow-cidr {' '.join(options.allow_cidr)} lets everybody in",
-            hint="name your own network, or add --expose-to-world if you mean it",
-        )
-
-
-def _network(cidr: str) -> _Network:
-    try:
-        return ipaddress.ip_network(cidr)
-    except ValueError as error:
-        raise InputError(
-            "bad_cidr", f"--allow-cidr {cidr[:60]!r} is no network: {error}", hint="write 203.0.113.7/32"
-        ) from None
+    return WORLD if options.expose_to_world else (context.caller_cidr(),)
 
 
 def _check_force(options: Options) -> None:
@@ -357,7 +328,8 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
-    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.app.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
     warnings = [Notice(code="notice", message=text) for text in plan.notices]
@@ -366,6 +338,8 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
     if outcome.proof is not None:
         warnings.extend(Notice(code=item.code, message=item.message) for item in outcome.proof.warnings)
     warnings.extend(_found(outcome.proposal))
+    if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
+        warnings.append(Notice(code="unencrypted", message=told))
     deployment = outcome.deployment
     if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
         month = usd_per_month(deployment.usd_per_hour)
@@ -380,7 +354,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
 
 
 def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
-    """Preflight's warnings, and machines too many; the progress has shown them already."""
+    """What was warned of before the question, and machines too many; the progress has shown them already."""
     from tgi_deploy.app.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
 
     if proposal is None:

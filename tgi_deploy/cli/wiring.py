@@ -77,6 +77,7 @@ def context(setup: Setup) -> Context:
         pull=lambda place, image: _pull(place, image, setup.progress),
         measure=_measure,
         unsearched=unsearched,
+        loopback=setup.sandbox,
         caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),

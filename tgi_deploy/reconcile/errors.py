@@ -99,5 +99,5 @@ class PermissionDeniedError(DeployError):
 class BadRequestError(DeployError):
     """The service refuses the request itself: trying again can't help."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__("request_refused", message, hint=hint)
+    def __init__(self, message: str, *, code: str = "request_refused", hint: str | None = None) -> None:
+        super().__init__(code, message, hint=hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +42,14 @@ class RehearsedLaunch:
     instance_profile: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountPolicy:
+    """A policy of the account's own, as it is in force."""
+
+    arn: str
+    document: Mapping[str, Any]
+
+
 class Inspector(Protocol):
     """One region of a cloud, looked at without changing it.
 
@@ -65,6 +73,9 @@ class Inspector(Protocol):
 
     def way_out(self, subnet: str, network: str) -> str | None:
         """What the subnet's default route leads to, empty for nothing; None where that can't be known."""
+
+    def policy(self, name: str) -> AccountPolicy | None:
+        """Return the account's policy of that name, None where there is none."""
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ class Deployment:
 
     `plan` is the plan's document; `wish` a hash of what was asked for; `serial` rises with every save;
     `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
-    as user@host.
+    as user@host. `plaintext`: somebody has agreed that an API key travels unencrypted to a public address.
     """
 
     name: str
@@ -172,6 +172,7 @@ class Deployment:
     serial: int = 0
     schema: int = SCHEMA
     owner: str = ""
+    plaintext: bool = False
 
     def record(self, key: str) -> ResourceRecord | None:
         return next((item for item in self.resources if item.key == key), None)

@@ -26,6 +26,7 @@ _CONTROL: Final = "/_sandbox/"
 _SECRET: Final = frozenset({"Value"})  # of PutParameter
 _HIDDEN: Final = "***"
 _FAILED: Final = 500
+_REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
 _STRANGER: Final = "the sandbox lets in only the access key that 'tgi-deploy sandbox start' prints to its owner"
 
 
@@ -54,6 +55,7 @@ class Layer:
         self._identity = identity
         self._access_key = access_key
         self._tokens = TokenMemory()
+        roles.prepare_account()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -126,8 +128,7 @@ class Layer:
         answer = canned.answer(call, ask_moto, self._machines.console)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
-            refused = rules.refuse(completed) if call.service == "ec2" else schedules.refuse(completed)
-            answer = refused or _in_words(call, ask_moto(completed))
+            answer = _REFUSALS.get(call.service, schedules.refuse)(completed) or _in_words(call, ask_moto(completed))
         self._tokens.remember(call, answer)
         return answer
 
@@ -200,6 +201,7 @@ class Layer:
         )
         with self._lock:
             forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
+            roles.prepare_account()
             self._machines.clear()
             self._tokens.clear()
         self._faults.clear()

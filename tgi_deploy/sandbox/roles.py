@@ -1,4 +1,4 @@
-"""What a machine's role allows, and a schedule's: enough of IAM to refuse what a policy does not name."""
+"""What a machine's role allows, and a schedule's: enough of IAM to refuse what a policy or a boundary leaves out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
 
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.sandbox import world
 from tgi_deploy.sandbox.wire import Answer, Call, error
 
@@ -16,11 +17,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+def prepare_account() -> None:
+    """Make the boundary of roles, as an administrator does once for an account."""
+    boundary = read_actions().boundary
+    if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
+        _iam().create_policy(
+            description="made by the sandbox",
+            path="/",
+            policy_document=json.dumps(boundary.document()),
+            policy_name=boundary.name,
+            tags=[],
+        )
+
+
+def refuse_role(call: Call) -> Answer | None:
+    """IAM's error for a boundary that is not there, which moto does not give; in the words that bug reports quote."""
+    arn = call.text("PermissionsBoundary")
+    if not arn or call.action != "CreateRole" or arn in _iam().managed_policies:
+        return None
+    return error(call, "NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)
+
+
 def refuse_machine(call: Call, instance_id: str) -> Answer | None:
     """The answer to a machine that may not make this call of the parameter store; None where it may."""
     arn = f"arn:aws:ssm:{call.region}:{DEFAULT_ACCOUNT_ID}:parameter/{call.text('Name').removeprefix('/')}"
-    statements = _of_roles(_roles_of(instance_id), service="ec2.amazonaws.com")
-    if _allow(statements, f"ssm:{call.action}", arn, {}):
+    if _may(_roles_of(instance_id), "ec2.amazonaws.com", f"ssm:{call.action}", arn, {}):
         return None
     message = f"User: assumed-role of {instance_id} is not authorized to perform: ssm:{call.action} on resource: {arn}"
     return error(call, "AccessDeniedException", message)
@@ -34,7 +55,7 @@ def may_terminate(role_arn: str, region: str, instance_id: str) -> bool:
         return False
     arn = f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:instance/{instance_id}"
     facts = {f"aws:ResourceTag/{tag['key']}": tag["value"] for tag in instance.get_tags()}
-    return _allow(_of_roles(roles, service="scheduler.amazonaws.com"), "ec2:TerminateInstances", arn, facts)
+    return _may(roles, "scheduler.amazonaws.com", "ec2:TerminateInstances", arn, facts)
 
 
 def _iam() -> Any:  # noqa: ANN401 -- moto has no types to name
@@ -56,12 +77,26 @@ def profile_of(instance: Any) -> str:  # noqa: ANN401 -- moto's own class
     return str(instance.iam_instance_profile or "")
 
 
-def _of_roles(roles: list[Any], *, service: str) -> Iterator[Mapping[str, Any]]:
-    """The statements of the inline policies of the roles that this service can take on."""
-    for role in roles:
-        if service in role.assume_role_policy_document:
-            for policy in role.policies.values():
-                yield from _many(json.loads(policy)["Statement"])
+def _may(roles: list[Any], service: str, action: str, arn: str, facts: Mapping[str, str]) -> bool:
+    """Whether one of the roles that this service can take on may do it, by its own policies and its boundary."""
+    able = [role for role in roles if service in role.assume_role_policy_document]
+    return any(_allow(_inline(role), action, arn, facts) and _allow(_bounds(role), action, arn, facts) for role in able)
+
+
+def _inline(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's own class
+    for policy in role.policies.values():
+        yield from _many(json.loads(policy)["Statement"])
+
+
+def _bounds(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's own class
+    """The statements of the role's boundary. Without one its own policies are all there is."""
+    if not role.permissions_boundary_arn:
+        yield {"Effect": "Allow", "Action": "*", "Resource": "*"}
+        return
+    policy = _iam().managed_policies.get(role.permissions_boundary_arn)
+    in_force = [item.document for item in policy.versions if item.is_default] if policy else []
+    for document in in_force:
+        yield from _many(json.loads(document)["Statement"])
 
 
 def _allow(statements: Iterator[Mapping[str, Any]], action: str, arn: str, facts: Mapping[str, str]) -> bool:
@@ -79,9 +114,10 @@ def _fits(patterns: object, value: str) -> bool:
 
 
 def _holds(conditions: Mapping[str, Mapping[str, str]], facts: Mapping[str, str]) -> bool:
-    """Equality of strings; what is not known here does not hold."""
+    """Equality of strings, and whether a fact is there; what is not known here does not hold."""
     return all(
-        operator == "StringEquals" and facts.get(name) == value
+        (operator == "StringEquals" and facts.get(name) == value)
+        or (operator == "Null" and (name not in facts) is (value == "true"))
         for operator, wanted in conditions.items()
         for name, value in wanted.items()
     )

@@ -94,6 +94,7 @@ def _deployment(document: Mapping[str, Any]) -> Deployment:
         attempt=int(document["attempt"]),
         serial=int(document["serial"]),
         owner=str(document.get("owner", "")),  # records before 2026-11-21 have none
+        plaintext=_flag(document.get("plaintext", False)),  # nor those before 2026-11-22 this
     )
 
 
@@ -126,6 +127,12 @@ def _moment(text: str) -> datetime:
     if found.tzinfo is None:
         raise ValueError(f"the moment {text!r} has no zone")
     return found
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
 
 
 def _seconds(value: object) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 _EC2: Final = {
@@ -33,12 +32,3 @@ def removal_command(kind: str, thing_id: str, region: str) -> str | None:
         return _OTHERS[kind].format(id=thing_id, region=region)
     words = _EC2.get(kind)
     return None if words is None else f"aws ec2 {words} {thing_id} --region {region}"
-
-
-def tunnel(region: str, instance_id: str, port: int) -> str:
-    """Through Session Manager: it needs no open port."""
-    ports = json.dumps({"portNumber": [str(port)], "localPortNumber": [str(port)]})
-    return (
-        f"aws ssm start-session --region {region} --target {instance_id} "
-        f"--document-name AWS-StartPortForwardingSession --parameters '{ports}'"
-    )

@@ -1,7 +1,8 @@
 """Secrets of one deployment on EC2: where the machine reads them, and what has to be made so that it may. Pure.
 
-The machine's role may read exactly the parameters named here. A SecureString under the account's default key needs
-no permission for the key itself (Systems Manager's developer guide, "AWS KMS encryption for Parameter Store").
+The machine's role may read exactly the parameters named here, and by its boundary nothing outside `FOLDER`. A
+SecureString under the account's default key needs no permission for the key itself (Systems Manager's developer guide,
+"AWS KMS encryption for Parameter Store").
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tgi_deploy.reconcile.model import Ref, Resource
 PARAMETER: Final = "parameter"
 ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
+# What the boundary of roles lets a machine read, whatever its role says.
+FOLDER: Final = "/tgi-deploy/"
 HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a token
 API_KEY: Final = "api-key"
 MACHINE_ROLE: Final = "machine-role"
@@ -57,7 +60,7 @@ def delivery(wishes: SecretWishes, *, name: str, deployment_id: str, region: str
     """How the wished secrets reach a machine of deployment `name` in `region`."""
     named = {HUB_TOKEN: wishes.hub_token, API_KEY: wishes.api_key}
     there = {key: wish for key, wish in named.items() if wish is not None}
-    names = {key: wish.parameter or f"/tgi-deploy/{name}-{deployment_id}/{key}" for key, wish in there.items()}
+    names = {key: wish.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, wish in there.items()}
     made = [_parameter(key, names[key], wish.reference, region) for key, wish in there.items() if wish.reference]
     own_role = bool(made) and wishes.instance_profile is None
     profile = f"tgi-deploy-{deployment_id}-{region}"

@@ -22,9 +22,8 @@ def endpoint():
 
 @pytest.fixture
 def run(endpoint, tmp_path):
-    environ = {**os.environ, "AWS_ENDPOINT_URL": endpoint, "TGI_DEPLOY_HOME": str(tmp_path)}
-
     def call(*words):
+        environ = {**os.environ, "AWS_ENDPOINT_URL": endpoint, "TGI_DEPLOY_HOME": str(tmp_path)}
         done = subprocess.run(
             [sys.executable, "-m", "tgi_deploy", *words, "--json"],
             env=environ,
@@ -48,3 +47,27 @@ def test_the_endpoint_alone_is_enough_for_up_and_down(run):
     down = run("down", "llama3-13b", "--yes")
     assert down["exit_code"] == 0, down["errors"]
     assert run("list")["data"]["deployments"] == []
+
+
+KEYED = ("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes", "--api-key-from-env", "KEY")
+
+
+def test_a_key_for_a_public_address_takes_a_word_which_is_recorded(run, monkeypatch):
+    monkeypatch.setenv("KEY", "made-up-key-0123456789")
+    for words in ((), ("--dry-run",)):
+        refused = run(*KEYED, *words)
+        assert (refused["exit_code"], refused["errors"][0]["code"]) == (2, "plaintext_key")
+        assert "--plaintext" in refused["errors"][0]["hint"]
+    assert run("list")["data"]["deployments"] == []
+
+
+def test_what_travels_unencrypted_is_said_by_every_command_that_names_the_address(run):
+    up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
+    assert "unencrypted" in [item["code"] for item in up["warnings"]]
+    told = "prompts and answers travel unencrypted to a public address"
+    again = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
+    assert any(item["message"].startswith(told) for item in again["warnings"] if item["code"] == "unencrypted")
+    assert run("open", "llama3-13b")["data"]["unencrypted"].startswith(told)
+    assert run("status", "llama3-13b")["data"]["deployments"][0]["unencrypted"].startswith(told)
+    assert told in run("runbook", "llama3-13b")["data"]["markdown"]
+    assert run("down", "llama3-13b", "--yes")["exit_code"] == 0

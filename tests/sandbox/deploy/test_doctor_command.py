@@ -110,6 +110,8 @@ def test_without_credentials_it_says_what_it_can(program, monkeypatch, tmp_path)
     [
         (("--for", "launch"), "conflicting_options"),
         (("--policy", "--for", "launch", "--all"), "conflicting_options"),
+        (("--boundary",), "conflicting_options"),
+        (("--policy", "--for", "launch", "--boundary"), "conflicting_options"),
         (("--policy", "--for", "lunch"), "unknown_feature"),
     ],
 )
@@ -125,6 +127,17 @@ def test_the_policy_is_printed_as_it_is_pasted(program):
     assert "ssm:PutParameter" in program.run("doctor", "--policy", "--all").out
     alone = json.loads(program.run("doctor", "--policy", "--for", "remove").out)
     assert {statement["Sid"][:6] for statement in alone["Statement"]} == {"Remove"}
+
+
+def test_the_boundary_is_printed_beside_the_policy_that_needs_it_and_alone(program):
+    alone = program.run("doctor", "--policy", "--boundary")
+    beside = program.run("doctor", "--policy", "--for", "secrets", "--json").json["data"]["boundary"]
+    assert json.loads(alone.out) == beside["policy"]
+    assert beside["name"] in beside["command"]
+    assert '--policy-document "$(tgi-deploy doctor --policy --boundary)"' in beside["command"]
+    assert beside["command"] in program.run("doctor", "--policy", "--all").err
+    assert program.run("doctor", "--policy", "--json").json["data"]["boundary"] is None
+    assert program.run("doctor", "--policy").err == ""
 
 
 def test_offline_asks_no_hub(program, monkeypatch):

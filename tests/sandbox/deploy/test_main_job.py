@@ -179,7 +179,9 @@ def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
         (("--allow-cidr", "0.0.0.0/0"), "world_exposed"),
         (("--allow-cidr", "::/0"), "world_exposed"),
         (("--allow-cidr", "0.0.0.0/1", "--allow-cidr", "128.0.0.0/1"), "world_exposed"),
+        (("--allow-cidr", "2000::/3"), "world_exposed"),
         (("--allow-cidr", "10.0.0.1/8"), "bad_cidr"),
+        (("--allow-cidr", "203.0.113.7"), "bad_cidr"),
         (("--allow-cidr", "me"), "bad_cidr"),
         (("--name", "a;rm -rf /"), "bad_name"),
         (("--hub-token-parameter", "/hf/token"), "instance_profile_missing"),
@@ -193,12 +195,12 @@ def test_bad_options_of_up(program, words, code):
     assert (said.code, said.json["errors"][0]["code"]) == (2, code)
     assert said.json["errors"][0]["message"]
     assert said.json["errors"][0]["hint"]
-    assert program.calls("RunInstances") == []
+    assert program.calls("CreateSecurityGroup") + program.calls("RunInstances") == []
 
 
 def test_who_is_named_is_let_in_and_nobody_else(program):
     named = ("2001:db8::/32", "10.0.0.0/8")
-    words = [word for cidr in named for word in ("--allow-cidr", cidr)]
+    words = [word for cidr in ("2001:0DB8::/32", "10.0.0.0/8") for word in ("--allow-cidr", cidr)]
     program.here(*UP, "--no-wait", "--expose-to-world", *words)
     given = "".join(str(call["params"]) for call in program.calls("AuthorizeSecurityGroupIngress"))
     assert all(cidr in given for cidr in named)

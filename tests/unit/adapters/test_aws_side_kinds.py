@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tgi_deploy.adapters.aws import cloud as aws_cloud
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, ExistsError, InUseError, PermissionDeniedError
 from tgi_deploy.reconcile.observe import SIDE_KINDS
 from tgi_deploy.secret import Secret
@@ -19,6 +20,8 @@ from tgi_deploy.targets.secrets import SecretWish, SecretWishes, delivery
 CANARY = "hf_canary0123456789"
 IDENTITY = "0123456789ab"
 REGION = "us-east-1"
+BOUNDARY = read_actions().boundary
+BOUNDARY_ARN = BOUNDARY.arn("123456789012", "aws")
 
 
 def tags(key, **changes):
@@ -115,6 +118,21 @@ def test_the_role_is_of_this_region_and_machines_alone_take_it_on(bench, role):
     assert made["Path"] == "/tgi-deploy/us-east-1/demo/"
     (statement,) = made["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
+
+
+def test_a_role_carries_the_boundary_of_the_account(bench, role):
+    made = client(bench, "iam").get_role(RoleName=role.id)["Role"]
+    assert made["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY_ARN
+
+
+def test_without_the_boundary_no_role_is_made_and_the_command_that_makes_it_is_named(bench, make):
+    client(bench, "iam").delete_policy(PolicyArn=BOUNDARY_ARN)
+    with pytest.raises(BadRequestError) as caught:
+        make(wanted()["machine-role"])
+    assert caught.value.code == "boundary_missing"
+    assert BOUNDARY_ARN in caught.value.message
+    assert BOUNDARY.creation in caught.value.hint
+    assert client(bench, "iam").list_roles(PathPrefix="/tgi-deploy/")["Roles"] == []
 
 
 def test_an_iam_thing_is_seen_from_its_own_region_only(bench, profile):

@@ -77,6 +77,16 @@ def test_a_key_that_only_the_store_knows_is_fine_where_nothing_is_asked():
     assert wishes(api_key_parameter="/k", wait=False).api_key == SecretWish(parameter="/k")
 
 
+def test_a_role_that_is_made_would_not_reach_a_parameter_outside_our_folder():
+    both = {"hub_token_from_env": True, "api_key_parameter": "/team/key", "wait": False}
+    with pytest.raises(InputError, match="/team/key is not there") as caught:
+        wishes({"HF_TOKEN": CANARY}, **both)
+    assert caught.value.code == "parameter_out_of_reach"
+    assert wishes({"HF_TOKEN": CANARY}, **both, instance_profile="reader").instance_profile == "reader"
+    inside = both | {"api_key_parameter": "/tgi-deploy/team/key"}
+    assert wishes({"HF_TOKEN": CANARY}, **inside).api_key == SecretWish(parameter="/tgi-deploy/team/key")
+
+
 def test_a_secret_shows_only_when_it_is_told_to():
     secret = Secret(CANARY)
     shown = f"{secret} {secret!r} {secret!s:>9} {[secret]} {{}}".format(secret) + "%s" % secret  # noqa: UP031 -- every way

@@ -16,6 +16,7 @@ NOWHERE = "unix:///nowhere/docker.sock"
 def tool(capsys, monkeypatch, tmp_path):
     """Run the program; the exit code and what `--json` says."""
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    monkeypatch.setenv("KEY", "made-up-key-0123456789")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
@@ -45,6 +46,8 @@ def refused(tool, *words):
         (("--bind", "0.0.0.0"), "world_exposed"),  # noqa: S104 -- what is refused
         (("--bind", "::"), "world_exposed"),
         (("--bind", "nonsense"), "bad_bind"),
+        (("--bind", "8.8.4.4", "--api-key-from-env", "KEY"), "plaintext_key"),
+        (("--expose-to-world", "--api-key-from-env", "KEY"), "plaintext_key"),
         (("--subnet", "subnet-1"), "conflicting_options"),
         (("--allow-cidr", "203.0.113.0/24"), "conflicting_options"),
         (("--ami", "ami-0123456789abcdef0"), "conflicting_options"),

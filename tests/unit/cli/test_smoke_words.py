@@ -40,9 +40,9 @@ def test_every_run_looks_where_it_was_brought_up():
 
 
 def test_options_are_passed_on_as_they_were_given():
-    words = job("--budget", "2", api_key_from_env="KEY", external_ttl=True, sandbox=True)
+    words = job("--budget", "2", api_key_from_env="KEY", plaintext=True, external_ttl=True, sandbox=True)
     assert words.wishes[:2] == ("--budget", "2")
-    assert words.wishes[-5:] == ("--api-key-from-env", "KEY", "--external-ttl", "--ready", "full")
+    assert words.wishes[-6:] == ("--api-key-from-env", "KEY", "--plaintext", "--external-ttl", "--ready", "full")
     assert words.everywhere == ("--target", "ec2", "--sandbox")
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import click
 import pytest
 from builders.plans import candidate, profile
-from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
+from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeWorkstation, survey_of
 
 from tgi_deploy.app.checking import account_checks, launch_checks, local_checks
 from tgi_deploy.app.launching.quota import Headroom
 from tgi_deploy.cli.views.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
-from tgi_deploy.reconcile.inspection import Engine, Identity
+from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity
 from tgi_deploy.reconcile.model import MachineImage
 
 DENIED = PermissionDeniedError("x is not allowed", action="x:Y")
@@ -24,6 +24,10 @@ ROOM = Headroom(code="L-DB2E81BA", name="G and VT", region="us-east-1", needed=4
 
 def who(skew_s):
     return Identity(account="1", arn=ARN, skew_s=skew_s)
+
+
+def bounding(**changes):
+    return AccountPolicy(arn=BOUNDARY_ARN, document=BOUNDARY.document() | changes)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,10 @@ def who(skew_s):
         ),
         (account_checks.quota_finding(replace(ROOM, limit=None), "g6e.xlarge"), "warning", "quota_unknown", "unknown"),
         (account_checks.quota_finding(None, "p6-b200.48xlarge"), "warning", "quota_unknown", "no quota is known"),
+        (account_checks.boundary_finding(bounding(), BOUNDARY), "ok", "boundary", BOUNDARY_ARN),
+        (account_checks.boundary_finding(None, BOUNDARY), "error", "boundary_missing", "no policy"),
+        (account_checks.boundary_finding(bounding(Version="x"), BOUNDARY), "warning", "boundary_differs", "or more"),
+        (account_checks.boundary_finding(DENIED, BOUNDARY), "warning", "boundary_unknown", "not allowed"),
         (account_checks.zones_finding("g6.xlarge", "r", ["ra", "rb"]), "ok", "zones", "ra, rb"),
         (account_checks.addresses_finding("subnet-1", 3), "ok", "subnet", "3 free"),
         (account_checks.addresses_finding("subnet-1", 0), "warning", "subnet_full", "0 free"),

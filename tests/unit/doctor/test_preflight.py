@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from fakes.inspection import ARN, FakeInspector, survey_of
+from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, survey_of
 from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.app.deploying.up import up
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
-from tgi_deploy.reconcile.inspection import Identity, Usage
+from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
+from tgi_deploy.targets.secrets import SecretWish, SecretWishes
 
 MOST_CALLS = 8
+SECRETS = SecretWishes(hub_token=SecretWish(reference="env:HF_TOKEN"))
 
 
 @pytest.fixture
@@ -46,6 +48,31 @@ def test_all_in_order_it_goes_on_and_asks_little(around):
         "route subnet-a vpc-1",
         "usage g* vt* on-demand",
     ]
+
+
+def with_secret(around, inspector):
+    return bring_up(around, inspector, settings={"secrets": SECRETS})
+
+
+def test_a_launch_that_makes_a_role_looks_for_its_boundary(around):
+    inspector = FakeInspector()
+    assert "boundary" in {item.code for item in with_secret(around, inspector).proposal.findings}
+    assert f"policy {BOUNDARY.name}" in inspector.asked
+
+
+def test_without_the_boundary_nothing_is_made_and_the_command_that_makes_it_is_named(around):
+    with pytest.raises(DeployError) as caught:
+        with_secret(around, FakeInspector(boundary=None))
+    assert caught.value.code == "boundary_missing"
+    assert BOUNDARY.creation in caught.value.hint
+    assert around.world.creations == []
+
+
+def test_another_boundary_than_the_printed_one_is_told_with_the_command_that_renews_it(around):
+    changed = AccountPolicy(arn=BOUNDARY_ARN, document={"Version": "2012-10-17", "Statement": []})
+    assert with_secret(around, FakeInspector(boundary=changed)).changed
+    (line,) = [line for line in around.heard.lines if line.startswith("boundary_differs ")]
+    assert BOUNDARY.renewal(BOUNDARY_ARN) in line
 
 
 def test_the_rehearsal_is_of_this_very_launch(around):

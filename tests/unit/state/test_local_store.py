@@ -144,6 +144,7 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
         ("ttl_s", "1h"),
         ("lease_s", "x"),
         ("idle_s", [1]),
+        ("plaintext", "true"),
         ("endpoint", 5),
         ("resources", [{}]),
     ],
@@ -155,6 +156,16 @@ def test_a_wrong_value_is_a_corrupt_record(store, key, value):
     with pytest.raises(InputError) as caught:
         store.load("demo")
     assert caught.value.code == "corrupt_record"
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_that_a_key_may_travel_unencrypted_is_read_back_and_never_taken_for_granted(store, said):
+    store.save(deployment(plaintext=said), expected_serial=0)
+    assert store.load("demo").plaintext is said
+    document = json.loads(path_of(store).read_text())
+    del document["plaintext"]
+    path_of(store).write_text(json.dumps(document))
+    assert store.load("demo").plaintext is False
 
 
 def test_a_newer_schema_is_refused_by_name(store):

@@ -14,8 +14,8 @@ from tgi_deploy.adapters.aws.errors import translate
 from tgi_deploy.adapters.aws.rehearsal import REQUESTS, request_of
 from tgi_deploy.adapters.aws.session import is_loopback
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import PermissionDeniedError
-from tgi_deploy.reconcile.inspection import Identity, Usage
+from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
+from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +86,17 @@ class Ec2Inspector:
         filters = [{"Name": "vpc-id", "Values": [network]}]
         tables = self._ask("ec2", "describe_route_tables", "reading the routes", Filters=filters)["RouteTables"]
         return exit_of(tables, subnet)
+
+    def policy(self, name: str) -> AccountPolicy | None:
+        """The only question that makes a client where it is asked, in one thread: few launches need it."""
+        doing, who = f"reading the policy {name}", self.identity()
+        arn = f"arn:{who.arn.split(':')[1]}:iam::{who.account}:policy/{name}"
+        try:
+            version = self._ask("iam", "get_policy", doing, PolicyArn=arn)["Policy"]["DefaultVersionId"]
+            answer = self._ask("iam", "get_policy_version", doing, PolicyArn=arn, VersionId=version)
+        except GoneError:
+            return None
+        return AccountPolicy(arn=arn, document=answer["PolicyVersion"]["Document"])
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.adapters.aws.api import Api, before_visible, carries, tag_list, tags_of
+from tgi_deploy.catalog.actions import policy_document, read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
 POLICY: Final = "tgi-deploy"
-_POLICY_VERSION: Final = "2012-10-17"  # of IAM's policy language
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
     """Properties: name, deployment, trust (who may take it on), statements (what it may do).
 
-    In trust and statements `{partition}` and `{account}` stand for the role's own.
+    In trust and statements `{partition}` and `{account}` stand for the role's own. Every role carries the boundary of
+    `profiles/aws/actions.json`, which an administrator of the account has made: no policy gives it more than that.
     """
 
     api: Api
@@ -40,17 +41,26 @@ class Roles:
         return tuple(item for item in found if carries(item.tags, tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
-        partition = self.api.sessions.client("iam", self.api.region).meta.partition
-        answer = self.api.change(
-            "create_role",
-            "creating a role",
-            service="iam",
-            Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
-            RoleName=properties["name"],
-            Description="made by tgi-deploy",
-            AssumeRolePolicyDocument=_document([properties["trust"]]).replace("{partition}", partition),
-            Tags=tag_list(tags),
-        )
+        caller = self.api.ask("get_caller_identity", "asking for the account", service="sts")
+        partition, boundary = caller["Arn"].split(":")[1], read_actions().boundary
+        try:
+            answer = self.api.change(
+                "create_role",
+                "creating a role",
+                service="iam",
+                Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
+                RoleName=properties["name"],
+                Description="made by tgi-deploy",
+                AssumeRolePolicyDocument=_document([properties["trust"]]).replace("{partition}", partition),
+                PermissionsBoundary=boundary.arn(caller["Account"], partition),
+                Tags=tag_list(tags),
+            )
+        except GoneError as error:  # the one thing that it names
+            raise BadRequestError(
+                f"{error.message}; every role that is made carries the account's policy {boundary.name!r}",
+                code="boundary_missing",
+                hint=f"run once, as an administrator of the account: {boundary.creation}",
+            ) from None
         return self._found(answer["Role"], dict(tags))
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
@@ -184,7 +194,7 @@ def _names(api: Api, items: list[dict[str, Any]], field: str, tags: Mapping[str,
 
 
 def _document(statements: list[dict[str, Any]]) -> str:
-    return json.dumps({"Version": _POLICY_VERSION, "Statement": statements})
+    return json.dumps(policy_document(statements))
 
 
 def _found(api: Api, kind: str, name: str, item: Mapping[str, Any], tags: dict[str, str]) -> Found:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.app.launching.quota import Headroom
-    from tgi_deploy.reconcile.inspection import Identity, Verdict
+    from tgi_deploy.catalog.actions import Boundary
+    from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Verdict
 
 POLICY: Final = "'tgi-deploy doctor --policy' prints what is needed"
 # Signatures are refused when the clocks differ by more than five minutes (AWS General Reference, "Signing requests").
@@ -97,6 +98,20 @@ def _denied(action: str, arn: str) -> CheckResult:
         doubt = f"{text} on a made-up id; a policy that asks for tags allows it on what is ours"
         return warning("permission_unproved", doubt, POLICY, action=action)
     return error("permission_denied", text, POLICY, action=action)
+
+
+def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> CheckResult:
+    """Whether the account has the policy that every role made carries, and what it should say."""
+    if isinstance(answer, DeployError):
+        return unanswered("boundary", answer)
+    if answer is None:
+        told = f"the account has no policy {boundary.name!r}, which every role that is made carries"
+        remedy = f"run once, as an administrator of the account: {boundary.creation}"
+        return error("boundary_missing", told, remedy, policy=boundary.name)
+    if answer.document != boundary.document(partition=answer.arn.split(":")[1]):
+        told = f"{answer.arn} is not what 'doctor --policy --boundary' prints: roles may do less than they need or more"
+        return warning("boundary_differs", told, boundary.renewal(answer.arn), policy=answer.arn)
+    return ok("boundary", f"roles that are made carry {answer.arn}", policy=answer.arn)
 
 
 def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> CheckResult:

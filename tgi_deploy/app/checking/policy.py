@@ -1,9 +1,10 @@
-"""The IAM policy that lets this tool work: one statement a feature and scope, and nothing that no call needs."""
+"""The IAM policy that lets this tool work: one statement a scope, and nothing that no call needs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.catalog.actions import policy_document
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.actions import Actions, Grant
 
-_VERSION: Final = "2012-10-17"  # of IAM's policy language
+_MAKES_ROLES: Final = "iam:CreateRole"
 
 
 def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
@@ -23,33 +24,33 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
             f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
             hint=f"features are {', '.join(actions.features)}",
         )
-    groups = _grouped(actions, features)
-    return {"Version": _VERSION, "Statement": [_statement(*key, grants) for key, grants in groups.items()]}
+    return policy_document(_statement(grants) for grants in _grouped(actions, features))
 
 
-def _grouped(actions: Actions, features: Sequence[str]) -> dict[tuple[str, str], list[Grant]]:
-    """Grants by (feature, scope). What several features need stands with the first: policies may not be long."""
-    groups: dict[tuple[str, str], list[Grant]] = {}
-    seen: set[tuple[str, str]] = set()
-    wanted = [
-        grant for name in actions.features if name in features for grant in actions.grants if grant.feature == name
-    ]
-    for grant in wanted:
-        what = (grant.action, grant.scope.name)
-        if what not in seen:
-            seen.add(what)
-            groups.setdefault((grant.feature, grant.scope.name), []).append(grant)
-    return groups
+def makes_roles(actions: Actions, features: Sequence[str]) -> bool:
+    """Whether these features make roles, which carry the boundary."""
+    return any(grant.action == _MAKES_ROLES and grant.feature in features for grant in actions.grants)
 
 
-def _statement(feature: str, scope: str, grants: Sequence[Grant]) -> dict[str, Any]:
-    """`Sid` takes letters and digits only: `LaunchLaunchNew` is feature launch, scope launch-new."""
-    resources = list(grants[0].scope.resources)
+def _grouped(actions: Actions, features: Sequence[str]) -> list[list[Grant]]:
+    """Grants by scope, the features in their order: policies may not be long."""
+    groups: dict[str, list[Grant]] = {}
+    for name in actions.features:
+        for grant in actions.grants:
+            if grant.feature == name and name in features:
+                groups.setdefault(grant.scope.name, []).append(grant)
+    return list(groups.values())
+
+
+def _statement(grants: Sequence[Grant]) -> dict[str, Any]:
+    """`Sid` takes letters and digits only: `LaunchLaunchNew` is scope launch-new, needed by feature launch first."""
+    first = grants[0]
+    resources = list(first.scope.resources)
     statement = {
-        "Sid": "".join(word.title() for word in f"{feature}-{scope}".split("-")),
+        "Sid": "".join(word.title() for word in f"{first.feature}-{first.scope.name}".split("-")),
         "Effect": "Allow",
         "Action": sorted({grant.action for grant in grants}),
         "Resource": resources[0] if len(resources) == 1 else resources,
     }
-    condition = dict(grants[0].scope.condition)
+    condition = dict(first.scope.condition)
     return {**statement, "Condition": condition} if condition else statement

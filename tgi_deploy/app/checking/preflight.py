@@ -1,7 +1,8 @@
 """What is looked at before anybody is asked to pay: few calls, all at once, and not knowing is never a reason to stop.
 
 Five reads and three dry runs: who we are and what time it is, the quota and its use, the subnet's addresses and its
-way out; permission to make a group, a template and a machine. A gated model costs one call of the hub.
+way out; permission to make a group, a template and a machine. A gated model costs one call of the hub, a role three of
+IAM: the policy that bounds it has to be there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.checking.account_checks import (
     addresses_finding,
+    boundary_finding,
     clock_finding,
     identity_finding,
     permission_findings,
@@ -20,11 +22,12 @@ from tgi_deploy.app.checking.account_checks import (
 from tgi_deploy.app.checking.launch_checks import disk_finding, hub_finding, user_data_finding
 from tgi_deploy.app.launching.quota import headroom_of, quota_code, used_vcpus
 from tgi_deploy.app.survey import together
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.inspection import Identity, RehearsedLaunch
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME
 from tgi_deploy.targets.ec2 import GROUP, INSTANCE, TEMPLATE
-from tgi_deploy.targets.secrets import PROFILE
+from tgi_deploy.targets.secrets import PROFILE, ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,13 +44,14 @@ CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:R
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flight:
-    """A launch as its resources describe it, before any of them exists."""
+    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any."""
 
     candidate: Candidate
     launch: RehearsedLaunch
     root_gib: int
     public: bool
     user_data: str
+    roles: bool = False
 
     @property
     def region(self) -> str:
@@ -93,6 +97,7 @@ def flight_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
         root_gib=sum(int(disk["Ebs"]["VolumeSize"]) for disk in data["BlockDeviceMappings"][:1]),
         public=bool(interface.get("AssociatePublicIpAddress", True)),
         user_data="".join(text for _, text in attempt.artifacts),
+        roles=any(resource.kind == ROLE for resource in attempt.wanted),
     )
 
 
@@ -115,6 +120,7 @@ def launch_findings(
         identity_finding(who),
         clock_finding(who),
         *permission_findings(verdicts, arn),
+        boundary_finding(answers["boundary"], read_actions().boundary) if flight.roles else None,
         quota_finding(room, kind, elsewhere=has_elsewhere(plan, flight.candidate)),
         addresses_finding(flight.launch.subnet, answers["addresses"]),
         route_finding(flight.launch.subnet, answers["route"], public=flight.public),
@@ -137,6 +143,8 @@ def _questions(
         "hub": lambda: hub_finding(survey, plan.requirements.model.model, token_parameter=token_parameter),
         **{action: _rehearsal(inspector, action, launch) for action in actions},
     }
+    if flight.roles:
+        questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
     if code is not None:
         questions["quota"] = lambda: inspector.quota_vcpus(code)
         questions["used"] = lambda: used_vcpus(survey, flight.region, code)

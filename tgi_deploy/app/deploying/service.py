@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tgi_deploy.app.launching.extras import API_KEY_NOTE
+from tgi_deploy.app.launching.traffic import API_KEY_NOTE, traffic_of
 from tgi_deploy.app.watching.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.phases import read_phase
@@ -114,7 +114,7 @@ def _unknown(_release: str) -> tuple[str, ...]:
 def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs = _unknown) -> Proof:
     """Prove a deployment that is on record here, of the version and with the room for tokens that its plan says.
 
-    Raises InputError `unknown_deployment`, DeployError `no_endpoint`, and what `prove_service` raises.
+    Raises InputError `unknown_deployment` or `plaintext_key`, DeployError `no_endpoint`, what `prove_service` raises.
     """
     recorded = context.store.load(name)
     if recorded is None:
@@ -125,6 +125,9 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
             f"'{name}' is {recorded.phase} and has no endpoint yet",
             hint="running its 'up' again goes on until it has one",
         )
+    traffic = traffic_of(recorded)
+    if traffic is not None:
+        traffic.check(plaintext=recorded.plaintext)
     variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
     question = Question(
         plan=recorded.plan,

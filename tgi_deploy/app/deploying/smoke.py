@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.deploying.service import prove_recorded
+from tgi_deploy.app.launching.traffic import unencrypted
 from tgi_deploy.errors import (
     ConflictError,
     DeployError,
@@ -113,11 +114,15 @@ def smoke(programs: Programs, jobs: Sequence[Job], *, at_once: int, clock: Clock
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """A deployment that was asked to prove itself: `proof`, or the `error` that says what it broke."""
+    """A deployment that was asked to prove itself: `proof`, or the `error` that says what it broke.
+
+    `unencrypted` says what of the questions travels so, None where nothing does.
+    """
 
     smoked: Smoked
     proof: Proof | None = None
     error: DeployError | None = None
+    unencrypted: str | None = None
 
 
 def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
@@ -137,7 +142,8 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
         return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
     took_s = round(context.clock.monotonic() - began, 3)
     cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
-    return Proved(smoked=Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s), proof=proof)
+    told = unencrypted(context.store.load(name))
+    return Proved(smoked=Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s), proof=proof, unencrypted=told)
 
 
 def overall(results: Sequence[Smoked]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tgi_deploy.app.checking.check_result import warning
 from tgi_deploy.app.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.deploying.differing import differences
@@ -111,6 +112,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     """Bring it up.
 
     Raises:
+        InputError: `plaintext_key`.
         ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
         LeftBehindError: a removal that was begun before could not be finished.
         NotHealthyError: it runs and is not healthy; what became of it is in the message.
@@ -119,14 +121,17 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.name or default_name(request.plan.requirements.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
-        recorded = _unless_removed(context, context.store.load(name), dry_run=request.dry_run)
         pad = launchpad(context, request.plan, request.settings)
+        recorded = context.store.load(name)
+        plaintext = _agreed(request, recorded)
+        pad.traffic.check(plaintext=plaintext)
+        recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
         side = reaches_aside(request.settings)
         everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(seen):
             context.reporter.warn(rule.code, rule.message)
-        deployment = _starting_point(context, request, pad, name, recorded, seen)
+        deployment = replace(_starting_point(context, request, pad, name, recorded, seen), plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn("second_machine", second_machine(deployment, machine))
@@ -134,7 +139,15 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _bring_up(context, request, pad, deployment, seen, surplus)
         if surplus:
             return _end_surplus(context, request, deployment, surplus)
+        if recorded is not None and recorded.plaintext != plaintext and not request.dry_run:
+            deployment = context.executor().save(deployment)
         return UpOutcome(deployment=deployment, changed=False)
+
+
+def _agreed(request: UpRequest, recorded: Deployment | None) -> bool:
+    """Whether an API key may travel unencrypted: said now, or said when the deployment that is there was brought up."""
+    said_before = recorded is not None and recorded.phase != "deleting" and recorded.plaintext
+    return request.settings.plaintext or said_before
 
 
 def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
@@ -260,7 +273,8 @@ def _bring_up(
     seen = [found for found in seen if found not in surplus]
     attempt = pad.first(deployment, seen)
     _refuse_to_replace(deployment, attempt, seen)
-    proposal = _proposal(deployment, attempt, _preflight(context, request, deployment, attempt), surplus)
+    findings = (*_in_the_clear(context, pad), *_preflight(context, request, deployment, attempt))
+    proposal = _proposal(deployment, attempt, findings, surplus)
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if proposal.changes.changes and not request.confirm(proposal):
@@ -294,6 +308,14 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
                 many if len(running) > 1 else made,
                 hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
             )
+
+
+def _in_the_clear(context: Context, pad: Launchpad) -> tuple[CheckResult, ...]:
+    told = pad.traffic.unencrypted
+    if told is None:
+        return ()
+    context.reporter.warn("unencrypted", told)
+    return (warning("unencrypted", told, None),)
 
 
 def _preflight(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from tgi_deploy.app.launching.traffic import Traffic
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
     from tgi_deploy.reconcile.ports import Clock
@@ -48,6 +49,10 @@ class Launchpad(Protocol):
     @property
     def place(self) -> str:
         """Where the first attempt goes."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What will go to its endpoint, by the settings: nothing is asked."""
 
     def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
         """The attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""

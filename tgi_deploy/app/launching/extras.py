@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.app.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2 import INSTANCE
 from tgi_deploy.targets.external_end import external_end
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.launching.launch import LaunchSettings
     from tgi_deploy.reconcile.model import Deployment, Resource
-
-API_KEY_NOTE: Final = "api_key_variable"
+    from tgi_deploy.targets.secrets import SecretWishes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +42,14 @@ def make_extras(settings: LaunchSettings, deployment: Deployment, region: str, e
         },
         before=delivered.resources,
         after=_end(deployment, region, expires) if settings.external_ttl else (),
-        notes={API_KEY_NOTE: wishes.api_key_variable} if wishes.api_key_variable else {},
+        notes=_notes(wishes),
     )
+
+
+def _notes(wishes: SecretWishes) -> dict[str, str]:
+    """Where the API key is to be found, by name: the caller's variable, and a parameter that was there before."""
+    named = {API_KEY_NOTE: wishes.api_key_variable, API_KEY_PARAMETER_NOTE: wishes.api_key and wishes.api_key.parameter}
+    return {note: name for note, name in named.items() if name}
 
 
 def marks(settings: LaunchSettings) -> dict[str, Any]:

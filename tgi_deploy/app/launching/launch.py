@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.app.launching.attempt import Attempt, described, expiry
 from tgi_deploy.app.launching.extras import make_extras
 from tgi_deploy.app.launching.quota import counts_vcpus, headroom, quota_code, with_rooms
+from tgi_deploy.app.launching.traffic import Traffic
 from tgi_deploy.app.planning.documents import choice_document
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.launching.pools import PoolMemory
+    from tgi_deploy.app.launching.traffic import Reach
     from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import Deployment, Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Cloud
@@ -39,7 +41,10 @@ ENGINE_ARCHITECTURE: Final = "x86_64"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSettings:
-    """What only a launch needs. `lifetime_s` gives seconds to live at a price an hour, None for ever."""
+    """What only a launch needs. `lifetime_s` gives seconds to live at a price an hour, None for ever.
+
+    `plaintext`: an API key may travel unencrypted to a public address.
+    """
 
     lifetime_s: Callable[[Decimal], int | None]
     cidrs: tuple[str, ...]
@@ -49,6 +54,7 @@ class LaunchSettings:
     external_ttl: bool = False
     idle_s: int | None = None
     lease_s: int | None = None
+    plaintext: bool = False
 
     @property
     def hub_token_parameter(self) -> str | None:
@@ -71,6 +77,12 @@ class Launcher:
     @property
     def place(self) -> str:
         return self.plan.chosen.offer.region
+
+    @property
+    def traffic(self) -> Traffic:
+        abroad: Reach = "public" if self.plan.requirements.public_ipv4 else "private"
+        reach: Reach = "loopback" if self.context.loopback else abroad
+        return Traffic(reach=reach, api_key=self.settings.secrets.api_key is not None)
 
     def address(self, deployment: Deployment) -> str:
         return await_running(self.context, deployment, pool="")

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from tgi_deploy.app.launching.attempt import Attempt, described
-from tgi_deploy.app.launching.extras import API_KEY_NOTE
+from tgi_deploy.app.launching.traffic import API_KEY_NOTE, BIND_NOTE, Traffic, reach_of
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.diff import diff
@@ -32,7 +32,8 @@ class DockerSettings:
     `place`: the Docker host; `bind`: its address that the port is published on; `devices`: its GPUs by UUID, None to
     count them from 0; `secrets`: (variable of the container, variable here) beside what the model needs; `known`:
     names of the variables that are set here; `local`: whether the host is this computer;
-    `api_key_variable`: where the caller's own requests find the key.
+    `api_key_variable`: where the caller's own requests find the key; `plaintext`: it may travel unencrypted to a public
+    address.
     """
 
     place: str
@@ -42,11 +43,12 @@ class DockerSettings:
     known: frozenset[str] = frozenset()
     local: bool = True
     api_key_variable: str | None = None
+    plaintext: bool = False
 
 
 def _notes(settings: DockerSettings) -> dict[str, str]:
     variable = settings.api_key_variable
-    return {} if variable is None else {API_KEY_NOTE: variable}
+    return {BIND_NOTE: settings.bind, **({} if variable is None else {API_KEY_NOTE: variable})}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,10 @@ class DockerLauncher:
     @property
     def place(self) -> str:
         return self.settings.place
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(reach=reach_of(self.settings.bind), api_key=self.settings.api_key_variable is not None)
 
     def first(self, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
         """Raises InputError `secret_missing`, or `not_reachable` for a port that only a remote host would reach."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import checked, reference
-from tgi_deploy.targets.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.secrets import FOLDER, SecretWish, SecretWishes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,14 +46,28 @@ def secret_wishes(
     """`flags` are the engine release's.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
-    `conflicting_options`.
+    `conflicting_options`, `parameter_out_of_reach`.
     """
-    return SecretWishes(
+    wishes = SecretWishes(
         hub_token=_hub_token(options, plan, environment),
         api_key=_api_key(options, environment, flags, plan.chosen.engine.version),
         api_key_variable=options.api_key_from_env,
         instance_profile=options.instance_profile,
     )
+    _check_reach(wishes)
+    return wishes
+
+
+def _check_reach(wishes: SecretWishes) -> None:
+    """A role that is made for the machine reads no further than its boundary."""
+    named = (wish.parameter for wish in (wishes.hub_token, wishes.api_key) if wish is not None)
+    outside = next((name for name in named if name is not None and not name.startswith(FOLDER)), None)
+    if outside is not None and wishes.makes and wishes.instance_profile is None:
+        raise InputError(
+            "parameter_out_of_reach",
+            f"the role that is made for the machine reads parameters under {FOLDER} alone, and {outside} is not there",
+            hint=f"store it under {FOLDER}, or name a profile that may read both with --instance-profile",
+        )
 
 
 def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str]) -> SecretWish | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_deploy.app.launching.extras import API_KEY_NOTE
+from tgi_deploy.app.launching.traffic import API_KEY_NOTE, unencrypted
 from tgi_deploy.app.watching.places import tunnel
 from tgi_deploy.app.watching.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """Ready-to-paste ways in, with an API key by its variable's name. `tunnel` needs no open port."""
+    """Ready-to-paste ways in, with an API key by its variable's name.
+
+    `tunnel` leads to another Docker host; empty elsewhere. `unencrypted` says what travels so, None where nothing does.
+    """
 
     name: str
     url: str
     curl: str
     python: str
     tunnel: str
+    unencrypted: str | None = None
 
 
 def access(context: Context, name: str) -> Access:
@@ -48,7 +52,8 @@ def access(context: Context, name: str) -> Access:
         url=url,
         curl=f"curl -s {url}/generate -H 'Content-Type: application/json'{_header(variable)} -d '{body}'",
         python=_python(url, variable),
-        tunnel=tunnel(record.place, record.attributes["id"], port),
+        tunnel=tunnel(record.place, port),
+        unencrypted=unencrypted(recorded),
     )
 
 

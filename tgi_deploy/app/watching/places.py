@@ -54,11 +54,9 @@ def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     return command(kind, thing_id, place)
 
 
-def tunnel(place: str, machine_id: str, port: int) -> str:
-    """The command that reaches the machine's port without opening it to anybody; empty where none is needed."""
-    if not docker.is_place(place):
-        return ec2_commands.tunnel(place, machine_id, port)
-    return docker_commands.tunnel(place, port)
+def tunnel(place: str, port: int) -> str:
+    """The command that reaches the port on another Docker host without opening it; empty where there is none."""
+    return docker_commands.tunnel(place, port) if docker.is_place(place) else ""
 
 
 def where(context: Context, recorded: Deployment | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic, unencrypted
 from tgi_deploy.app.planning.documents import plan_document
 from tgi_deploy.app.planning.wish import DEFAULT_PORT
 from tgi_deploy.app.watching.access import access
@@ -61,13 +62,16 @@ _USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
 class Subject:
     """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`.
 
-    `ends` are sentences; `end_options` are the options that give a new machine the same ends.
+    `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
+    have it ask for the same API key. `unencrypted` says what travels so, None where nothing does.
     """
 
     name: str
     plan: Mapping[str, Any]
     ends: tuple[str, ...] = ()
     end_options: tuple[str, ...] = ()
+    key_options: tuple[str, ...] = ()
+    unencrypted: str | None = None
     deployment: Deployment | None = None
     access: Access | None = None
 
@@ -121,6 +125,8 @@ def recorded_subject(context: Context, name: str) -> Subject:
         plan=recorded.plan,
         ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
         end_options=_end_options(recorded),
+        key_options=tuple(_key_options(recorded)),
+        unencrypted=unencrypted(recorded),
         deployment=recorded,
         access=access(context, name) if recorded.endpoint else None,
     )
@@ -134,7 +140,23 @@ def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
         (deployable.idle_s, "{} s after its last request"),
     )
     ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
-    return Subject(name=deployable.name, plan=plan_document(plan), ends=ends, end_options=_end_options(deployable))
+    rented = plan.chosen.offer.market != _OWNED
+    abroad = Traffic(reach="public" if deployable.public_ipv4 else "private", api_key=False)
+    return Subject(
+        name=deployable.name,
+        plan=plan_document(plan),
+        ends=ends,
+        end_options=_end_options(deployable),
+        unencrypted=abroad.unencrypted if rented else None,
+    )
+
+
+def _key_options(recorded: Deployment) -> Iterator[str]:
+    notes = recorded.machine.notes if recorded.machine else {}
+    named = {"--api-key-from-env": API_KEY_NOTE, "--api-key-parameter": API_KEY_PARAMETER_NOTE}
+    yield from (f"{option} {shlex.quote(notes[note])}" for option, note in named.items() if note in notes)
+    if recorded.plaintext:
+        yield "--plaintext"
 
 
 def _end_options(ending: Deployment | Deployable) -> tuple[str, ...]:
@@ -177,6 +199,7 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "url": subject.url,
         "curl": subject.access.curl if subject.access else None,
         "tunnel": subject.access.tunnel if subject.access else None,
+        "unencrypted": subject.unencrypted,
         "ends": subject.ends,
         "up_command": " ".join(_up_words(plan["requirements"], subject)),
         "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
@@ -206,6 +229,7 @@ def _up_words(wish: Mapping[str, Any], subject: Subject) -> Iterator[str]:
         for key, value in sorted((wish.get(field) or {}).items()):
             yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
     yield from subject.end_options
+    yield from subject.key_options
     yield f"--name {subject.name}"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.app.launching.traffic import unencrypted
 from tgi_deploy.app.watching.known import price_of_all
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.standing import cost_words, next_lines, runs_lines, standing
-from tgi_deploy.cli.views.text import heading, plural, table, usd
+from tgi_deploy.cli.views.text import heading, plural, table, usd, wrapped
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.reconcile.proof_load import measured_document
@@ -43,6 +44,7 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "idle_s": deployment.idle_s,
         "lease_s": deployment.lease_s,
         "lease_until": deployment.lease_until.isoformat() if deployment.lease_until else None,
+        "plaintext": deployment.plaintext,
         "created": deployment.created.isoformat(),
         "updated": deployment.updated.isoformat(),
         "resources": [_record(record) for record in deployment.resources],
@@ -93,9 +95,7 @@ def proposal_text(proposal: Proposal) -> str:
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
         changes_text(proposal.changes),
-        f"  published on {proposal.cidrs[0]}"
-        if owned
-        else f"  reachable from {', '.join(proposal.cidrs) or 'nowhere: open a tunnel'}",
+        f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
         "  no price: the machine is yours; nothing ends the container but 'down'"
         if owned
         else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
@@ -228,6 +228,7 @@ def status_document(status: Status) -> dict[str, Any]:
         "drift": [{"key": item.key, "code": item.code, "message": item.message} for item in status.drift],
         "ends": ends_document(status.ends),
         "spot_notice": status.spot_notice,
+        "unencrypted": unencrypted(status.recorded),
         "machine": None
         if machine is None
         else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
@@ -253,6 +254,8 @@ def status_text(status: Status) -> str:
     if recorded is not None and recorded.endpoint:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
+    if told := unencrypted(recorded):
+        lines.append(wrapped(told, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
     lines.append(f"  cost      {cost_words(status)}")
@@ -282,6 +285,7 @@ def access_document(access: Access) -> dict[str, Any]:
         "curl": access.curl,
         "python": access.python,
         "tunnel": access.tunnel,
+        "unencrypted": access.unencrypted,
     }
 
 
@@ -293,5 +297,6 @@ def access_text(access: Access) -> str:
             f"curl    {access.curl}",
             f'python  python -c "{access.python}"',
             *([f"tunnel  {access.tunnel}"] if access.tunnel else []),
+            *(["", wrapped(access.unencrypted, first="", rest="")] if access.unencrypted else []),
         )
     )

@@ -1,0 +1,102 @@
+"""Whoever has the printed policy can't become more than it says: known ways up, judged by IAM's rules."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from builders.iam import allows
+
+from tgi_deploy.app.checking.policy import makes_roles, policy
+from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.targets.external_end import external_end
+from tgi_deploy.targets.secrets import SecretWish, SecretWishes, delivery
+
+CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "policy" / "escalations.toml").read_text(encoding="utf-8"))
+ACTIONS = read_actions()
+PRINTED = policy(ACTIONS, tuple(ACTIONS.features))
+BOUNDARY = ACTIONS.boundary
+ARN = CASES["boundary"]["arn"]
+MOMENT = datetime(2030, 1, 9, tzinfo=UTC)
+ROLE = "arn:aws:iam::123456789012:role/tgi-deploy/us-east-1/demo/x-machine"
+
+
+def works(document, attempt):
+    """Whether every request of the attempt is allowed."""
+    return all(allows(document, *request) for request in attempt["requests"])
+
+
+def about(case):
+    return case["about"]
+
+
+@pytest.mark.parametrize("attempt", CASES["attempt"], ids=about)
+def test_a_way_to_more_is_closed(attempt):
+    assert not works(PRINTED, attempt)
+
+
+@pytest.mark.parametrize("case", CASES["bounded"], ids=about)
+def test_a_role_made_with_it_stays_inside_the_boundary(case):
+    assert allows(BOUNDARY.document(), *case["request"]) is case["works"]
+
+
+@pytest.mark.parametrize("action", ["iam:CreateRole", "iam:PutRolePolicy"])
+def test_a_bounded_role_of_ours_can_be_made(action):
+    assert allows(PRINTED, action, ROLE, {"iam:PermissionsBoundary": ARN})
+    assert BOUNDARY.arn("123456789012", "aws") == ARN
+
+
+def test_the_judgment_sees_the_way_up_once_the_condition_is_gone():
+    """Without this the tests above might pass whatever the policy says."""
+    open_ = copy.deepcopy(PRINTED)
+    for statement in open_["Statement"]:
+        if "iam:CreateRole" in statement["Action"]:
+            del statement["Condition"]
+    found = {attempt["about"] for attempt in CASES["attempt"] if works(open_, attempt)}
+    assert {"a role without a boundary", "a policy for a role of ours that has no boundary"} <= found
+
+
+def test_what_roles_are_made_for_lies_inside_the_boundary():
+    key = SecretWish(reference="env:KEY")
+    secrets = delivery(SecretWishes(hub_token=key, api_key=key), name="demo", deployment_id="1", region="us-east-1")
+    ends = external_end(name="demo", deployment_id="1", region="us-east-1", expires=MOMENT, machine_key="instance")
+    needed = [item for role in (*secrets.resources, *ends) for item in role.properties.get("statements", ())]
+    assert len(needed) == 2
+    for statement in needed:
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        for resource in resources:
+            arn = resource.replace("{partition}", "aws").replace("{account}", "123456789012")
+            assert allows(BOUNDARY.document(), statement["Action"], arn, {"aws:ResourceTag/tgi-deploy:id": "1"}), arn
+
+
+def test_every_feature_that_makes_roles_asks_for_the_boundary():
+    making = {name for name in ACTIONS.features if makes_roles(ACTIONS, (name,))}
+    assert making == {"secrets", "external-ttl"}
+    for name in making:
+        alone = policy(ACTIONS, (name,))
+        assert not allows(alone, "iam:CreateRole", ROLE, {})
+        assert allows(alone, "iam:CreateRole", ROLE, {"iam:PermissionsBoundary": ARN})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arn", "fits"),
+    [
+        ("arn:aws:iam::*:policy/b", "arn:aws:iam::1:policy/b", True),
+        ("arn:aws:iam::*:policy/b", "arn:aws:iam::1:policy/x:policy/b", False),
+        ("arn:aws:iam::*:role/t/*", "arn:aws:iam::1:role/t/a/b", True),
+        ("arn:aws:iam::*:role/t/*", "arn:aws:iam::1:role/tt/a", False),
+        ("arn:aws:ec2:*::image/*", "arn:aws:ec2:r:1:image/i", False),
+    ],
+)
+def test_wildcards_reach_no_further_than_their_segment(pattern, arn, fits):
+    document = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": pattern}]}
+    assert allows(document, "iam:CreateRole", arn) is fits
+
+
+def test_an_explicit_denial_wins():
+    both = [{"Effect": effect, "Action": "iam:*", "Resource": "*"} for effect in ("Allow", "Deny")]
+    assert allows({"Statement": both[:1]}, "iam:CreateUser", "arn:aws:iam::1:user/x")
+    assert not allows({"Statement": both}, "iam:CreateUser", "arn:aws:iam::1:user/x")
