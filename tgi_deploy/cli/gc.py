@@ -48,7 +48,7 @@ class Options:
     default="1m",
     metavar="DURATION",
     show_default=True,
-    help="Leave alone what is younger, such as 30s, 10m, 6h, 2d.",
+    help="Leave alone what may be younger, such as 30s, 10m, 6h, 2d; 0s asks for no age.",
 )
 @click.option(
     "--include-unrecorded",
