@@ -205,6 +205,25 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
     assert "start-session" not in page
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "notes", "said"),
+    [
+        ("http://10.0.0.5:8080", {}, "inside the private network"),
+        ("http://[2600:1f18::1]:8080", {}, "to a public address"),
+        ("http://[::1", {}, "to a public address"),
+        ("http://127.0.0.1:8080", {"bind": "0.0.0.0"}, "to a public address"),  # noqa: S104 -- every interface
+        ("http://127.0.0.1:8080", {"bind": "127.0.0.1"}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, endpoint, notes, said):
+    bring_up(around)
+    recorded = around.store.load("demo")
+    machine = replace(recorded.machine, notes=notes)
+    found = unencrypted(replace(recorded.with_record(machine), endpoint=endpoint))
+    assert (found is None) if said is None else (said in found)
+
+
 def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
     bring_up(around, KEYED, plaintext=True)
     found = status(public(around), "demo")

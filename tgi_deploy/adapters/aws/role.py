@@ -57,7 +57,7 @@ class Roles:
             )
         except GoneError as error:  # the one thing that it names
             raise BadRequestError(
-                f"{error.message}; every role that is made carries the account's policy {boundary.name!r}",
+                f"{error.message.rstrip('.')}: every role that is made carries the account's policy {boundary.name!r}",
                 code="boundary_missing",
                 hint=f"run once, as an administrator of the account: {boundary.creation}",
             ) from None

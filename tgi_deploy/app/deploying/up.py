@@ -311,6 +311,7 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
 
 
 def _in_the_clear(context: Context, pad: Launchpad) -> tuple[CheckResult, ...]:
+    """What will travel unencrypted: said with and without preflight."""
     told = pad.traffic.unencrypted
     if told is None:
         return ()

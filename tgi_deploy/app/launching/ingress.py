@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 WORLD: Final = ("0.0.0.0/0",)
-# More than this in sum is not a network of anybody's: the largest holders of addresses have a /8 (IANA IPv4 Address
-# Space Registry), and registries get their IPv6 blocks as /12s to hand out /32s (IANA IPv6 Global Unicast Registry).
+# Wider than this in sum is not a network of one's own: IANA handed out IPv4 by the /8 (IANA IPv4 Address Space
+# Registry), and a /16 is a sixteenth of a whole regional registry's IPv6 (/12, IANA IPv6 Global Unicast Address
+# Assignments).
 _WIDEST_IPV4: Final = 8
 _WIDEST_IPV6: Final = 16
 _GLOBAL_IPV6: Final = ipaddress.IPv6Network("2000::/3")  # all that is routed: RFC 4291, section 2.4
-_IPV4_IN_IPV6: Final = ipaddress.IPv6Network("::ffff:0:0/96")  # no packet comes from there: RFC 4291, section 2.5.5.2
+_IPV4_IN_IPV6: Final = ipaddress.IPv6Network("::ffff:0:0/96")  # no packet comes from there: RFC 6890, section 2.2.3
 
 
 def networks(given: Sequence[str], *, expose_to_world: bool) -> tuple[str, ...]:

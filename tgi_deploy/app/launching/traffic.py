@@ -70,8 +70,16 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
     record = deployment.machine
     if record is None or deployment.endpoint is None:
         return None
-    host = record.notes.get(BIND_NOTE) or urlsplit(deployment.endpoint).hostname or ""
+    host = record.notes.get(BIND_NOTE) or _host(deployment.endpoint)
     return Traffic(reach=reach_of(host), api_key=asks_for_key(record))
+
+
+def _host(url: str) -> str:
+    """Empty, which counts as public, for what is not a URL: a record may have been edited."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def unencrypted(deployment: Deployment | None) -> str | None:
