@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SHARED: Final = "127.0.0.1"
 _USABLE: Final = 254 * 254
 _STRIDE: Final = 251
+# Nobody but root can listen below.
+_FIRST_UNPRIVILEGED: Final = 1024
 
 
 def can_bind(address: str, port: int = 0) -> bool:
@@ -20,6 +25,36 @@ def can_bind(address: str, port: int = 0) -> bool:
         except OSError:
             return False
     return True
+
+
+class HeldPorts:
+    """Ports of a machine's own address, bound and silent, so that no other account can answer in the engine's place.
+
+    A server of this account can still listen there, with SO_REUSEPORT. Raises OSError for a port that is taken.
+    """
+
+    def __init__(self, address: str, ports: Iterable[int]) -> None:
+        self._sockets: dict[int, socket.socket] = {}
+        for port in () if address == _SHARED else sorted(set(ports)):
+            if port >= _FIRST_UNPRIVILEGED:
+                self._hold(address, port)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(self._sockets)
+
+    def _hold(self, address: str, port: int) -> None:
+        held = self._sockets[port] = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            held.bind((address, port))
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        while self._sockets:
+            self._sockets.popitem()[1].close()
 
 
 class AddressPool:

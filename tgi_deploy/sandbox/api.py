@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -32,10 +35,10 @@ class CloudGoneError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where a machine reaches the API, and the key that lets it in. Of a named machine its role decides."""
+    """Where the API is, and the key that lets in. Of a named machine its role decides."""
 
     url: str
-    access_key: str
+    access_key: str = field(repr=False)
     instance_id: str = ""
 
 
@@ -70,7 +73,24 @@ def send(endpoint_url: str, method: str, path: str, body: bytes, headers: Mappin
         connection.close()
 
 
-def control(endpoint_url: str, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
+def proof(access_key: str, challenge: str) -> str:
+    """What only a sandbox of this key can answer to a challenge. It gives the key away to nobody."""
+    return hmac.new(access_key.encode(), f"health {challenge}".encode(), hashlib.sha256).hexdigest()
+
+
+def is_genuine(endpoint: Endpoint) -> bool:
+    """Whether the sandbox of this key answers there, and not a program of another account at its old port."""
+    challenge = secrets.token_hex(16)
+    try:
+        status, text = send(endpoint.url, "GET", f"/_sandbox/health?challenge={challenge}", b"", {})
+        answer = json.loads(text)
+    except (CloudGoneError, ValueError, RecursionError):
+        return False
+    given = answer.get("proof") if isinstance(answer, dict) else None
+    return status == _OK and hmac.compare_digest(str(given).encode(), proof(endpoint.access_key, challenge).encode())
+
+
+def control(endpoint: Endpoint, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
     """A call of the sandbox's own control interface.
 
     Raises:
@@ -78,7 +98,8 @@ def control(endpoint_url: str, method: str, path: str, document: object = None) 
         CloudGoneError: it does not answer.
     """
     body = b"" if document is None else json.dumps(document).encode()
-    status, text = send(endpoint_url, method, path, body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.access_key}"}
+    status, text = send(endpoint.url, method, path, body, headers)
     try:
         answer = json.loads(text)
     except json.JSONDecodeError as problem:

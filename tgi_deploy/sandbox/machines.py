@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.sandbox import roles, rules, schedules, world
+from tgi_deploy.sandbox.addresses import HeldPorts
 from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
 from tgi_deploy.sandbox.metadata import Metadata
@@ -28,6 +29,7 @@ _BOOT_S: Final = 45.0
 _TICK_S: Final = 0.05
 _GRACE_S: Final = 1.5
 _DIED: Final = "Server.InternalError"
+_PORT_TAKEN: Final = "Client.InternalError"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,6 +46,7 @@ class HostedMachine:
     pull_mb_per_s: float | None = None
     dark: bool = False
     ending: threading.Thread | None = None
+    held: HeldPorts | None = None
 
     @property
     def gone(self) -> bool:
@@ -145,6 +148,7 @@ class Machines:
         for machine in machines:
             if machine.ending:
                 machine.ending.join()
+            self._release(machine)
 
     def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
         machine = self._machines.get(instance.id)
@@ -181,6 +185,7 @@ class Machines:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
         elif state == "terminated" and machine.gone:
             self._over.add(instance.id)
+            self._release(machine)
 
     def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         facts = rules.launch_facts(region, instance)
@@ -188,7 +193,19 @@ class Machines:
         for fault in self._faults.take_for_machine(facts):
             self._apply(machine, fault)
         self._machines[instance.id] = machine
+        self._hold_ports(instance, machine)
         return machine
+
+    def _hold_ports(self, instance: SandboxInstance, machine: HostedMachine) -> None:
+        """Before anybody hears of the address: the API key is sent to whoever answers there."""
+        try:
+            machine.held = HeldPorts(instance.sandbox_address, world.opened_ports(instance))
+        except OSError:
+            instance.sandbox_end(_PORT_TAKEN)
+
+    def _release(self, machine: HostedMachine) -> None:
+        if machine.held is not None:
+            machine.held.close()
 
     def _apply(self, machine: HostedMachine, fault: MachineFault) -> None:
         if fault.reason:
@@ -250,6 +267,7 @@ class Machines:
             engine_faults=machine.engine_faults,
             failed_pulls=machine.failed_pulls,
             pull_mb_per_s=machine.pull_mb_per_s,
+            held_ports=machine.held.ports if machine.held else (),
         )
 
     def _end(self, machine: HostedMachine) -> None:

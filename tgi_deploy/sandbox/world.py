@@ -35,6 +35,7 @@ _REASONS: Final = {
     "Server.SpotInstanceTermination": "Server.SpotInstanceTermination: Spot instance termination",
     "Server.InsufficientInstanceCapacity": "Server.InsufficientInstanceCapacity: Insufficient capacity",
     "Client.InstanceInitiatedShutdown": "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
+    "Client.InternalError": "Client.InternalError: another program on this computer listens at the endpoint's port",
 }
 _DLAMI: Final = "/aws/service/deeplearning/ami/{arch}/{kind}/latest/ami-id"
 _BASE: Final = "base-oss-nvidia-driver-gpu"
@@ -262,8 +263,17 @@ def group_users(region: str, group: str) -> tuple[str, ...]:
     )
 
 
+def opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
+    """The single TCP ports that the instance's security groups let anybody in at."""
+    rules = [rule for group in _held_groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
+    return tuple({int(rule.from_port) for rule in rules if rule.from_port == rule.to_port})
+
+
 def _groups(instance: SandboxInstance) -> set[str]:
-    held = {name for group in instance.security_groups for name in (group.id, group.name)}
+    return {name for group in _held_groups(instance) for name in (group.id, group.name)}
+
+
+def _held_groups(instance: SandboxInstance) -> Iterator[Any]:
+    yield from instance.security_groups
     for nic in instance.nics.values():
-        held |= {name for group in nic.group_set for name in (group.id, group.name)}
-    return held
+        yield from nic.group_set

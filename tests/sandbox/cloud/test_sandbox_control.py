@@ -82,7 +82,7 @@ def test_only_the_owner_can_read_the_key(home):
     info = control.start(home)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert info.access_key not in repr(info)
-    assert info.access_key not in json.dumps(api.control(info.endpoint_url, "GET", "/_sandbox/health"))
+    assert info.access_key not in json.dumps(api.control(info.endpoint, "GET", "/_sandbox/health"))
 
 
 def test_starts_at_once_and_again_make_one_sandbox(home):
@@ -141,7 +141,7 @@ def test_processes_are_found_where_there_is_no_ps(monkeypatch):
 
 
 def record(url: str) -> dict[str, object]:
-    return {"url": url, "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
+    return {"url": url, "pid": os.getpid(), "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
 
 
 @pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
@@ -170,8 +170,8 @@ def test_a_stale_record_is_not_believed(home):
         "{",
         "[]",
         '{"url": 1}',
-        '{"url": "http://127.0.0.1:9", "pid": "x", "nonce": "n", "started": "s", "access_key": "k"}',
-        '{"url": "http://127.0.0.1:port", "pid": 1, "nonce": "n", "started": "s", "access_key": "k"}',
+        '{"url": "http://127.0.0.1:9", "pid": "x", "started": "s", "access_key": "k"}',
+        '{"url": "http://127.0.0.1:port", "pid": 1, "started": "s", "access_key": "k"}',
     ],
 )
 def test_a_damaged_record_is_no_record(home, text):
@@ -243,4 +243,4 @@ def test_a_server_that_cannot_start_says_why(home, monkeypatch):
 
 def test_what_does_not_answer_is_a_cloud_that_is_gone():
     with pytest.raises(api.CloudGoneError):
-        api.control("http://127.0.0.1:9", "GET", "/_sandbox/health")
+        api.control(api.Endpoint(url="http://127.0.0.1:9", access_key="k"), "GET", "/_sandbox/health")
