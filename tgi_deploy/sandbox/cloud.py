@@ -143,7 +143,7 @@ def claim(home: Path) -> None:
     if not (home / MARKER).exists() and any(home.iterdir()):
         raise FileExistsError(errno.EEXIST, "it holds files that are not a sandbox's", str(home))
     home.chmod(0o700)
-    (home / MARKER).touch()
+    (home / MARKER).touch(mode=0o600)
 
 
 def is_claimed(home: Path) -> bool:

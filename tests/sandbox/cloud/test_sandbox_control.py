@@ -21,6 +21,8 @@ from tgi_deploy.sandbox.cloud import claim
 from tgi_deploy.sandbox.processes import is_alive
 
 UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+NOBODY = 65534
+LONGEST_SOCKET_NAME = 107
 SERVICE = """#!/bin/bash
 cat >/etc/systemd/system/job.service <<'END'
 [Service]
@@ -183,9 +185,11 @@ def test_a_damaged_record_is_no_record(home, text):
 
 
 def test_another_server_at_the_recorded_port_is_not_ours(home):
+    replayed = api.proof("k", "a challenge that the stranger once sent to the sandbox itself")
+
     class Stranger(BaseHTTPRequestHandler):
         def do_GET(self):
-            body = b'{"nonce": "someone else"}'
+            body = json.dumps({"status": "ok", "proof": replayed}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -226,6 +230,61 @@ def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
     assert error.value.code == "sandbox_home_unusable"
     assert not control.stop(home)
     assert (home / "precious").read_text() == "mine"
+
+
+def test_a_folder_of_somebody_else_is_neither_believed_nor_used_nor_removed(home):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    claim(home)
+    (home / "sandbox.json").write_text(json.dumps(record("http://127.0.0.1:9")))
+    os.chown(home, NOBODY, NOBODY)
+    assert control.status(home) is None
+    assert not control.stop(home)
+    with pytest.raises(InputError, match="somebody else") as error:
+        control.start(home)
+    assert error.value.code == "sandbox_home_unusable"
+    assert (home / "sandbox.json").exists()
+
+
+@pytest.mark.parametrize(("mode", "group"), [(0o777, os.getgid()), (0o770, NOBODY)])
+def test_a_home_that_others_could_exchange_is_refused(home, mode, group):
+    if group != os.getgid() and os.geteuid() != 0:
+        pytest.skip("only root can give a folder to a group that is not its own")
+    os.chown(home.parent, -1, group)
+    home.parent.chmod(mode)
+    with pytest.raises(InputError, match="others may write") as error:
+        control.start(home)
+    assert error.value.code == "sandbox_home_unusable"
+
+
+def test_a_home_in_a_folder_like_tmp_is_used(home):
+    home.parent.chmod(0o1777)
+    assert control.start(home)
+
+
+def test_without_a_umask_everything_is_the_owners_alone(tmp_path):
+    """Folders that are made on the way, too: who may rename one decides what runs below it."""
+    home = tmp_path / "state" / "tgi-deploy" / "sandbox"
+    before = os.umask(0)
+    try:
+        info = control.start(home, speed=600)
+        launch(info)
+        made = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+        guests = [path for path in made if "root" in path.parts[len(home.parts) :]]
+        open_to_others = [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o077]
+        assert [path for path in open_to_others if path not in guests or path.is_dir()] == []
+    finally:
+        os.umask(before)
+        control.stop(home)
+
+
+def test_a_home_deeper_than_a_sockets_name_may_be_works(tmp_path):
+    home = tmp_path.joinpath(*["deep" * 10] * 5) / "sandbox"
+    assert len(str(home)) > LONGEST_SOCKET_NAME
+    try:
+        launch(control.start(home, speed=600))
+    finally:
+        assert control.stop(home)
 
 
 def test_stopping_where_nothing_ever_was(tmp_path):
