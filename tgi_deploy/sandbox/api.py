@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 10.0
 _EC2_VERSION: Final = "2016-11-15"
 _OK: Final = 200
+_HEALTH_BYTES: Final = 4096
 
 
 class ApiError(Exception):
@@ -59,14 +60,16 @@ def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
     return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
 
-def send(endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+def send(
+    endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
+) -> tuple[int, bytes]:
     """Raises CloudGoneError when the sandbox does not answer."""
     place = urlsplit(endpoint_url)
     connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(most_bytes)
     except (OSError, HTTPException) as problem:
         raise CloudGoneError(str(problem)) from problem
     finally:
@@ -82,7 +85,8 @@ def is_genuine(endpoint: Endpoint) -> bool:
     """Whether the sandbox of this key answers there, and not a program of another account at its old port."""
     challenge = secrets.token_hex(16)
     try:
-        status, text = send(endpoint.url, "GET", f"/_sandbox/health?challenge={challenge}", b"", {})
+        path = f"/_sandbox/health?challenge={challenge}"
+        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=_HEALTH_BYTES)
         answer = json.loads(text)
     except (CloudGoneError, ValueError, RecursionError):
         return False

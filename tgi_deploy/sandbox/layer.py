@@ -146,9 +146,8 @@ class Layer:
             document = read_document(call.body)
         except BadRequestError as problem:
             return _refused(problem)
-        parts = what.split("/")
-        if len(parts) == 3 and parts[0] == "machines":  # noqa: PLR2004 -- machines/ID/WHAT
-            return self._of_machine(call, *parts[1:], document)
+        if what.startswith("machines/"):
+            return self._of_machine(call, what.removeprefix("machines/"), document)
         action: Callable[[], Answer] | None = {
             ("GET", "health"): lambda: self._health(call),
             ("GET", "calls"): lambda: self._list_calls(call),
@@ -162,7 +161,8 @@ class Layer:
         }.get((call.method, what))
         return action() if action else _no_such(call)
 
-    def _of_machine(self, call: Call, instance_id: str, what: str, document: Mapping[str, Any]) -> Answer:
+    def _of_machine(self, call: Call, path: str, document: Mapping[str, Any]) -> Answer:
+        instance_id, _, what = path.partition("/")
         if (call.method, what) == ("POST", "power"):
             return self._power(call, instance_id, document)
         found = self._machines.metadata(instance_id) if (call.method, what) == ("GET", "metadata") else None

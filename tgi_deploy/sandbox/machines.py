@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.sandbox import roles, rules, schedules, world
-from tgi_deploy.sandbox.addresses import HeldPorts
 from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
 from tgi_deploy.sandbox.metadata import Metadata
@@ -21,6 +20,7 @@ from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.sandbox.addresses import Lease
     from tgi_deploy.sandbox.faults import FaultTable, MachineFault
     from tgi_deploy.sandbox.world import SandboxInstance
 
@@ -29,7 +29,6 @@ _BOOT_S: Final = 45.0
 _TICK_S: Final = 0.05
 _GRACE_S: Final = 1.5
 _DIED: Final = "Server.InternalError"
-_PORT_TAKEN: Final = "Client.InternalError"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -37,6 +36,7 @@ class HostedMachine:
     """A booted (or never booted: no user data) machine. `ends` are its doom: when, by which reason."""
 
     layout: Layout
+    lease: Lease
     facts: Mapping[str, str]
     ends: list[tuple[float, str]] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
@@ -46,7 +46,6 @@ class HostedMachine:
     pull_mb_per_s: float | None = None
     dark: bool = False
     ending: threading.Thread | None = None
-    held: HeldPorts | None = None
 
     @property
     def gone(self) -> bool:
@@ -148,7 +147,7 @@ class Machines:
         for machine in machines:
             if machine.ending:
                 machine.ending.join()
-            self._release(machine)
+            machine.lease.close()
 
     def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
         machine = self._machines.get(instance.id)
@@ -185,27 +184,16 @@ class Machines:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
         elif state == "terminated" and machine.gone:
             self._over.add(instance.id)
-            self._release(machine)
+            machine.lease.close()
 
     def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         facts = rules.launch_facts(region, instance)
-        machine = HostedMachine(layout=Layout(folder=self._home / instance.id), facts=facts)
+        layout = Layout(folder=self._home / instance.id)
+        machine = HostedMachine(layout=layout, lease=instance.sandbox_lease, facts=facts)
         for fault in self._faults.take_for_machine(facts):
             self._apply(machine, fault)
         self._machines[instance.id] = machine
-        self._hold_ports(instance, machine)
         return machine
-
-    def _hold_ports(self, instance: SandboxInstance, machine: HostedMachine) -> None:
-        """Before anybody hears of the address: the API key is sent to whoever answers there."""
-        try:
-            machine.held = HeldPorts(instance.sandbox_address, world.opened_ports(instance))
-        except OSError:
-            instance.sandbox_end(_PORT_TAKEN)
-
-    def _release(self, machine: HostedMachine) -> None:
-        if machine.held is not None:
-            machine.held.close()
 
     def _apply(self, machine: HostedMachine, fault: MachineFault) -> None:
         if fault.reason:
@@ -267,7 +255,7 @@ class Machines:
             engine_faults=machine.engine_faults,
             failed_pulls=machine.failed_pulls,
             pull_mb_per_s=machine.pull_mb_per_s,
-            held_ports=machine.held.ports if machine.held else (),
+            held_ports=machine.lease.ports,
         )
 
     def _end(self, machine: HostedMachine) -> None:

@@ -35,7 +35,6 @@ _REASONS: Final = {
     "Server.SpotInstanceTermination": "Server.SpotInstanceTermination: Spot instance termination",
     "Server.InsufficientInstanceCapacity": "Server.InsufficientInstanceCapacity: Insufficient capacity",
     "Client.InstanceInitiatedShutdown": "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
-    "Client.InternalError": "Client.InternalError: another program on this computer listens at the endpoint's port",
 }
 _DLAMI: Final = "/aws/service/deeplearning/ami/{arch}/{kind}/latest/ami-id"
 _BASE: Final = "base-oss-nvidia-driver-gpu"
@@ -76,11 +75,15 @@ class SandboxInstance(moto_instances.Instance):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- moto's own signature, passed on
         super().__init__(*args, **kwargs)
-        self.sandbox_address = self.addresses.take()
+        self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
         self.sandbox_reboot_wanted = False
         self._sandbox_place()
         self.sandbox_state("pending")
+
+    @property
+    def sandbox_address(self) -> str:
+        return self.sandbox_lease.address
 
     def sandbox_state(self, name: str) -> None:
         self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
@@ -263,7 +266,7 @@ def group_users(region: str, group: str) -> tuple[str, ...]:
     )
 
 
-def opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
+def _opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
     """The single TCP ports that the instance's security groups let anybody in at."""
     rules = [rule for group in _held_groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
     return tuple({int(rule.from_port) for rule in rules if rule.from_port == rule.to_port})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import tgi_deploy
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, models_folder
 from tgi_deploy.planner.time_to_ready import packed_mb
-from tgi_deploy.sandbox.addresses import can_bind
+from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
 from tgi_deploy.sandbox.guest.words import value_of
@@ -268,7 +268,7 @@ class Docker:
 
     def _is_free(self, port: int) -> bool:
         if port not in self._spec.held_ports:
-            return can_bind(self._spec.address, port)
+            return self._spec.address != UNREACHABLE and can_bind(self._spec.address, port)
         running = [one.listen for one in self._containers.values() if one.status is None]
         return f"{self._spec.address}:{port}" not in running
 
