@@ -33,18 +33,18 @@ def refuse_page(call: Call) -> Answer | None:
 def refuse_control(call: Call, access_key: str) -> Answer | None:
     """Refuse a call of the control interface without the access key."""
     given = call.headers.get("HTTP_AUTHORIZATION", "")
-    if given.startswith(_BEARER) and is_same(given.removeprefix(_BEARER), access_key):
+    if given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), access_key):
         return None
     return json_answer({"error": _STRANGER}, 401)
 
 
 def refuse_stranger(call: Call, access_key: str) -> Answer | None:
     """Refuse a call of AWS's that neither the owner nor a machine sends."""
-    if is_same(call.access_key, access_key) or api.machine_of(call.access_key, access_key) is not None:
+    if _is_same(call.access_key, access_key) or api.machine_of(call.access_key, access_key) is not None:
         return None
     return error(call, "AuthFailure", _STRANGER, 401)
 
 
-def is_same(given: str, key: str) -> bool:
+def _is_same(given: str, key: str) -> bool:
     """Compare in a time that does not depend on how much of a guess is right."""
     return hmac.compare_digest(given.encode(), key.encode())

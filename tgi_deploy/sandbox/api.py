@@ -51,7 +51,7 @@ def machine_key(access_key: str, instance_id: str = "") -> str:
 def machine_of(key: str, access_key: str) -> str | None:
     """Which machine sends this key: empty for one without a name, None for a key that is no machine's."""
     given, _, instance_id = key.partition(":")
-    return instance_id if given == machine_key(access_key) else None
+    return instance_id if hmac.compare_digest(given.encode(), machine_key(access_key).encode()) else None
 
 
 def _authorization(endpoint: Endpoint, region: str, service: str) -> str:

@@ -148,7 +148,10 @@ def claim(home: Path) -> None:
 
 def is_claimed(home: Path) -> bool:
     """Whether the folder is a sandbox's, and its owner's who asks."""
-    return home.is_dir() and home.stat().st_uid == os.geteuid() and (home / MARKER).exists()
+    try:
+        return home.stat().st_uid == os.geteuid() and (home / MARKER).exists()
+    except OSError:
+        return False
 
 
 def remove(home: Path) -> None:

@@ -68,7 +68,7 @@ def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0)
 def stop(home: Path) -> bool:
     """End the sandbox, its machines and its files. False when there was nothing."""
     home = home.expanduser().absolute()
-    if not home.parent.is_dir():
+    if not is_claimed(home):
         return False
     home = home.resolve()
     with _locked(home):
@@ -104,7 +104,7 @@ def _usable(home: Path) -> Path:
         raise InputError(
             "sandbox_home_unusable",
             f"The sandbox cannot keep its files in {home}: {problem.strerror}.",
-            hint="Set TGI_DEPLOY_HOME to a folder that you may write to.",
+            hint="Set TGI_DEPLOY_HOME to a folder of your own that nobody else may write to.",
         ) from problem
     if not _SAFE_PATH.match(str(resolved)):
         raise InputError(

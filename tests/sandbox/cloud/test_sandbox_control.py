@@ -246,6 +246,22 @@ def test_a_folder_of_somebody_else_is_neither_believed_nor_used_nor_removed(home
     assert (home / "sandbox.json").exists()
 
 
+def test_a_home_that_cannot_be_looked_into_is_not_a_sandbox(home):
+    """What a `sudo` left: not to be seen, and nothing to stop."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another account")
+    home.mkdir()
+    home.parent.chmod(0o700)
+    code = (
+        f"import os; os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "from pathlib import Path\n"
+        f"assert control.status(Path({str(home)!r})) is None\n"
+        f"assert not control.stop(Path({str(home)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", f"from tgi_deploy.sandbox import control\n{code}"], check=False)
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(("mode", "group"), [(0o777, os.getgid()), (0o770, NOBODY)])
 def test_a_home_that_others_could_exchange_is_refused(home, mode, group):
     if group != os.getgid() and os.geteuid() != 0:

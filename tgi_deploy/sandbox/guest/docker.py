@@ -273,7 +273,10 @@ class Docker:
         return f"{self._spec.address}:{port}" not in running
 
     def _engine_environment(self) -> dict[str, str]:
-        """The interpreter's. The container's variables are data to it: none may choose what code it runs."""
+        """The interpreter's. The container's variables are data to it: none may choose what code it runs.
+
+        PYTHONPATH is why it runs with -P and -s, and not with -I: the package need not be installed.
+        """
         package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
         home = self._spawner.environment["HOME"]
         return {"PYTHONPATH": package, "HOME": home, KEPT_MODELS: str(models_folder(os.environ).absolute())}
