@@ -77,7 +77,7 @@ class Fleet:
         return cls(home=home, info=info, ec2=ec2, image=image)
 
     def fill(self, number: int) -> None:
-        api.control(self.info.endpoint_url, "POST", "/_sandbox/reset")
+        api.control(self.info.endpoint, "POST", "/_sandbox/reset")
         network = self.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
         store = LocalStore(self.home / "sandbox" / "records")
         for index in range(number):
@@ -102,7 +102,7 @@ class Fleet:
         store.save(_record(name, deployment_id, made, now), expected_serial=0)
 
     def measure(self, words: tuple[str, ...], number: int) -> Measured:
-        api.control(self.info.endpoint_url, "DELETE", "/_sandbox/calls")
+        api.control(self.info.endpoint, "DELETE", "/_sandbox/calls")
         started, program_s, server_s = time.monotonic(), _cpu_of_children_s(), _cpu_s(self.info.pid)
         done = subprocess.run(  # noqa: S603 -- our own program
             [sys.executable, "-m", "tgi_deploy", *words, "--sandbox", "--json"],
@@ -117,9 +117,7 @@ class Fleet:
             raise SystemExit(
                 f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
             )
-        calls = Counter(
-            call["action"] for call in api.control(self.info.endpoint_url, "GET", "/_sandbox/calls")["calls"]
-        )
+        calls = Counter(call["action"] for call in api.control(self.info.endpoint, "GET", "/_sandbox/calls")["calls"])
         describes = sum(count for action, count in calls.items() if action.startswith(("Describe", "List")))
         return Measured(
             command=words[0],

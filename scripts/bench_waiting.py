@@ -74,7 +74,7 @@ class Bench:
         control.stop(self.home / "sandbox")
 
     def ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- JSON of any shape
-        return api.control(self.url, method, f"/_sandbox/{path}", document)
+        return api.control(api.Endpoint(url=self.url, access_key=self.key), method, f"/_sandbox/{path}", document)
 
     def program(self, *words: str) -> subprocess.Popen[str]:
         keys = {"AWS_ACCESS_KEY_ID": self.key, "AWS_SECRET_ACCESS_KEY": "loopback"}

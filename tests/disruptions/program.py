@@ -107,7 +107,9 @@ class Program:
         return json.loads(line)
 
     def control(self, method, path, document=None):
-        return api.control(self.url, method, f"/_sandbox/{path}", document)
+        return api.control(
+            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
+        )
 
     def fault(self, **document):
         self.control("POST", "faults", document)

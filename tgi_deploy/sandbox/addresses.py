@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SHARED: Final = "127.0.0.1"
+# No connection can be made to a broadcast address. For a machine whose port another program has at every address:
+# callers would take that program for the engine.
+UNREACHABLE: Final = "127.255.255.255"
+_TRIES: Final = 4
 _USABLE: Final = 254 * 254
 _STRIDE: Final = 251
+# Nobody but root can listen below.
+_FIRST_UNPRIVILEGED: Final = 1024
 
 
 def can_bind(address: str, port: int = 0) -> bool:
@@ -22,6 +32,36 @@ def can_bind(address: str, port: int = 0) -> bool:
     return True
 
 
+class Lease:
+    """An address, and ports of it that are bound and silent: no other account can answer there.
+
+    A server of this account still can, with SO_REUSEPORT. Raises OSError for a port that is taken.
+    """
+
+    def __init__(self, address: str, ports: Iterable[int] = ()) -> None:
+        self.address = address
+        self._sockets: dict[int, socket.socket] = {}
+        for port in sorted({port for port in ports if port >= _FIRST_UNPRIVILEGED}):
+            self._hold(port)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(self._sockets)
+
+    def _hold(self, port: int) -> None:
+        held = self._sockets[port] = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            held.bind((self.address, port))
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        while self._sockets:
+            self._sockets.popitem()[1].close()
+
+
 class AddressPool:
     """Hands out addresses. `seed` (the server's port) keeps two sandboxes on one host apart."""
 
@@ -29,6 +69,16 @@ class AddressPool:
         self._next = seed * _STRIDE % _USABLE
         self._lock = threading.Lock()
         self._own = can_bind("127.77.1.1")
+
+    def lease(self, ports: Iterable[int]) -> Lease:
+        """Return an address at which nobody else can answer at these ports. Where all share one, they stay free."""
+        if not self._own:
+            return Lease(_SHARED)
+        ports = tuple(ports)
+        for _ in range(_TRIES):
+            with suppress(OSError):
+                return Lease(self.take(), ports)
+        return Lease(UNREACHABLE)
 
     def take(self) -> str:
         if not self._own:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import re
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 10.0
 _EC2_VERSION: Final = "2016-11-15"
 _OK: Final = 200
+_HEALTH_BYTES: Final = 4096
 
 
 class ApiError(Exception):
@@ -32,10 +36,10 @@ class CloudGoneError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where a machine reaches the API, and the key that lets it in. Of a named machine its role decides."""
+    """Where the API is, and the key that lets in. Of a named machine its role decides."""
 
     url: str
-    access_key: str
+    access_key: str = field(repr=False)
     instance_id: str = ""
 
 
@@ -47,7 +51,7 @@ def machine_key(access_key: str, instance_id: str = "") -> str:
 def machine_of(key: str, access_key: str) -> str | None:
     """Which machine sends this key: empty for one without a name, None for a key that is no machine's."""
     given, _, instance_id = key.partition(":")
-    return instance_id if given == machine_key(access_key) else None
+    return instance_id if hmac.compare_digest(given.encode(), machine_key(access_key).encode()) else None
 
 
 def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
@@ -56,21 +60,41 @@ def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
     return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
 
-def send(endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+def send(
+    endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
+) -> tuple[int, bytes]:
     """Raises CloudGoneError when the sandbox does not answer."""
     place = urlsplit(endpoint_url)
     connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(most_bytes)
     except (OSError, HTTPException) as problem:
         raise CloudGoneError(str(problem)) from problem
     finally:
         connection.close()
 
 
-def control(endpoint_url: str, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
+def proof(access_key: str, challenge: str) -> str:
+    """What only a sandbox of this key can answer to a challenge. It gives the key away to nobody."""
+    return hmac.new(access_key.encode(), f"health {challenge}".encode(), hashlib.sha256).hexdigest()
+
+
+def is_genuine(endpoint: Endpoint) -> bool:
+    """Whether the sandbox of this key answers there, and not a program of another account at its old port."""
+    challenge = secrets.token_hex(16)
+    try:
+        path = f"/_sandbox/health?challenge={challenge}"
+        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=_HEALTH_BYTES)
+        answer = json.loads(text)
+    except (CloudGoneError, ValueError, RecursionError):
+        return False
+    given = answer.get("proof") if isinstance(answer, dict) else None
+    return status == _OK and hmac.compare_digest(str(given).encode(), proof(endpoint.access_key, challenge).encode())
+
+
+def control(endpoint: Endpoint, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
     """A call of the sandbox's own control interface.
 
     Raises:
@@ -78,7 +102,8 @@ def control(endpoint_url: str, method: str, path: str, document: object = None) 
         CloudGoneError: it does not answer.
     """
     body = b"" if document is None else json.dumps(document).encode()
-    status, text = send(endpoint_url, method, path, body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.access_key}"}
+    status, text = send(endpoint.url, method, path, body, headers)
     try:
         answer = json.loads(text)
     except json.JSONDecodeError as problem:

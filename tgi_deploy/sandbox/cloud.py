@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import sys
 import threading
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ RECORD: Final = "sandbox.json"
 LOG: Final = "server.log"
 # Says that a folder is a sandbox's, to be removed with everything in it.
 MARKER: Final = ".tgi-deploy-sandbox"
+_OWNER_ONLY: Final = 0o077
 # moto reads these when it is imported.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
@@ -68,7 +70,6 @@ class Sandbox:
 
         lock, faults = threading.RLock(), FaultTable()
         home: Path = options.home
-        self.identity: dict[str, object] = {"nonce": secrets.token_hex(16), "home": str(home)}
         self.machines = Machines(
             home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
         )
@@ -81,16 +82,10 @@ class Sandbox:
         moto = DomainDispatcherApplication(backend_app)
         self.access_key = secrets.token_hex(16)
         self.machines.access_key = self.access_key
-        layer = Layer(moto, self.machines, faults=faults, lock=lock, identity=self.identity, access_key=self.access_key)
+        layer = Layer(moto, self.machines, faults=faults, lock=lock, access_key=self.access_key)
         self.server = make_server("127.0.0.1", options.port, layer, threaded=True, request_handler=MotoRequestHandler)
-        self.identity |= {
-            "url": f"http://127.0.0.1:{self.server.port}",
-            "pid": os.getpid(),
-            "port": self.server.port,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "speed": options.speed,
-        }
-        self.machines.endpoint_url = str(self.identity["url"])
+        self.url = f"http://127.0.0.1:{self.server.port}"
+        self.machines.endpoint_url = self.url
         world.install(AddressPool(self.server.port))
         layer.shut_down = self.server.shutdown
 
@@ -117,7 +112,15 @@ def serve(options: argparse.Namespace) -> None:
     sandbox = Sandbox(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sandbox.stop())
-    _write_record(home, {**sandbox.identity, "access_key": sandbox.access_key})
+    _write_record(
+        home,
+        {
+            "url": sandbox.url,
+            "pid": os.getpid(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "access_key": sandbox.access_key,
+        },
+    )
     try:
         sandbox.serve()
     finally:
@@ -125,27 +128,51 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def claim(home: Path) -> None:
-    """Make the folder a sandbox's own.
+    """Make the folder a sandbox's own, which nobody but its owner can enter or exchange for another.
 
     Raises:
         FileExistsError: it holds something else.
+        PermissionError: somebody else could do so.
     """
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (*reversed(home.parents), home):
+        folder.mkdir(exist_ok=True, mode=0o700)
+    if _is_exchangeable(home):
+        raise PermissionError(errno.EPERM, "others may write to the folder that holds it", str(home))
+    if home.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to somebody else", str(home))
     if not (home / MARKER).exists() and any(home.iterdir()):
         raise FileExistsError(errno.EEXIST, "it holds files that are not a sandbox's", str(home))
     home.chmod(0o700)
-    (home / MARKER).touch()
+    (home / MARKER).touch(mode=0o600)
+
+
+def is_claimed(home: Path) -> bool:
+    """Whether the folder is a sandbox's, and its owner's who asks."""
+    try:
+        return home.stat().st_uid == os.geteuid() and (home / MARKER).exists()
+    except OSError:
+        return False
 
 
 def remove(home: Path) -> None:
     """Remove a sandbox's folder; nobody else's."""
-    if (home / MARKER).exists():
+    if is_claimed(home):
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _write_record(home: Path, identity: dict[str, object]) -> None:
+def _is_exchangeable(home: Path) -> bool:
+    """Whether somebody else may rename it: what runs from there would be theirs. A group of one's own is nobody else.
+
+    Of the folders further up the same is true, but containers have them writable for everybody, with nobody around.
+    """
+    above = home.parent.stat()
+    others = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid != os.getegid())
+    return above.st_uid not in {0, os.geteuid()} or bool(others and not above.st_mode & stat.S_ISVTX)
+
+
+def _write_record(home: Path, record: dict[str, object]) -> None:
     draft = home / f"{RECORD}.new"
-    draft.write_text(json.dumps(identity, indent=1), encoding="utf-8")
+    draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
     draft.replace(home / RECORD)
 
 
@@ -166,6 +193,7 @@ def _detach(home: Path) -> bool:
 def main(argv: list[str]) -> int:
     options = _arguments(argv)
     options.home = options.home.resolve()
+    os.umask(_OWNER_ONLY)  # of all that it starts, too
     try:
         claim(options.home)
     except OSError as problem:

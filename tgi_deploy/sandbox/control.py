@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, MARKER, RECORD, claim, remove
+from tgi_deploy.sandbox.api import Endpoint
+from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups, is_alive, processes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _START_S: Final = 20.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
-_RECORDED: Final = frozenset({"url", "pid", "nonce", "started", "access_key"})
+_RECORDED: Final = frozenset({"url", "pid", "started", "access_key"})
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home end up in shell scripts of machines.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
@@ -41,6 +42,10 @@ class SandboxInfo:
     pid: int
     started: str
     access_key: str = field(repr=False)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(url=self.endpoint_url, access_key=self.access_key)
 
 
 def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
@@ -63,11 +68,11 @@ def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0)
 def stop(home: Path) -> bool:
     """End the sandbox, its machines and its files. False when there was nothing."""
     home = home.expanduser().absolute()
-    if not home.parent.is_dir():
+    if not is_claimed(home):
         return False
     home = home.resolve()
     with _locked(home):
-        if not (home / MARKER).exists():
+        if not is_claimed(home):
             return False
         running = status(home)
         if running is not None:
@@ -81,18 +86,13 @@ def status(home: Path) -> SandboxInfo | None:
     record = _read_record(home.expanduser())
     if record is None:
         return None
-    try:
-        health = api.control(str(record["url"]), "GET", "/_sandbox/health")
-    except (api.ApiError, api.CloudGoneError):
-        return None
-    if not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
-        return None
-    return SandboxInfo(
+    recorded = SandboxInfo(
         endpoint_url=str(record["url"]),
         pid=int(record["pid"]),
         started=str(record["started"]),
         access_key=str(record["access_key"]),
     )
+    return recorded if api.is_genuine(recorded.endpoint) else None
 
 
 def _usable(home: Path) -> Path:
@@ -104,7 +104,7 @@ def _usable(home: Path) -> Path:
         raise InputError(
             "sandbox_home_unusable",
             f"The sandbox cannot keep its files in {home}: {problem.strerror}.",
-            hint="Set TGI_DEPLOY_HOME to a folder that you may write to.",
+            hint="Set TGI_DEPLOY_HOME to a folder of your own that nobody else may write to.",
         ) from problem
     if not _SAFE_PATH.match(str(resolved)):
         raise InputError(
@@ -127,9 +127,12 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _read_record(home: Path) -> dict[str, Any] | None:
+    """The record of one's own sandbox: somebody else's would send whoever believes it to their cloud."""
+    if not is_claimed(home):
+        return None
     try:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError):
         return None
     if not isinstance(record, dict) or not set(record) >= _RECORDED:
         return None
@@ -174,7 +177,7 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
 
 def _ask_to_stop(running: SandboxInfo) -> None:
     try:
-        api.control(running.endpoint_url, "POST", "/_sandbox/shutdown")
+        api.control(running.endpoint, "POST", "/_sandbox/shutdown")
     except (api.ApiError, api.CloudGoneError):
         return
     deadline = time.monotonic() + _STOP_S

@@ -6,6 +6,7 @@ instance is launched. Each is used up after `times`.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from dataclasses import dataclass, field, replace
@@ -158,6 +159,14 @@ def _flag(value: object) -> bool:
     raise TypeError
 
 
+def _amount(value: Any) -> float:  # noqa: ANN401 -- any JSON
+    """`float` would take what no clock can wait for."""
+    amount = float(value)
+    if not (math.isfinite(amount) and amount >= 0):
+        raise ValueError(value)
+    return amount
+
+
 _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "action": str,
     "code": str,
@@ -165,24 +174,24 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "status": int,
     "times": int,
     "after": _flag,
-    "delay_s": float,
+    "delay_s": _amount,
     "reason": str,
-    "after_s": float,
-    "boot_s": float,
+    "after_s": _amount,
+    "boot_s": _amount,
     "engine": str,
     "failed_pulls": int,
-    "pull_mb_per_s": float,
+    "pull_mb_per_s": _amount,
     "explicit_only": _flag,
     "skip": int,
     "signal": str,
     "replied": _flag,
     "dark": _flag,
-    "vcpus": float,
+    "vcpus": _amount,
     "seed": int,
-    "throttle": float,
-    "lost_reply": float,
-    "capacity": float,
-    "not_found": float,
+    "throttle": _amount,
+    "lost_reply": _amount,
+    "capacity": _amount,
+    "not_found": _amount,
 }
 
 
@@ -192,7 +201,7 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
     Raises:
         BadFaultError: unknown name or member, or a value of the wrong type.
     """
-    name = document.get("name")
+    name = None if document.get("name") is None else str(document["name"])
     changes = _changes({key: value for key, value in document.items() if key != "name"})
     if name is None:
         base: Fault = CallFault(action=str(changes.get("action") or _missing_action()))
@@ -236,7 +245,7 @@ def _changes(document: Mapping[str, Any]) -> dict[str, Any]:
 def _converted(key: str, value: object) -> object:
     try:
         return _FIELD_TYPES[key](value)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, OverflowError) as problem:
         raise BadFaultError(f"{key} cannot be {value!r}") from problem
 
 

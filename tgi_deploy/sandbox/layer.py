@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -11,10 +10,20 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import api, canned, roles, rules, schedules, signals
+from tgi_deploy.sandbox import access, api, canned, roles, rules, schedules, signals
 from tgi_deploy.sandbox.faults import BadFaultError, CallFault, Fault, FaultTable, MachineFault, read_fault
 from tgi_deploy.sandbox.tokens import TokenMemory
-from tgi_deploy.sandbox.wire import Answer, Call, Environ, error, forward, json_answer, read_call
+from tgi_deploy.sandbox.wire import (
+    Answer,
+    BadRequestError,
+    Call,
+    Environ,
+    error,
+    forward,
+    json_answer,
+    read_call,
+    read_document,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,15 +36,11 @@ _SECRET: Final = frozenset({"Value"})  # of PutParameter
 _HIDDEN: Final = "***"
 _FAILED: Final = 500
 _REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
-_STRANGER: Final = "the sandbox lets in only the access key that 'tgi-deploy sandbox start' prints to its owner"
+_POWER: Final = frozenset({"poweroff", "reboot"})
 
 
 class Layer:
-    """A WSGI application. `identity` is what health reports; `shut_down` ends the server.
-
-    Only who knows `access_key` is answered as AWS would: RunInstances runs commands as the sandbox's owner, and other
-    people may have accounts on the same computer.
-    """
+    """A WSGI application. `shut_down` ends the server. Only who knows `access_key` is answered, but for health."""
 
     def __init__(
         self,
@@ -44,7 +49,6 @@ class Layer:
         *,
         faults: FaultTable,
         lock: threading.RLock,
-        identity: Mapping[str, object],
         access_key: str,
     ) -> None:
         self.shut_down: Callable[[], None] = lambda: None
@@ -52,37 +56,37 @@ class Layer:
         self._machines = machines
         self._faults = faults
         self._lock = lock
-        self._identity = identity
         self._access_key = access_key
         self._tokens = TokenMemory()
         roles.prepare_account()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
-        call = read_call(environ)
+        try:
+            call = read_call(environ)
+        except BadRequestError as problem:
+            return _sent(_refused(problem), start_response)
         answer = self._answer(environ, call)
         if answer.drop:
             _hang_up(environ)
-        start_response(answer.status_line, answer.header_list())
-        return (
-            signals.Afterwards(answer.body, lambda: signals.send(call, answer.then)) if answer.then else [answer.body]
-        )
+        body = _sent(answer, start_response)
+        return signals.Afterwards(answer.body, lambda: signals.send(call, answer.then)) if answer.then else body
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
-        if "HTTP_ORIGIN" in call.headers:
-            # A page in a browser: nothing here is for it, and RunInstances would run its commands.
-            return json_answer({"error": "the sandbox does not answer web pages"}, 403)
+        page = access.refuse_page(call)
+        if page is not None:
+            return page
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        machine = api.machine_of(call.access_key, self._access_key)
-        if call.access_key != self._access_key and machine is None:
-            return error(call, "AuthFailure", _STRANGER, 401)
+        refused = access.refuse_stranger(call, self._access_key)
+        if refused is not None:
+            return refused
         self._record(call)
-        refused = self._refuse_machine(call, machine)
-        return refused or self._aws(environ, call)
+        return self._refuse_machine(call) or self._aws(environ, call)
 
-    def _refuse_machine(self, call: Call, machine: str | None) -> Answer | None:
+    def _refuse_machine(self, call: Call) -> Answer | None:
         """A machine reads what the role of its instance profile allows, and nothing else."""
+        machine = api.machine_of(call.access_key, self._access_key)
         if not machine or call.service != "ssm":
             return None
         with self._lock:
@@ -133,27 +137,43 @@ class Layer:
         return answer
 
     def _control(self, environ: Environ, call: Call) -> Answer:
+        """Health is for everybody; all else wants the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
-        if what.startswith("machines/") and call.method == "POST":
-            return self._power(call, what.split("/")[1])
-        if what.startswith("machines/") and what.endswith("/metadata"):
-            found = self._machines.metadata(what.split("/")[1])
-            return json_answer({"error": f"no {call.path}"}, 404) if found is None else json_answer(found)
-        action = {
-            ("GET", "health"): self._health,
-            ("GET", "calls"): self._list_calls,
+        is_health = (call.method, what) == ("GET", "health")
+        refused = None if is_health else access.refuse_control(call, self._access_key)
+        if refused is not None:
+            return refused
+        try:
+            document = read_document(call.body)
+        except BadRequestError as problem:
+            return _refused(problem)
+        if what.startswith("machines/"):
+            return self._of_machine(call, what.removeprefix("machines/"), document)
+        action: Callable[[], Answer] | None = {
+            ("GET", "health"): lambda: self._health(call),
+            ("GET", "calls"): lambda: self._list_calls(call),
             ("DELETE", "calls"): self._forget_calls,
             ("GET", "faults"): self._list_faults,
-            ("POST", "faults"): self._add_fault,
+            ("POST", "faults"): lambda: self._add_fault(document),
             ("DELETE", "faults"): self._clear_faults,
-            ("GET", "machines"): lambda _call: json_answer({"machines": self._machines.listed()}),
-            ("POST", "reset"): lambda _call: self._reset(environ, call),
+            ("GET", "machines"): lambda: json_answer({"machines": self._machines.listed()}),
+            ("POST", "reset"): lambda: self._reset(environ),
             ("POST", "shutdown"): self._shutdown,
         }.get((call.method, what))
-        return action(call) if action else json_answer({"error": f"no {call.method} {call.path}"}, 404)
+        return action() if action else _no_such(call)
 
-    def _health(self, _call: Call) -> Answer:
-        return json_answer({"status": "ok", **self._identity})
+    def _of_machine(self, call: Call, path: str, document: Mapping[str, Any]) -> Answer:
+        instance_id, _, what = path.partition("/")
+        if (call.method, what) == ("POST", "power"):
+            return self._power(call, instance_id, document)
+        found = self._machines.metadata(instance_id) if (call.method, what) == ("GET", "metadata") else None
+        return _no_such(call) if found is None else json_answer(found)
+
+    def _health(self, call: Call) -> Answer:
+        """Prove to who asks that this is the sandbox of the key that they know."""
+        challenge = call.params.get("challenge")
+        proof = {} if challenge is None else {"proof": api.proof(self._access_key, challenge)}
+        return json_answer({"status": "ok", **proof})
 
     def _list_calls(self, call: Call) -> Answer:
         action = call.params.get("action")
@@ -161,19 +181,18 @@ class Layer:
         calls = [one for one in made if action in {None, one["action"]}]
         return json_answer({"calls": calls})
 
-    def _forget_calls(self, _call: Call) -> Answer:
+    def _forget_calls(self) -> Answer:
         self._calls.clear()
         return json_answer({})
 
-    def _list_faults(self, _call: Call) -> Answer:
+    def _list_faults(self) -> Answer:
         return json_answer({"faults": [asdict(fault) for fault in self._faults.pending()]})
 
-    def _add_fault(self, call: Call) -> Answer:
+    def _add_fault(self, document: dict[str, Any]) -> Answer:
+        instance_id = document.pop("instance_id", None)
         try:
-            document = json.loads(call.body or b"{}")
-            instance_id = document.pop("instance_id", None)
             fault = read_fault(document)
-        except (json.JSONDecodeError, BadFaultError, AttributeError) as problem:
+        except BadFaultError as problem:
             return json_answer({"error": str(problem)}, 400)
         if instance_id is None:
             self._faults.add(fault)
@@ -185,16 +204,17 @@ class Layer:
         """A fault of a machine that is already there: only an end can come to it."""
         return isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.doom(instance_id, fault)
 
-    def _clear_faults(self, _call: Call) -> Answer:
+    def _clear_faults(self) -> Answer:
         self._faults.clear()
         return json_answer({})
 
-    def _power(self, call: Call, instance_id: str) -> Answer:
-        event = str(json.loads(call.body or b"{}").get("event", "poweroff"))
-        known = self._machines.power(instance_id, event)
-        return json_answer({}) if known else json_answer({"error": f"no machine {instance_id}"}, 404)
+    def _power(self, call: Call, instance_id: str, document: Mapping[str, Any]) -> Answer:
+        event = str(document.get("event", "poweroff"))
+        if event not in _POWER:
+            return json_answer({"error": f"event is one of {', '.join(sorted(_POWER))}"}, 400)
+        return json_answer({}) if self._machines.power(instance_id, event) else _no_such(call)
 
-    def _reset(self, environ: Environ, call: Call) -> Answer:
+    def _reset(self, environ: Environ) -> Answer:
         """Back to an empty account: machines ended, state, faults, tokens and calls forgotten."""
         inner = Call(
             method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
@@ -205,11 +225,24 @@ class Layer:
             self._machines.clear()
             self._tokens.clear()
         self._faults.clear()
-        return self._forget_calls(call)
+        return self._forget_calls()
 
-    def _shutdown(self, _call: Call) -> Answer:
+    def _shutdown(self) -> Answer:
         threading.Thread(target=self.shut_down, name="shutdown").start()
         return json_answer({})
+
+
+def _sent(answer: Answer, start_response: Callable[..., object]) -> list[bytes]:
+    start_response(answer.status_line, answer.header_list())
+    return [answer.body]
+
+
+def _refused(problem: BadRequestError) -> Answer:
+    return json_answer({"error": str(problem)}, problem.status)
+
+
+def _no_such(call: Call) -> Answer:
+    return json_answer({"error": f"no {call.method} {call.path}"}, 404)
 
 
 def _in_words(call: Call, answer: Answer) -> Answer:

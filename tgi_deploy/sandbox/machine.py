@@ -160,8 +160,9 @@ def _end_on_signal(down: threading.Event) -> None:
 
 
 def main(argv: list[str]) -> int:
-    layout = Layout(folder=Path(argv[0]))
+    layout = Layout(folder=Path(argv[0]).absolute())
     layout.make()
+    os.chdir(layout.folder)  # where the socket of its commands has a short name
     machine = Machine(layout, MachineSpec.read(layout.spec))
     _end_on_signal(machine.down)
     threading.Thread(target=_end_with_the_cloud, args=(machine.down,), daemon=True).start()

@@ -20,6 +20,7 @@ from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.sandbox.addresses import Lease
     from tgi_deploy.sandbox.faults import FaultTable, MachineFault
     from tgi_deploy.sandbox.world import SandboxInstance
 
@@ -35,6 +36,7 @@ class HostedMachine:
     """A booted (or never booted: no user data) machine. `ends` are its doom: when, by which reason."""
 
     layout: Layout
+    lease: Lease
     facts: Mapping[str, str]
     ends: list[tuple[float, str]] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
@@ -145,6 +147,7 @@ class Machines:
         for machine in machines:
             if machine.ending:
                 machine.ending.join()
+            machine.lease.close()
 
     def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
         machine = self._machines.get(instance.id)
@@ -181,10 +184,12 @@ class Machines:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
         elif state == "terminated" and machine.gone:
             self._over.add(instance.id)
+            machine.lease.close()
 
     def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         facts = rules.launch_facts(region, instance)
-        machine = HostedMachine(layout=Layout(folder=self._home / instance.id), facts=facts)
+        layout = Layout(folder=self._home / instance.id)
+        machine = HostedMachine(layout=layout, lease=instance.sandbox_lease, facts=facts)
         for fault in self._faults.take_for_machine(facts):
             self._apply(machine, fault)
         self._machines[instance.id] = machine
@@ -250,6 +255,7 @@ class Machines:
             engine_faults=machine.engine_faults,
             failed_pulls=machine.failed_pulls,
             pull_mb_per_s=machine.pull_mb_per_s,
+            held_ports=machine.lease.ports,
         )
 
     def _end(self, machine: HostedMachine) -> None:

@@ -147,7 +147,7 @@ class SandboxStage:
         return tuple(one["instance_id"] for one in machines if one["state"] not in _ENDED)
 
     def _ask(self, method: str, path: str, document: Document | None = None) -> dict[str, Any]:
-        answer: dict[str, Any] = api.control(self.sandbox.endpoint_url, method, f"/_sandbox/{path}", document)
+        answer: dict[str, Any] = api.control(self.sandbox.endpoint, method, f"/_sandbox/{path}", document)
         return answer
 
 

@@ -16,9 +16,20 @@ from tgi_deploy.sandbox import rest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+# Far more than any request of AWS's or of the control interface has.
+_LARGEST_BODY_BYTES: Final = 1024 * 1024
+_DEEPEST: Final = 16
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
 Environ = dict[str, Any]
+
+
+class BadRequestError(ValueError):
+    """A request that no HTTP server has to understand: `status` is how it is refused."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +98,12 @@ class Answer:
 
 
 def read_call(environ: Environ) -> Call:
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    """Return the request.
+
+    Raises:
+        BadRequestError: its body is too large, or has no length.
+    """
+    body = _body(environ)
     headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = (found[1], found[2], found[3]) if found else ("", "", "")
@@ -109,13 +125,51 @@ def read_call(environ: Environ) -> Call:
     )
 
 
+def _body(environ: Environ) -> bytes:
+    """Anybody on the computer may send one: no more is read than a request of ours can have."""
+    length = str(environ.get("CONTENT_LENGTH") or "0")
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        raise BadRequestError("a request needs a Content-Length", 411)
+    if not (length.isascii() and length.isdigit()):
+        raise BadRequestError("the Content-Length is not a number")
+    if len(length) > len(str(_LARGEST_BODY_BYTES)) or int(length) > _LARGEST_BODY_BYTES:
+        raise BadRequestError(f"a request may have {_LARGEST_BODY_BYTES} bytes", 413)
+    body: bytes = environ["wsgi.input"].read(int(length))
+    return body
+
+
+def read_document(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a request to the control interface; no body is an empty one.
+
+    Raises:
+        BadRequestError: it is not a JSON object in UTF-8, or one nested too deeply.
+    """
+    try:
+        document = json.loads(body.decode() or "{}", parse_constant=_no_constant)
+        json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is not text
+    except (ValueError, RecursionError) as problem:
+        raise BadRequestError(f"the body is not JSON: {problem}") from problem
+    if not isinstance(document, dict) or _is_deeper(document, _DEEPEST):
+        raise BadRequestError(f"the body is not a JSON object of at most {_DEEPEST} levels")
+    return document
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inside)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:
     text = body.decode("utf-8", "replace")
     if not as_json:
         return dict(parse_qsl(query, keep_blank_values=True) + parse_qsl(text, keep_blank_values=True))
     try:
         parsed = json.loads(text or "{}")
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 

@@ -75,11 +75,15 @@ class SandboxInstance(moto_instances.Instance):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- moto's own signature, passed on
         super().__init__(*args, **kwargs)
-        self.sandbox_address = self.addresses.take()
+        self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
         self.sandbox_reboot_wanted = False
         self._sandbox_place()
         self.sandbox_state("pending")
+
+    @property
+    def sandbox_address(self) -> str:
+        return self.sandbox_lease.address
 
     def sandbox_state(self, name: str) -> None:
         self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
@@ -262,8 +266,17 @@ def group_users(region: str, group: str) -> tuple[str, ...]:
     )
 
 
+def _opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
+    """The single TCP ports that the instance's security groups let anybody in at."""
+    rules = [rule for group in _held_groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
+    return tuple({int(rule.from_port) for rule in rules if rule.from_port == rule.to_port})
+
+
 def _groups(instance: SandboxInstance) -> set[str]:
-    held = {name for group in instance.security_groups for name in (group.id, group.name)}
+    return {name for group in _held_groups(instance) for name in (group.id, group.name)}
+
+
+def _held_groups(instance: SandboxInstance) -> Iterator[Any]:
+    yield from instance.security_groups
     for nic in instance.nics.values():
-        held |= {name for group in nic.group_set for name in (group.id, group.name)}
-    return held
+        yield from nic.group_set

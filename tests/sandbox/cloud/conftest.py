@@ -48,7 +48,9 @@ class Cloud:
         return self.client("ssm", region).get_parameter(Name=UBUNTU)["Parameter"]["Value"]
 
     def control(self, method: str, path: str, document: object = None) -> Any:
-        return api.control(self.url, method, f"/_sandbox/{path}", document)
+        return api.control(
+            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
+        )
 
     def fault(self, **document: Any) -> None:
         self.control("POST", "faults", document)

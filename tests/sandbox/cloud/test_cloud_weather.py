@@ -11,7 +11,6 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.faults import BadFaultError, FaultTable, read_fault
 from tgi_deploy.sandbox.storm import Storm
 from tgi_deploy.sandbox.wire import Call
@@ -140,7 +139,7 @@ def test_nothing_boots_in_a_dark_machine(cloud):
     cloud.fault(name="dark", times=2)
     instance = cloud.run("#!/bin/sh\necho up\n")
     cloud.wait(lambda: cloud.state(instance) == "running")
-    (machine,) = api.control(cloud.url, "GET", "/_sandbox/machines")["machines"]
+    (machine,) = cloud.control("GET", "machines")["machines"]
     assert machine["pid"] is None
     assert cloud.console(instance) == ""
     cloud.ec2.terminate_instances(InstanceIds=[instance])

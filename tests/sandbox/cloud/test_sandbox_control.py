@@ -21,6 +21,8 @@ from tgi_deploy.sandbox.cloud import claim
 from tgi_deploy.sandbox.processes import is_alive
 
 UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+NOBODY = 65534
+LONGEST_SOCKET_NAME = 107
 SERVICE = """#!/bin/bash
 cat >/etc/systemd/system/job.service <<'END'
 [Service]
@@ -82,7 +84,7 @@ def test_only_the_owner_can_read_the_key(home):
     info = control.start(home)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert info.access_key not in repr(info)
-    assert info.access_key not in json.dumps(api.control(info.endpoint_url, "GET", "/_sandbox/health"))
+    assert info.access_key not in json.dumps(api.control(info.endpoint, "GET", "/_sandbox/health"))
 
 
 def test_starts_at_once_and_again_make_one_sandbox(home):
@@ -141,7 +143,7 @@ def test_processes_are_found_where_there_is_no_ps(monkeypatch):
 
 
 def record(url: str) -> dict[str, object]:
-    return {"url": url, "pid": os.getpid(), "nonce": "n", "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
+    return {"url": url, "pid": os.getpid(), "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
 
 
 @pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
@@ -170,8 +172,8 @@ def test_a_stale_record_is_not_believed(home):
         "{",
         "[]",
         '{"url": 1}',
-        '{"url": "http://127.0.0.1:9", "pid": "x", "nonce": "n", "started": "s", "access_key": "k"}',
-        '{"url": "http://127.0.0.1:port", "pid": 1, "nonce": "n", "started": "s", "access_key": "k"}',
+        '{"url": "http://127.0.0.1:9", "pid": "x", "started": "s", "access_key": "k"}',
+        '{"url": "http://127.0.0.1:port", "pid": 1, "started": "s", "access_key": "k"}',
     ],
 )
 def test_a_damaged_record_is_no_record(home, text):
@@ -183,9 +185,11 @@ def test_a_damaged_record_is_no_record(home, text):
 
 
 def test_another_server_at_the_recorded_port_is_not_ours(home):
+    replayed = api.proof("k", "a challenge that the stranger once sent to the sandbox itself")
+
     class Stranger(BaseHTTPRequestHandler):
         def do_GET(self):
-            body = b'{"nonce": "someone else"}'
+            body = json.dumps({"status": "ok", "proof": replayed}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -228,6 +232,77 @@ def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
     assert (home / "precious").read_text() == "mine"
 
 
+def test_a_folder_of_somebody_else_is_neither_believed_nor_used_nor_removed(home):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    claim(home)
+    (home / "sandbox.json").write_text(json.dumps(record("http://127.0.0.1:9")))
+    os.chown(home, NOBODY, NOBODY)
+    assert control.status(home) is None
+    assert not control.stop(home)
+    with pytest.raises(InputError, match="somebody else") as error:
+        control.start(home)
+    assert error.value.code == "sandbox_home_unusable"
+    assert (home / "sandbox.json").exists()
+
+
+def test_a_home_that_cannot_be_looked_into_is_not_a_sandbox(home):
+    """What a `sudo` left: not to be seen, and nothing to stop."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another account")
+    home.mkdir()
+    home.parent.chmod(0o700)
+    code = (
+        f"import os; os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "from pathlib import Path\n"
+        f"assert control.status(Path({str(home)!r})) is None\n"
+        f"assert not control.stop(Path({str(home)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", f"from tgi_deploy.sandbox import control\n{code}"], check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("mode", "group"), [(0o777, os.getgid()), (0o770, NOBODY)])
+def test_a_home_that_others_could_exchange_is_refused(home, mode, group):
+    if group != os.getgid() and os.geteuid() != 0:
+        pytest.skip("only root can give a folder to a group that is not its own")
+    os.chown(home.parent, -1, group)
+    home.parent.chmod(mode)
+    with pytest.raises(InputError, match="others may write") as error:
+        control.start(home)
+    assert error.value.code == "sandbox_home_unusable"
+
+
+def test_a_home_in_a_folder_like_tmp_is_used(home):
+    home.parent.chmod(0o1777)
+    assert control.start(home)
+
+
+def test_without_a_umask_everything_is_the_owners_alone(tmp_path):
+    """Folders that are made on the way, too: who may rename one decides what runs below it."""
+    home = tmp_path / "state" / "tgi-deploy" / "sandbox"
+    before = os.umask(0)
+    try:
+        info = control.start(home, speed=600)
+        launch(info)
+        made = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+        guests = [path for path in made if "root" in path.parts[len(home.parts) :]]
+        open_to_others = [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o077]
+        assert [path for path in open_to_others if path not in guests or path.is_dir()] == []
+    finally:
+        os.umask(before)
+        control.stop(home)
+
+
+def test_a_home_deeper_than_a_sockets_name_may_be_works(tmp_path):
+    home = tmp_path.joinpath(*["deep" * 10] * 5) / "sandbox"
+    assert len(str(home)) > LONGEST_SOCKET_NAME
+    try:
+        launch(control.start(home, speed=600))
+    finally:
+        assert control.stop(home)
+
+
 def test_stopping_where_nothing_ever_was(tmp_path):
     assert not control.stop(tmp_path / "no" / "such" / "sandbox")
     assert list(tmp_path.iterdir()) == []
@@ -243,4 +318,4 @@ def test_a_server_that_cannot_start_says_why(home, monkeypatch):
 
 def test_what_does_not_answer_is_a_cloud_that_is_gone():
     with pytest.raises(api.CloudGoneError):
-        api.control("http://127.0.0.1:9", "GET", "/_sandbox/health")
+        api.control(api.Endpoint(url="http://127.0.0.1:9", access_key="k"), "GET", "/_sandbox/health")

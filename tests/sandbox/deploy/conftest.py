@@ -38,6 +38,11 @@ class Program:
     home: Path
     capsys: pytest.CaptureFixture[str]
 
+    def control(self, method: str, path: str, document: object = None) -> Any:
+        return api.control(
+            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
+        )
+
     def run(self, *words: str) -> Said:
         code = frame.run(ROOT, words)
         captured = self.capsys.readouterr()
@@ -48,13 +53,13 @@ class Program:
         return self.run(*words, "--sandbox", "--json")
 
     def fault(self, **document: Any) -> None:
-        api.control(self.url, "POST", "/_sandbox/faults", document)
+        self.control("POST", "faults", document)
 
     def calls(self, action: str) -> list[dict[str, Any]]:
-        return api.control(self.url, "GET", f"/_sandbox/calls?action={action}")["calls"]
+        return self.control("GET", f"calls?action={action}")["calls"]
 
     def all_calls(self) -> list[dict[str, Any]]:
-        return api.control(self.url, "GET", "/_sandbox/calls")["calls"]
+        return self.control("GET", "calls")["calls"]
 
     def instances(self) -> list[dict[str, Any]]:
         """Deployments that the cloud itself knows."""
@@ -73,7 +78,7 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def program(_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(_home))
     info = control.start(_home / "sandbox", speed=600.0)
-    api.control(info.endpoint_url, "POST", "/_sandbox/reset")
+    api.control(info.endpoint, "POST", "/_sandbox/reset")
     for records in ("sandbox/records", "deployments", "elsewhere"):
         shutil.rmtree(_home / records, ignore_errors=True)
     return Program(url=info.endpoint_url, access_key=info.access_key, home=_home, capsys=capsys)

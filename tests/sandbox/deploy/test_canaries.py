@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -17,6 +18,7 @@ import boto3
 import pytest
 
 from tgi_deploy.sandbox import api
+from tgi_deploy.sandbox.addresses import can_bind
 
 TOKEN = "hfcanary7Q2wRt9ZxLmK4vBn8P"
 KEY = "keycanary3Hs6JdY1uGcE5aWf0"
@@ -220,6 +222,42 @@ def test_errors_show_no_secret(program, fault):
         assert not leaks(told.out + told.err)
     assert files_with_leaks(program.home) == []
     assert stored(program) == []
+
+
+@pytest.fixture
+def impostor():
+    """Another account's program that says yes to everything, at every address of this computer; what it is sent."""
+    received = []
+
+    class Impostor(BaseHTTPRequestHandler):
+        def do_GET(self):
+            received.append(f"{self.path} {self.headers}")
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def do_POST(self):
+            self.do_GET()
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("0.0.0.0", 0), Impostor) as server:  # noqa: S104 -- every address is the point
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_port, received
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_program_at_the_endpoints_port_is_sent_nothing(program, impostor):
+    if not can_bind("127.77.1.1"):
+        pytest.skip("machines have addresses of their own on Linux alone")
+    port, received = impostor
+    up = program.here("up", "smollm2-135m", "--yes", "--api-key-from-env", "CANARY_KEY", "--port", str(port))
+    assert up.code == 5, up.out
+    assert "port_in_use" in up.out
+    assert received == []
 
 
 @pytest.mark.usefixtures("planted")

@@ -18,7 +18,7 @@ import boto3
 import pytest
 from conftest import Program
 
-from tgi_deploy.sandbox import api, control
+from tgi_deploy.sandbox import control
 from tgi_deploy.sandbox.processes import processes
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Fleet:
         self.ids[name] = next(item["id"] for item in resources if item["kind"] == "instance")
 
     def machine(self, name: str) -> dict[str, Any]:
-        found = api.control(self.program.url, "GET", "/_sandbox/machines")["machines"]
+        found = self.program.control("GET", "machines")["machines"]
         return next(one for one in found if one["instance_id"] == self.ids[name])
 
     def console(self, name: str) -> str:
@@ -172,7 +172,7 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     endpoint = f"http://{fleet.machine('taken')['address']}:8080"
     fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
     document = {"name": "spot-reclaim", "instance_id": fleet.ids["taken"], "after_s": 30.0}
-    api.control(fleet.program.url, "POST", "/_sandbox/faults", document)
+    fleet.program.control("POST", "faults", document)
     said = fleet.until("the notice", lambda: re.search(r"spot-notice action=(\w+) time=(\S+)", fleet.console("taken")))
     assert said[1] == "terminate"
     assert datetime.fromisoformat(said[2]).tzinfo == UTC

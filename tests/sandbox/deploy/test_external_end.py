@@ -48,7 +48,7 @@ def test_a_machine_whose_own_timer_is_dead_is_ended_from_outside(fast, capsys):
         code = frame.run(ROOT, (*words, "--sandbox", "--json"))
         return code, json.loads(capsys.readouterr().out)
 
-    api.control(fast.endpoint_url, "POST", "/_sandbox/faults", {"name": "dark", "times": 2})
+    api.control(fast.endpoint, "POST", "/_sandbox/faults", {"name": "dark", "times": 2})
     wish = ("up", "llama3-13b", "--yes", "--no-wait", "--ttl", "5m")
     assert run(*wish, "--name", "none")[0] == 0
     assert run(*wish, "--name", "belt", "--external-ttl")[0] == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tgi_deploy.sandbox import api, control
+from tgi_deploy.sandbox import control
 
 NUMBER = 30
 
@@ -32,9 +32,9 @@ def fleet(program):
 
 
 def counted(program, *words):
-    api.control(program.url, "DELETE", "/_sandbox/calls")
+    program.control("DELETE", "calls")
     said = program.here(*words)
-    calls = api.control(program.url, "GET", "/_sandbox/calls")["calls"]
+    calls = program.control("GET", "calls")["calls"]
     return said, Counter(call["action"] for call in calls)
 
 

@@ -37,11 +37,16 @@ class Bench:
         made = Api(region=region, sessions=self.sessions, retrier=Retrier(self.clock))
         return Ec2Cloud(api=made, image_parameters=profile_data("amis.json")["parameters"])
 
+    def control(self, method: str, path: str, document: object = None) -> Any:
+        return api.control(
+            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
+        )
+
     def fault(self, **document: Any) -> None:
-        api.control(self.url, "POST", "/_sandbox/faults", document)
+        self.control("POST", "faults", document)
 
     def calls(self, action: str) -> list[dict[str, Any]]:
-        found = api.control(self.url, "GET", f"/_sandbox/calls?action={action}")["calls"]
+        found = self.control("GET", f"calls?action={action}")["calls"]
         return [call["params"] for call in found]
 
     def group(self, **changes: Any) -> Any:
@@ -112,5 +117,5 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.Sandbo
 
 @pytest.fixture
 def bench(sandbox: control.SandboxInfo) -> Bench:
-    api.control(sandbox.endpoint_url, "POST", "/_sandbox/reset")
+    api.control(sandbox.endpoint, "POST", "/_sandbox/reset")
     return Bench(url=sandbox.endpoint_url, access_key=sandbox.access_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from tgi_deploy.sandbox.engine.startup import Container
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import BinaryIO
 
     from tgi_deploy.sandbox.engine.checkpoint import EngineCatalog
 
@@ -36,7 +38,8 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
     pace = Pace(speed=options.speed)
     _stop_on_signal(pace.stopping)
     try:
-        container = _container(options, catalog or _catalog(os.environ), os.environ)
+        environ = _read_environment(sys.stdin.buffer) if options.environment_from_stdin else os.environ
+        container = _container(options, catalog or _catalog(os.environ), environ)
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
@@ -47,6 +50,7 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
         chat_template=not options.no_chat_template,
         out=sys.stdout,
         err=sys.stderr,
+        port_held=options.port_held,
     )
     try:
         return run(container, launcher_args, settings)
@@ -60,6 +64,12 @@ def _catalog(environ: Mapping[str, str]) -> Catalog:
     """With the hub models that were planned before: this is the hub's stand-in too."""
     folder = environ.get(KEPT_MODELS)
     return Catalog.open(hub=HubModels.kept(Path(folder)) if folder else None)
+
+
+def _read_environment(stdin: BinaryIO) -> dict[str, str]:
+    """Return the container's variables where this process's own are not theirs: a machine passes them as JSON."""
+    variables: dict[str, str] = json.load(stdin)
+    return variables
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:
@@ -87,11 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
     parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
+    parser.add_argument("--port-held", action="store_true", help="other sockets of this account may be bound to it")
     parser.add_argument("--accelerator", required=True, help="as the catalogue names it, e.g. L40S, or none")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
     parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
     parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
+    parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
     parser.add_argument("--no-chat-template", action="store_true", help="serve a checkpoint without a chat template")
     faults = ", ".join(Fault)
     parser.add_argument("--fault", action="append", default=[], metavar="NAME", help=f"make go wrong: {faults}")

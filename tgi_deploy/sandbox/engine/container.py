@@ -44,6 +44,7 @@ class Run:
     chat_template: bool
     out: TextIO
     err: TextIO
+    port_held: bool = False
 
 
 def run(container: Container, argv: Sequence[str], options: Run) -> int:
@@ -87,7 +88,7 @@ def _log(container: Container, arguments: Arguments, options: Run) -> Log:
 def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run) -> None:
     service = _service(situation, limits, options)
     try:
-        server = EngineServer(options.listen, service)
+        server = EngineServer(options.listen, service, port_held=options.port_held)
     except OSError as error:
         stage.log.router(f"Failed to bind to {options.listen[0]}:{options.listen[1]}: {error}", level="ERROR")
         stage.log.launcher("Webserver Crashed", level="ERROR")

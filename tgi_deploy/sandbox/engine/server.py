@@ -66,8 +66,9 @@ class EngineServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = _BACKLOG
 
-    def __init__(self, address: tuple[str, int], service: Service) -> None:
+    def __init__(self, address: tuple[str, int], service: Service, *, port_held: bool = False) -> None:
         self.service = service
+        self.allow_reuse_port = port_held
         limit = service.inference.situation.arguments.number("payload-limit")
         self.payload_limit = _DEFAULT_PAYLOAD_LIMIT if limit is None else limit
         self._busy = 0

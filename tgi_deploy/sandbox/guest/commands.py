@@ -135,7 +135,7 @@ class Commands:
     def _changing(self, path: str) -> str | None:
         """Metadata that the cloud may change while the machine runs: tags, where they are switched on, and notices."""
         try:
-            known = api.control(self.spec.endpoint_url, "GET", f"/_sandbox/machines/{self.spec.instance_id}/metadata")
+            known = api.control(self.spec.endpoint, "GET", f"/_sandbox/machines/{self.spec.instance_id}/metadata")
         except (api.ApiError, api.CloudGoneError):
             return None
         if path == "meta-data/spot/instance-action":

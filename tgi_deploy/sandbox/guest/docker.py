@@ -10,11 +10,12 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, models_folder
-from tgi_deploy.sandbox.addresses import can_bind
+from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
 from tgi_deploy.sandbox.guest.words import value_of
@@ -68,6 +69,7 @@ class Container:
     name: str
     options: RunOptions
     identity: str = field(default_factory=lambda: secrets.token_hex(32))
+    listen: str = ""
     job: Job | None = None
     status: int | None = None
     lines: list[str] = field(default_factory=list)
@@ -190,12 +192,17 @@ class Docker:
     def _start(self, client: Client, container: Container) -> None:
         options = container.options
         try:
-            argv = self._engine_command(options, options.environment(client.env))
+            environment = options.environment(client.env)
+            container.listen = self._listen(options, environment)
+            argv = self._engine_command(options, container.listen)
             if "--detach" not in options.switches:
                 container.attached.append(client.out)
-            container.job = self._spawner.start(
-                argv, line=container.line, environment=self._engine_environment(options.environment(client.env))
-            )
+            with TemporaryFile(dir=self._spawner.environment["HOME"]) as variables:
+                variables.write(json.dumps(environment).encode())
+                variables.seek(0)
+                container.job = self._spawner.start(
+                    argv, line=container.line, environment=self._engine_environment(), stdin=variables
+                )
         except (OSError, DockerError, DockerUsageError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
@@ -212,16 +219,16 @@ class Docker:
             self._containers.pop(container.name, None)
         container.done.set()
 
-    def _engine_command(self, options: RunOptions, environment: dict[str, str]) -> list[str]:
+    def _engine_command(self, options: RunOptions, listen: str) -> list[str]:
         version = options.image.rpartition(":")[2]
         faults = [word for fault in self._spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)]
         hardware = ["--accelerator", *self._visible(options)]
         return [
-            sys.executable,
-            "-m",
-            "tgi_deploy.sandbox.engine",
+            *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine"),
+            "--environment-from-stdin",
             *("--version", version),
-            *("--listen", self._listen(options, environment)),
+            *("--listen", listen),
+            *(("--port-held",) if int(listen.rpartition(":")[2]) in self._spec.held_ports else ()),
             *hardware,
             *("--memory-bytes", str(self._hardware.memory_bytes)),
             *("--speed", f"{self._spec.speed:g}"),
@@ -253,18 +260,27 @@ class Docker:
         return "127.0.0.1:0"
 
     def _free(self, port: int) -> int:
-        if PORT_TAKEN in self._spec.engine_faults or not can_bind(self._spec.address, port):
+        if PORT_TAKEN in self._spec.engine_faults or not self._is_free(port):
             raise DockerError(
                 "failed to set up container networking: driver failed programming external connectivity on endpoint: "
                 f"Bind for 0.0.0.0:{port} failed: port is already allocated"
             )
         return port
 
-    def _engine_environment(self, container: dict[str, str]) -> dict[str, str]:
+    def _is_free(self, port: int) -> bool:
+        if port not in self._spec.held_ports:
+            return self._spec.address != UNREACHABLE and can_bind(self._spec.address, port)
+        running = [one.listen for one in self._containers.values() if one.status is None]
+        return f"{self._spec.address}:{port}" not in running
+
+    def _engine_environment(self) -> dict[str, str]:
+        """The interpreter's. The container's variables are data to it: none may choose what code it runs.
+
+        PYTHONPATH is why it runs with -P and -s, and not with -I: the package need not be installed.
+        """
         package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
-        path = self._spawner.environment.get("PATH", os.defpath)
-        kept = {KEPT_MODELS: str(models_folder(os.environ).absolute())}
-        return {"PORT": "80", "PATH": path, "PYTHONPATH": package, "HOME": "/root", **kept, **container}
+        home = self._spawner.environment["HOME"]
+        return {"PYTHONPATH": package, "HOME": home, KEPT_MODELS: str(models_folder(os.environ).absolute())}
 
     def _stop(self, client: Client, argv: list[str]) -> int:
         words, timeout_s = list(argv), None

@@ -69,7 +69,8 @@ class MachineSpec:
     """What the cloud tells a machine about itself.
 
     Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
-    does the machine's clock from `epoch` on. `pull_mb_per_s` is by real seconds.
+    does the machine's clock from `epoch` on. `pull_mb_per_s` is by real seconds. The cloud holds `held_ports` of its
+    address for the owner's programs.
     """
 
     instance_id: str
@@ -88,6 +89,7 @@ class MachineSpec:
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
     pull_mb_per_s: float | None = None
+    held_ports: tuple[int, ...] = ()
 
     @property
     def clock(self) -> FastClock:
@@ -103,7 +105,8 @@ class MachineSpec:
     @classmethod
     def read(cls, path: Path) -> MachineSpec:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**document, "engine_faults": tuple(document["engine_faults"])})
+        lists = {name: tuple(document[name]) for name in ("engine_faults", "held_ports")}
+        return cls(**{**document, **lists})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -59,7 +59,7 @@ class Power:
         self._console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")
         path = f"/_sandbox/machines/{self._spec.instance_id}/power"
         try:
-            api.control(self._spec.endpoint_url, "POST", path, {"event": event})
+            api.control(self._spec.endpoint, "POST", path, {"event": event})
         except (api.ApiError, api.CloudGoneError):
             self._down.set()
 

@@ -1,9 +1,12 @@
-"""The machine's half of the shims: takes commands over loopback, answers with output and an exit status."""
+"""The machine's half of the shims: takes commands at a socket, answers with output and an exit status.
+
+Whoever reaches the socket runs commands as the sandbox's owner. It lies in the machine's folder, which only the owner
+may enter.
+"""
 
 from __future__ import annotations
 
 import json
-import secrets
 import shlex
 import socketserver
 import stat
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.layout import Layout
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
+_SOCKET: Final = "commands.sock"
 _NOT_FOUND: Final = 127
 _SLEEP: Final = """exec /bin/sleep "$(awk -v text="${{1:-0}}" 'BEGIN {{
   unit["m"] = 60; unit["h"] = 3600; unit["d"] = 86400
@@ -50,34 +54,37 @@ class Client:
         self._send({"err": text})
 
 
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class CommandServer:
+    """Has to be made where the working folder is the machine's: a socket's whole path may have about 100 bytes."""
+
     def __init__(self, handlers: Mapping[str, Callable[[Client], int]]) -> None:
         self._handlers = handlers
-        self._token = secrets.token_hex(16)
         outer = self
 
         class Connection(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 outer.serve_one(self)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection)
-        self._server.daemon_threads = True
+        Path(_SOCKET).unlink(missing_ok=True)  # of the boot before
+        self._server = _Server(_SOCKET, Connection)
 
     def start(self) -> None:
         threading.Thread(target=self._server.serve_forever, name="commands", daemon=True).start()
 
     def write_shims(self, layout: Layout, *, speed: float) -> None:
         """The commands of the image, as little scripts that call back here; `sleep` is as fast as all the rest."""
-        host, port = self._server.server_address[:2]
         for command in COMMANDS:
-            words = [sys.executable, "-I", "-S", str(_SHIM), f"{host!s}:{port}", self._token, command]
+            words = [sys.executable, "-I", "-S", str(_SHIM), str(layout.folder / _SOCKET), command]
             _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
         _write_script(layout.bin / "sleep", _SLEEP.format(speed=speed))
 
     def serve_one(self, connection: socketserver.StreamRequestHandler) -> None:
         request = json.loads(connection.rfile.readline() or b"{}")
-        if request.get("token") != self._token:
-            return
         lock = threading.Lock()
 
         def send(message: Mapping[str, object]) -> None:

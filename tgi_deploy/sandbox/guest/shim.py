@@ -1,7 +1,7 @@
 """A guest command's client half: hands its arguments to the machine and prints what comes back.
 
 Runs as a plain script, outside the package, with the standard library only: it starts dozens of times a boot.
-Usage: shim.py ADDRESS TOKEN COMMAND [ARG]...
+Usage: shim.py SOCKET COMMAND [ARG]...
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ def _piped_input(command: str) -> str:
     return sys.stdin.read() if command == "logger" and not sys.stdin.isatty() else ""
 
 
+def _connect(path: str) -> socket.socket:
+    """Go to the socket's folder first: it may lie deeper than an address can say."""
+    folder, _, name = path.rpartition("/")
+    os.chdir(folder)
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(name)
+    return link
+
+
 def main(argv: list[str]) -> int:
-    address, token, command, *arguments = argv
-    host, _, port = address.rpartition(":")
+    path, command, *arguments = argv
     try:
-        link = socket.create_connection((host, int(port)))
+        link = _connect(path)
     except OSError as problem:
         sys.stderr.write(f"{command}: the machine does not answer: {problem}\n")
         return _UNREACHABLE
     request = {
-        "token": token,
         "command": command,
         "argv": arguments,
         "env": dict(os.environ),
-        "cwd": os.getcwd(),  # noqa: PTH109 -- pathlib would double the start-up time
         "stdin": _piped_input(command) if not arguments else "",
     }
     link.sendall(json.dumps(request).encode() + b"\n")

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
 
@@ -80,6 +80,7 @@ class Spawner:
         line: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        stdin: IO[bytes] | None = None,
     ) -> Job:
         """Raises OSError when there is nothing to run, and when the machine is going down."""
         with self._lock:
@@ -87,7 +88,7 @@ class Spawner:
                 raise OSError("the machine is going down")
             process = subprocess.Popen(  # noqa: S603 -- running what the user data says is the point
                 list(argv),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**self.environment} if environment is None else dict(environment),
