@@ -23,7 +23,7 @@ DELAYS_S = (0, 12, 40)
 KINDS = ("security-group", "launch-template", "instance")
 BREAKS = ("killed before it is asked for", "killed before the reply", "reply lost", "killed after the reply")
 
-some = pytest.mark.sampled(14)
+some = pytest.mark.sampled(8)
 every_clock = pytest.mark.parametrize(("first_s", "then_s"), CLOCKS)
 every_delay = pytest.mark.parametrize("shows_after_s", DELAYS_S)
 
