@@ -164,25 +164,31 @@ class Executor:
 
         So does a unique name that is taken: whoever has it, or our own earlier request, may have yet to show.
         """
-        doubt: LostReplyError | None = None
+        doubts: list[LostReplyError] = []
         for _ in looks(self.clock, self.lateness):
             try:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:
-                if doubt is None:
+                if not doubts:
                     self.reporter.note(f"{lost.message}; looking for up to a minute whether it comes to light")
-                doubt = lost
+                doubts.append(lost)
                 continue
             except _REFUSALS:
-                late = self._come_to_light(deployment, resource) if doubt or repeated else None
+                late = self._come_to_light(deployment, resource) if doubts or repeated else None
                 if late is None:
-                    self.save(deployment.without_record(resource.key))
+                    self._close(deployment, resource)
                     raise
                 found, outcome = late, "adopted"
             return self._created(deployment, resource, found.attributes, outcome=outcome), found
-        if isinstance(doubt, ExistsError):
-            raise taken(deployment.name, resource, doubt.message)
-        raise doubt or AssertionError("no attempt was made")
+        if not isinstance(doubts[-1], ExistsError):
+            raise doubts[-1]
+        if all(isinstance(doubt, ExistsError) for doubt in doubts):
+            self._close(deployment, resource)
+        raise taken(deployment.name, resource, doubts[-1].message)
+
+    def _close(self, deployment: Deployment, resource: Resource) -> None:
+        """Nothing came of the intent: it is not waited for by whoever comes next."""
+        self.save(deployment.without_record(resource.key))
 
     def _come_to_light(self, deployment: Deployment, resource: Resource) -> Found | None:
         """What an earlier request has made, though this one was refused."""

@@ -12,6 +12,8 @@ from fakes.surroundings import Surroundings, request
 from tgi_deploy.app.deploying.up import up
 from tgi_deploy.app.removing.down import down
 from tgi_deploy.app.removing.down_all import down_all
+from tgi_deploy.app.watching.listing import list_deployments
+from tgi_deploy.app.watching.status import status, statuses
 from tgi_deploy.reconcile.errors import LostReplyError
 
 SKEWS_S = (-300, -60, 0, 60, 300)
@@ -21,7 +23,7 @@ DELAYS_S = (0, 12, 40)
 KINDS = ("security-group", "launch-template", "instance")
 BREAKS = ("killed before it is asked for", "killed before the reply", "reply lost", "killed after the reply")
 
-some = pytest.mark.sampled(14)
+some = pytest.mark.sampled(8)
 every_clock = pytest.mark.parametrize(("first_s", "then_s"), CLOCKS)
 every_delay = pytest.mark.parametrize("shows_after_s", DELAYS_S)
 
@@ -194,3 +196,27 @@ def test_a_clock_that_was_hours_ahead_makes_nobody_wait_for_hours(tmp_path):
     take_down(around)
     assert around.clock.seconds < 90
     assert_nothing_left(around)
+
+
+@pytest.mark.parametrize("ahead_s", SKEWS_S)
+def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    around.clock.ahead_s = ahead_s
+    around.world.hidden.update(found.id for found in around.world.running())
+    for found in (status(around.context(), "demo"), *statuses(around.context())):
+        assert not found.gone
+        assert [(item.key, item.code) for item in found.drift] == [("instance", "unsettled")]
+    assert not list_deployments(around.context()).rows[0].gone
+    around.clock.sleep(3600)
+    assert status(around.context(), "demo").gone
+    assert list_deployments(around.context()).rows[0].gone
+
+
+def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_path):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    assert status(around.context(), "demo").gone
+    assert list_deployments(around.context()).rows[0].gone

@@ -37,7 +37,8 @@ def status_text(found):
 
 def gone(around):
     """The machine ends, as by its own timer or by somebody's hand."""
-    around.world.things = {key: thing for key, thing in around.world.things.items() if thing.kind != "instance"}
+    for machine in around.world.running():
+        around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
 
 
 def test_what_serves_is_told_with_its_model_and_machine(around):

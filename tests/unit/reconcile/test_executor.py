@@ -251,6 +251,15 @@ def test_a_unique_name_that_nothing_of_ours_has_after_a_minute_is_taken(bench):
     with pytest.raises(ClaimedError, match="by something that has no tags of this tool"):
         bench.run((group(),))
     assert bench.clock.seconds == pytest.approx(60)
+    assert bench.store.saved[-1].record("security-group") is None, "somebody else's thing is not waited for again"
+
+
+def test_a_unique_name_that_is_taken_after_a_lost_reply_leaves_the_intent_open(bench):
+    """What came of the lost request may be the very thing that has the name, and shows later than its minute."""
+    lose_reply(bench, "create security-group", shows_after_s=90)
+    with pytest.raises(ClaimedError):
+        bench.run((group(),))
+    assert bench.store.saved[-1].record("security-group").phase == "intent"
 
 
 REFUSALS = (NoCapacityError("none"), QuotaError("too many"), BadRequestError("bad"))

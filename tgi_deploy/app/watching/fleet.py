@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tgi_deploy.app.watching.known import by_name
-from tgi_deploy.app.watching.places import all_places
+from tgi_deploy.app.watching.places import all_places, shows_at_once
 from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.observe import find_common, read_recorded
 
 if TYPE_CHECKING:
@@ -62,6 +63,17 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
         )
         for name in sorted({*records, *unreadable, *seen})
     )
+
+
+def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
+    """Whether its machine is too new for its absence to mean that it is gone: the cloud knows ended ones."""
+    record = recorded.machine if recorded else None
+    thing_id = record.attributes.get("id") if record else None
+    if record is None or thing_id is None or shows_at_once(record.place) or thing_id in {found.id for found in seen}:
+        return False
+    if not may_be_new(record, context.clock.now(), within_s=context.pace.unsettled_s):
+        return False
+    return context.cloud(record.place).machine(thing_id).state == "missing"
 
 
 def load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.app.watching.fleet import load_all
+from tgi_deploy.app.watching.fleet import is_late, load_all
 from tgi_deploy.app.watching.known import by_name, machine_of, price_of
 from tgi_deploy.app.watching.places import all_places
 from tgi_deploy.errors import DeployError
@@ -67,7 +67,7 @@ def list_deployments(context: Context) -> Listing:
     seen = by_name(tuple(found))
     names = sorted({*records, *seen})
     return Listing(
-        rows=tuple(_row(name, records.get(name), seen.get(name, ()), unasked) for name in names),
+        rows=tuple(_row(context, name, records.get(name), seen.get(name, ()), unasked) for name in names),
         warnings=tuple(warnings),
     )
 
@@ -91,13 +91,24 @@ def _planned_type(recorded: Deployment | None) -> str | None:
     return chosen.get("instance_type")
 
 
-def _gone(recorded: Deployment | None, machine: Found | None, unasked: AbstractSet[str]) -> bool:
+def _gone(context: Context, recorded: Deployment | None, seen: Sequence[Found], unasked: AbstractSet[str]) -> bool:
     record = recorded.machine if recorded else None
     known = record is not None and "id" in record.attributes and record.place not in unasked
-    return known and machine is None
+    if not known or machine_of(recorded, seen) is not None:
+        return False
+    try:
+        return not is_late(context, recorded, seen)
+    except DeployError:  # nothing is called gone that nobody could ask about
+        return False
 
 
-def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...], unasked: AbstractSet[str]) -> Row:
+def _row(
+    context: Context,
+    name: str,
+    recorded: Deployment | None,
+    seen: tuple[Found, ...],
+    unasked: AbstractSet[str],
+) -> Row:
     machine = machine_of(recorded, seen)
     record = recorded.machine if recorded else None
     attributes = machine.attributes if machine else (record.attributes if record else {})
@@ -115,5 +126,5 @@ def _row(name: str, recorded: Deployment | None, seen: tuple[Found, ...], unaske
         expires=None if expires is None else stamp(expires),
         ends=ends,
         owners=owners_of(recorded, seen),
-        gone=_gone(recorded, machine, unasked),
+        gone=_gone(context, recorded, seen, unasked),
     )

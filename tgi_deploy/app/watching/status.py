@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.app.watching.fleet import each, look_at_all
+from tgi_deploy.app.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.app.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.spot import spot_notice
 from tgi_deploy.app.watching.starting import console_of, starting
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_NAME, MachineState
+from tgi_deploy.reconcile.model import MACHINES, STRANGE_RULES, TAG_NAME, MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Status:
 
     `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
     a spot machine back, and how it is known. `starting` is how far an engine that does not answer has come; only the
-    status of one deployment has it.
+    status of one deployment has it. `late`: its machine was asked for a moment ago, and the cloud may not show it yet.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Status:
     ends: tuple[End, ...] = ()
     spot_notice: str | None = None
     starting: Starting | None = None
+    late: bool = False
 
     @property
     def healthy(self) -> bool:
@@ -62,7 +63,7 @@ class Status:
     def gone(self) -> bool:
         """Its recorded machine is no more."""
         record = self.recorded.machine if self.recorded else None
-        return self.machine is None and record is not None and "id" in record.attributes
+        return self.machine is None and record is not None and "id" in record.attributes and not self.late
 
     @property
     def silent(self) -> bool:
@@ -124,33 +125,35 @@ def _status(
     probe = context.probe(url) if url and machine and machine.alive else None
     healthy = probe is not None and probe.ok
     console = console_of(context, machine) if machine else lambda: ""
+    late = is_late(context, recorded, seen)
     return Status(
         name=name,
         recorded=recorded,
         seen=seen,
-        drift=tuple(drift(recorded, seen)),
+        drift=tuple(drift(recorded, seen, late=late)),
         machine=state,
         probe=probe,
         ends=ends_of(recorded, [machine.tags] if machine else []),
         spot_notice=spot_notice(machine, state, seen, console, healthy=healthy),
         starting=starting(context, recorded, state, console) if alone and not healthy else None,
+        late=late,
     )
 
 
-def drift(recorded: Deployment | None, seen: Sequence[Found]) -> list[Drift]:
-    """The differences, record first."""
+def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Drift]:
+    """The differences, record first. A machine that is `late` is not gone."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
     there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
     differences = [
         Drift(key=record.key, code="gone", message=f"{record.kind} {record.attributes['id']} is recorded and gone")
         for record in records
-        if "id" in record.attributes and record.attributes["id"] not in there
+        if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.kind in MACHINES)
     ]
     differences.extend(
         Drift(key=record.key, code="unsettled", message=f"{record.kind}: creating it was begun, not finished")
         for record in records
-        if record.phase == "intent"
+        if record.phase == "intent" or (late and record.kind in MACHINES)
     )
     differences.extend(
         Drift(
