@@ -92,6 +92,12 @@ def test_a_look_that_hangs_is_not_the_last_one():
         assert (service["Type"], service["TimeoutStartSec"]) == ("oneshot", "60")
 
 
+@pytest.mark.parametrize("name", ["expire", "expire-watch"])
+def test_what_they_print_is_not_among_what_is_left_out(name: str):
+    service = unit(plans.deployable(ttl_s=60), f"tgi-deploy-{name}.service")["Service"]
+    assert (service["SyslogLevel"], service["LogLevelMax"]) == ("notice", "notice")
+
+
 def test_all_ends_together_leave_room():
     rented = plans.deployable(
         ttl_s=60, idle_s=60, lease_s=60, candidate=plans.candidate(offer=plans.offer(market="spot"))
