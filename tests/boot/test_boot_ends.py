@@ -64,7 +64,9 @@ def test_a_dead_docker_is_idle(docker_engine):
     kind = KINDS["bare"]
     with boot(docker_engine, ending(idle_s=20), gpus=kind.gpus) as machine:
         machine.until("the engine to answer", machine.healthy)
-        machine.until("its requests to be counted", lambda: bool(machine.run("cat", f"{STATE}/idle-since", check=False)))
+        machine.until(
+            "its requests to be counted", lambda: bool(machine.run("cat", f"{STATE}/idle-since", check=False))
+        )
         machine.run("systemctl", "mask", "--runtime", "--now", "docker.socket", "docker.service", "containerd.service")
         ended_by(machine, "idle")
 
@@ -84,7 +86,9 @@ def test_a_clock_that_jumps_moves_no_end(docker_engine):
     """The clock is the host's: `date` alone is set, as the script sees it."""
     with boot(docker_engine, ending(ttl_s=45)) as machine:
         looked(machine)
-        machine.run("sh", "-c", "printf '#!/bin/sh\necho 9999999999\n' >/usr/local/bin/date; chmod +x /usr/local/bin/date")
+        machine.run(
+            "sh", "-c", "printf '#!/bin/sh\necho 9999999999\n' >/usr/local/bin/date; chmod +x /usr/local/bin/date"
+        )
         machine.run("systemctl", "start", "tgi-deploy-expire.service")
         assert machine.running()
         assert not [marker for marker in machine.markers() if marker.startswith("phase=expired")]

@@ -54,7 +54,7 @@ class Clocked:
             folder=folder / "machine",
             user_data=text,
             commands={"date": _DATE, "curl": _CURL, "systemctl": "", **(commands or {})},
-            environment={**{name: str(path) for name, path in files.items()}, "TMPDIR": str(folder / f"machine{STATE}")},
+            environment={"TMPDIR": str(folder / f"machine{STATE}"), **{name: str(at) for name, at in files.items()}},
             inside=inside,
         )
         self.now: int | None = None
@@ -170,13 +170,11 @@ class Mounts:
 def mounts() -> Iterator[Mounts | None]:
     """The body of a fixture. None where this computer does not allow such namespaces."""
     unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
-    flags = ("--user", "--map-root-user", "--mount")
-    if not unshare or not nsenter or subprocess.run([unshare, *flags, "true"], check=False, capture_output=True).returncode:
+    apart = [unshare or "", "--user", "--map-root-user", "--mount"]
+    if not (unshare and nsenter) or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
         yield None
         return
-    with subprocess.Popen(
-        [unshare, *flags, "sh", "-c", "echo there; exec sleep infinity"], stdout=subprocess.PIPE
-    ) as holder:
+    with subprocess.Popen([*apart, "sh", "-c", "echo there; exec sleep infinity"], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         yield Mounts((nsenter, "--target", str(holder.pid), "--user", "--mount", "--preserve-credentials", "--"))

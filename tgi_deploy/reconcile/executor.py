@@ -111,12 +111,20 @@ class Executor:
 
     def _create(self, deployment: Deployment, step: Step, resource: Resource) -> Deployment:
         self.reporter.step(step, "begun")
+        self._note_gone(deployment, resource.key)
         deployment = self._intend(deployment, resource)
         deployment, found = self._settle(deployment, resource)
         if resource.loose:
             self._complete(deployment, resource, found.attributes)
         self.reporter.step(replace(step, attributes=found.attributes), "done")
         return deployment
+
+    def _note_gone(self, deployment: Deployment, key: str) -> None:
+        """Put the end of what was made on record and is no longer there into the history: another takes its place."""
+        record = deployment.record(key)
+        if record is not None and "id" in record.attributes:
+            data = event_data(record.kind, record.place, record.attributes, deployment)
+            self.event(deployment, "gone", f"{record.kind} {record.attributes['id']} was gone", step=key, data=data)
 
     def _settle(self, deployment: Deployment, resource: Resource) -> tuple[Deployment, Found]:
         """Find it or create it, until one of the two is certain."""

@@ -214,7 +214,7 @@ def test_without_systemd_the_kernel_switches_off(clocked):
 
 
 def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
-    """A second order may end what the first one lets finish. The engine may take 120 s of them, then 30 to be killed."""
+    """A second order may end what the first one lets finish: the engine has 120 s for it."""
     box = ended(clocked)
     for now in range(1090, 1060 + 450, 30):
         box.at(now)

@@ -20,6 +20,7 @@ from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_
 from tgi_deploy.app.planning.documents import requirements_document
 from tgi_deploy.app.removing.down import await_settled, remove_own
 from tgi_deploy.app.removing.made import Before, remove_made
+from tgi_deploy.app.removing.spent import spent_by
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import added_rules
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
@@ -114,7 +115,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = _unless_removed(context, context.store.load(name), dry_run=request.dry_run)
-        pad = launchpad(context, request.plan, request.settings)
+        pad = launchpad(context, request.plan, request.settings, spent=lambda known: spent_by(context, known))
         side = reaches_aside(request.settings)
         everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
         seen = settle_claim(context, name, recorded, everything)

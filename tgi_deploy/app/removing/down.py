@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.removing.kept import kept_ids, kept_things
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
+from tgi_deploy.app.removing.spent import begin_anew
 from tgi_deploy.app.watching.places import removal_command, target_of, where
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.claim import own
@@ -75,6 +76,8 @@ def down(
     removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
     present = [removal for removal in removals if not removal.nothing]
     absent = tuple(removal.name for removal in removals if removal.nothing)
+    for name in absent:
+        begin_anew(context, name)
     if present and not confirm(present):
         return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
     failures: list[LeftBehindError] = []
@@ -117,7 +120,8 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
     kept = kept_ids(deployment, seen, volumes=volumes)
     doomed = [found for found in seen if found.id not in kept]
     doomed.extend(too_new_to_show(context, deployment, seen))
-    return _remove_seen(context, deployment, doomed, {TAG_NAME: deployment.name})
+    asked_for = replace(deployment, given_up=False)
+    return _remove_seen(context, asked_for, doomed, {TAG_NAME: deployment.name})
 
 
 def too_new_to_show(context: Context, deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
@@ -218,6 +222,7 @@ def issue(
             left=tuple(left),
             kept=kept,
             unsearched=_unsearched(context, deployment, ledger, places),
+            given_up=deployment.given_up,
         ),
     )
 

@@ -68,7 +68,8 @@ class Receipt:
     """Proof of a removal. `left`: what is still there, {kind, id, region} each; empty when all is gone.
 
     `unsearched`: what could not be looked for, though it may be there, {region, kind, why} each. `kept`: what stays on
-    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each.
+    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each. `given_up`: nobody asked for the
+    removal, `up` took away what it had made.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Receipt:
     left: tuple[Mapping[str, str], ...] = ()
     kept: tuple[Mapping[str, str], ...] = ()
     unsearched: tuple[Mapping[str, str], ...] = ()
+    given_up: bool = False
     path: str = ""
 
     @property
@@ -123,15 +125,16 @@ class Ledger:
             kind=str(data["kind"]), id=str(data["id"]), region=str(data.get("region", "")), created=None
         )
         moments = [known.created, moment_of(data.get("created")), event.at if event.code == "created" else None]
-        gone = event.at if event.code == "deleted" else known.gone
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
-        self.lines[known.id] = replace(
+        line = replace(
             known,
             created=min((at for at in moments if at is not None), default=None),
-            gone=gone,
+            gone=event.at if event.code == "deleted" else known.gone,
             usd_per_hour=price if known.kind in MACHINES else None,
             expires=known.expires or moment_of(data.get("expires")),
         )
+        found_gone = event.code == "gone" and line.gone is None
+        self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -196,6 +199,7 @@ def document(receipt: Receipt) -> dict[str, Any]:
         "version": receipt.version,
         "at": receipt.at.isoformat(),
         "status": "left_behind" if receipt.left else "gone",
+        "given_up": receipt.given_up,
         "regions": list(receipt.regions),
         "resources": [_line(line) for line in receipt.lines],
         "left": [dict(item) for item in receipt.left],
