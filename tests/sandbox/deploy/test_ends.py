@@ -174,6 +174,20 @@ def test_a_reboot_does_not_move_the_end(fleet):
     assert abs(fleet.clock("rebooted") - began - 1200) <= LATE_S * SPEED
 
 
+def test_the_next_machine_of_a_name_has_what_the_ones_before_left_of_its_ceiling(fleet):
+    capped = (*UP, "--name", "capped", "--max-spend", "0.30")
+    first = fleet.program.here(*capped).json["data"]["deployment"]
+    fleet.ids["capped"] = next(item["id"] for item in first["resources"] if item["kind"] == "instance")
+    billed = time.monotonic() + 2  # by the second, and not by the machine's own clock
+    fleet.until("two seconds that are billed", lambda: time.monotonic() > billed)
+    ec2(fleet).terminate_instances(InstanceIds=[fleet.ids["capped"]])
+    fleet.until("its end", lambda: fleet.machine("capped")["state"] == "terminated")
+    again = fleet.program.here(*capped)
+    assert again.code == 0, again.out
+    assert "of --max-spend $0.30 is spent already (1 machine)" in again.err
+    assert again.json["data"]["deployment"]["ttl_s"] < first["ttl_s"]
+
+
 def test_a_spot_notice_drains_and_is_shown(fleet):
     fleet.up("taken", "--market", "spot", "--ttl", "1d")
     endpoint = f"http://{fleet.machine('taken')['address']}:8080"
