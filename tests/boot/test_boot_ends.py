@@ -44,15 +44,7 @@ def test_idleness(docker_engine):
         ended_by(machine, "idle")
 
 
-@pytest.mark.parametrize("stopped", ["tgi-deploy-expire.timer", "tgi-deploy-expire-watch.service"])
-def test_either_of_the_two_that_look_suffices(docker_engine, stopped):
-    with boot(docker_engine, ending(ttl_s=25)) as machine:
-        looked(machine)
-        machine.run("systemctl", "mask", "--runtime", "--now", stopped)
-        ended_by(machine, "ttl")
-
-
-def test_what_looks_comes_back_when_it_is_killed(docker_engine):
+def test_without_its_timer_it_ends_all_the_same(docker_engine):
     with boot(docker_engine, ending(ttl_s=40)) as machine:
         looked(machine)
         machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire.timer")
@@ -60,39 +52,36 @@ def test_what_looks_comes_back_when_it_is_killed(docker_engine):
         ended_by(machine, "ttl")
 
 
-def test_a_dead_docker_is_idle(docker_engine):
+def test_without_its_watch_it_ends_all_the_same(docker_engine):
+    with boot(docker_engine, ending(ttl_s=40)) as machine:
+        looked(machine)
+        machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire-watch.service")
+        ended_by(machine, "ttl")
+
+
+def idle(docker_engine):
+    """A machine whose engine answers, and that ends a minute after."""
     kind = KINDS["bare"]
-    with boot(docker_engine, ending(idle_s=20), gpus=kind.gpus) as machine:
+    return boot(docker_engine, ending(idle_s=60), gpus=kind.gpus, nvme=kind.mounts_nvme)
+
+
+def test_a_dead_docker_is_idle(docker_engine):
+    units = ("docker.socket", "docker.service", "containerd.service")
+    with idle(docker_engine) as machine:
         machine.until("the engine to answer", machine.healthy)
-        machine.until(
-            "its requests to be counted", lambda: bool(machine.run("cat", f"{STATE}/idle-since", check=False))
-        )
-        machine.run("systemctl", "mask", "--runtime", "--now", "docker.socket", "docker.service", "containerd.service")
+        machine.run("systemctl", "mask", "--runtime", *units)
+        machine.run("systemctl", "kill", "--signal=KILL", *units[1:])
+        assert not machine.healthy()
         ended_by(machine, "idle")
 
 
 @pytest.mark.parametrize("broken", ["size=16k", "ro"])
-@pytest.mark.parametrize(("ends", "reason"), [({"ttl_s": 40}, "ttl"), ({"idle_s": 20}, "idle")], ids=("ttl", "idle"))
-def test_a_disk_that_takes_nothing_keeps_no_end_from_coming(docker_engine, ends, reason, broken):
-    with boot(docker_engine, ending(**ends)) as machine:
-        looked(machine)
-        machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
-        machine.run("sh", "-c", f"head -c 64k /dev/zero >{STATE}/filler; true", check=False)
+def test_a_disk_that_takes_nothing_keeps_no_end_from_coming(docker_engine, broken):
+    with idle(docker_engine) as machine:
         machine.until("the engine to answer", machine.healthy)
-        ended_by(machine, reason)
-
-
-def test_a_clock_that_jumps_moves_no_end(docker_engine):
-    """The clock is the host's: `date` alone is set, as the script sees it."""
-    with boot(docker_engine, ending(ttl_s=45)) as machine:
-        looked(machine)
-        machine.run(
-            "sh", "-c", "printf '#!/bin/sh\necho 9999999999\n' >/usr/local/bin/date; chmod +x /usr/local/bin/date"
-        )
-        machine.run("systemctl", "start", "tgi-deploy-expire.service")
-        assert machine.running()
-        assert not [marker for marker in machine.markers() if marker.startswith("phase=expired")]
-        ended_by(machine, "ttl")
+        machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
+        machine.run("sh", "-c", f"! head -c 64k /dev/zero >{STATE}/filler")
+        ended_by(machine, "idle")
 
 
 def test_a_shutdown_that_hangs_is_cut(docker_engine):
@@ -124,11 +113,10 @@ def test_a_reboot_moves_no_end_and_brings_the_engine_back(docker_engine):
     with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
-        until, age = machine.run("cat", f"{STATE}/lease-until"), age_s(machine)
+        age = age_s(machine)
         machine.reboot()
         machine.check_boot()
         machine.until("the engine to answer again", machine.healthy)
-        assert machine.run("cat", f"{STATE}/lease-until") == until
         assert age_s(machine) > age
         assert machine.units("failed") == []
         assert machine.markers().count("phase=starting-engine") == 2
