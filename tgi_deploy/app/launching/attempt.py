@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.reconcile.ends import Spent
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
     from tgi_deploy.reconcile.ports import Clock
 
@@ -46,14 +47,6 @@ class Attempt:
     @property
     def replaces_a_machine(self) -> bool:
         return any(step.action == "delete" and step.kind in MACHINES for step in self.changes.steps)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """What `machines` of a name have cost so far: at most that, where nobody saw one of them end."""
-
-    usd: Decimal = Decimal(0)
-    machines: int = 0
 
 
 class Launchpad(Protocol):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.launching.attempt import (
     Attempt,
-    Spent,
     described,
     expiry,
     is_under_way,
@@ -23,6 +22,7 @@ from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import Spent
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks

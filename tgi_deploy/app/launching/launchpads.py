@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.launching.attempt import Spent
 from tgi_deploy.app.launching.extras import makes_extras, marks
 from tgi_deploy.app.launching.launch import Launcher, LaunchSettings
 from tgi_deploy.app.launching.launch_docker import DockerLauncher, DockerSettings
 from tgi_deploy.app.launching.pools import PoolMemory
+from tgi_deploy.reconcile.ends import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,9 @@ from decimal import Decimal
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.launching.attempt import Spent
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, write
 from tgi_deploy.app.watching.known import money
-from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.ends import Spent, moment_of
 from tgi_deploy.reconcile.model import MACHINES
 
 if TYPE_CHECKING:
