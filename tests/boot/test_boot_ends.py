@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -28,6 +29,11 @@ def ended_by(machine, reason):
     assert f"reason={reason}" in markers[0]
 
 
+def looked(machine):
+    """It has booted, and its end is under watch."""
+    machine.until("the first look", lambda: bool(machine.run("cat", f"{STATE}/age", check=False)))
+
+
 def test_time_to_live(docker_engine):
     with boot(docker_engine, ending(ttl_s=20)) as machine:
         ended_by(machine, "ttl")
@@ -36,6 +42,55 @@ def test_time_to_live(docker_engine):
 def test_idleness(docker_engine):
     with boot(docker_engine, ending(idle_s=5, ready_deadline_s=5)) as machine:
         ended_by(machine, "idle")
+
+
+def test_without_its_timer_it_ends_all_the_same(docker_engine):
+    with boot(docker_engine, ending(ttl_s=40)) as machine:
+        looked(machine)
+        machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire.timer")
+        machine.run("systemctl", "kill", "--signal=KILL", "tgi-deploy-expire-watch.service")
+        ended_by(machine, "ttl")
+
+
+def test_without_its_watch_it_ends_all_the_same(docker_engine):
+    with boot(docker_engine, ending(ttl_s=40)) as machine:
+        looked(machine)
+        machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire-watch.service")
+        ended_by(machine, "ttl")
+
+
+def idle(docker_engine):
+    """A machine whose engine answers, and that ends a minute after."""
+    kind = KINDS["bare"]
+    return boot(docker_engine, ending(idle_s=60), gpus=kind.gpus, nvme=kind.mounts_nvme)
+
+
+def test_a_dead_docker_is_idle(docker_engine):
+    units = ("docker.socket", "docker.service", "containerd.service")
+    with idle(docker_engine) as machine:
+        machine.until("the engine to answer", machine.healthy)
+        machine.run("systemctl", "mask", "--runtime", *units)
+        machine.run("systemctl", "kill", "--signal=KILL", *units[1:])
+        assert not machine.healthy()
+        ended_by(machine, "idle")
+
+
+@pytest.mark.parametrize("broken", ["size=16k", "ro"])
+def test_a_disk_that_takes_nothing_keeps_no_end_from_coming(docker_engine, broken):
+    with idle(docker_engine) as machine:
+        machine.until("the engine to answer", machine.healthy)
+        machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
+        machine.run("sh", "-c", f"! head -c 64k /dev/zero >{STATE}/filler")
+        ended_by(machine, "idle")
+
+
+def test_a_shutdown_that_hangs_is_cut(docker_engine):
+    quick = re.sub(r">= \d+\)\); then cut_power", ">= 15)); then cut_power", ending(ttl_s=20))
+    with boot(docker_engine, quick) as machine:
+        looked(machine)
+        stuck = ("-p", "ExecStop=/bin/sleep infinity", "-p", "TimeoutStopSec=infinity")
+        machine.run("systemd-run", "--unit=stuck", *stuck, "sleep", "infinity")
+        ended_by(machine, "ttl")
 
 
 def test_a_lease_that_is_not_renewed(docker_engine):
@@ -58,10 +113,15 @@ def test_a_reboot_moves_no_end_and_brings_the_engine_back(docker_engine):
     with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
-        ends = {name: machine.run("cat", f"{STATE}/{name}") for name in ("ends-at", "lease-until")}
+        age = age_s(machine)
         machine.reboot()
         machine.check_boot()
         machine.until("the engine to answer again", machine.healthy)
-        assert ends == {name: machine.run("cat", f"{STATE}/{name}") for name in ends}
+        assert age_s(machine) > age
         assert machine.units("failed") == []
         assert machine.markers().count("phase=starting-engine") == 2
+
+
+def age_s(machine):
+    """Seconds since its first look, by its own count."""
+    return int(machine.run("cat", f"{STATE}/age").split()[0])

@@ -29,9 +29,11 @@ PATIENCE_S = 240.0
 L40S = {"name": "L40S", "count": 1, "memory_mib": 46068, "compute_capability": "8.9"}
 METADATA = {"meta-data/instance-id": "i-0123456789abcdef0", "meta-data/placement/region": "us-east-1"}
 _KEEP = bool(os.environ.get("TGI_DEPLOY_TEST_KEEP"))
-# The engine gives a machine what systemd and a nested engine ask for; `--privileged` would be more than that.
+# The engine gives a machine what systemd and a nested engine ask for; `--privileged` would be more than that. A machine
+# that may boot may switch itself off without systemd; that ends its own processes and nobody else's.
 _RIGHTS = (
-    *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "seccomp=unconfined"),
+    *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_BOOT"),
+    *("--security-opt", "seccomp=unconfined"),
     *("--cgroupns", "host", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:rw"),
     *("--tmpfs", "/run", "--tmpfs", "/run/lock"),
 )

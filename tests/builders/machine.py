@@ -8,7 +8,15 @@ from pathlib import Path
 
 import yaml
 
-_PATHS = ("/opt/tgi-deploy", "/run/tgi-deploy", "/var/lib/tgi-deploy", "/opt/dlami/nvme", "/proc/net/dev")
+_PATHS = (
+    "/opt/tgi-deploy",
+    "/run/tgi-deploy",
+    "/var/lib/tgi-deploy",
+    "/opt/dlami/nvme",
+    "/proc/net/dev",
+    "/proc/sysrq-trigger",
+    "/proc/uptime",
+)
 _TOOLS = ("bash", "cat", "date", "dirname", "mkdir", "mv", "rm")
 _RECORD = '#!/bin/bash\n{ printf "%s\\0" "${0##*/}" "$@"; printf "\\n"; } >>"$RECORD"\n'
 _DOCKER = (
@@ -29,7 +37,10 @@ esac
 
 @dataclass(kw_only=True)
 class Machine:
-    """Runs scripts of a user data. `engine_log` and `engine_code` are what the container prints and ends with."""
+    """Runs scripts of a user data. `engine_log` and `engine_code` are what the container prints and ends with.
+
+    `inside` is the command that scripts are run by, e.g. in a mount namespace of their own.
+    """
 
     folder: Path
     user_data: str
@@ -37,6 +48,7 @@ class Machine:
     engine_code: int = 0
     commands: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         stand_ins = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
@@ -80,23 +92,30 @@ class Machine:
         path.write_text("Inter-|   Receive  |  Transmit\n face |bytes packets|bytes\n" + "\n".join(lines) + "\n")
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(script),
+            check=False,
+            capture_output=True,
+            text=True,
+            env=self.surroundings(),
+            timeout=60,
+        )
+
+    def command(self, *words: str) -> list[str]:
+        """The command that runs a script of the machine with arguments."""
+        return [*self.inside, str(self.at(f"/opt/tgi-deploy/{words[0]}")), *words[1:]]
+
+    def surroundings(self) -> dict[str, str]:
+        """The environment variables of the machine's scripts."""
         log = self.folder / "engine.log"
         log.write_text(self.engine_log, encoding="utf-8")
-        environment = {
+        return {
             "PATH": str(self.bin),
             "RECORD": str(self.folder / "calls"),
             "ENGINE_LOG": str(log),
             "ENGINE_CODE": str(self.engine_code),
             **self.environment,
         }
-        return subprocess.run(
-            [self.at(f"/opt/tgi-deploy/{script}")],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=60,
-        )
 
     def calls(self, command: str | None = None) -> list[list[str]]:
         """The commands that were run, in order."""

@@ -65,7 +65,7 @@ _PREFERENCES: Final = complete.words("quality", "cost", "speed", "value")
 _MARKETS: Final = complete.words("on-demand", "spot", "any")
 _WISHES: Final = (
     _Wish(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
-    _Wish(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for the whole deployment."),
+    _Wish(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for all machines of the name, until 'down'."),
     _Wish(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
     _Wish(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
     _Wish(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),

@@ -251,12 +251,13 @@ def _request(
 
 def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWishes) -> LaunchSettings:
     from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.planning.wish import idle_timeout_s, lease_s, lifetime_s  # noqa: PLC0415 -- likewise
+    from tgi_deploy.app.planning import wish as words  # noqa: PLC0415 -- likewise
 
     return LaunchSettings(
-        lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour),
-        idle_s=idle_timeout_s(wish, os.environ),
-        lease_s=lease_s(wish, os.environ),
+        lifetime_s=lambda usd_per_hour: words.lifetime_s(wish, os.environ, usd_per_hour),
+        max_spend_usd=words.max_spend_usd(wish, os.environ),
+        idle_s=words.idle_timeout_s(wish, os.environ),
+        lease_s=words.lease_s(wish, os.environ),
         cidrs=_cidrs(options, context),
         subnet=options.subnet,
         ami=options.ami,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_PREFIX
@@ -31,6 +32,14 @@ class End:
     reason: Literal["ttl", "lease", "idle"]
     at: datetime | None = None
     seconds: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """What `machines` of a name have cost so far: at most that, where nobody saw one of them end."""
+
+    usd: Decimal = Decimal(0)
+    machines: int = 0
 
 
 def stamp(moment: datetime) -> str:

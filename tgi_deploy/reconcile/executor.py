@@ -127,12 +127,20 @@ class Executor:
         self.reporter.step(step, "begun")
         deployment = self._end_open_intent(deployment, resource)
         repeated = self._is_open(deployment.record(resource.key))
+        self._note_gone(deployment, resource.key)
         deployment = self._intend(deployment, resource)
         deployment, found = self._settle(deployment, resource, repeated=repeated)
         if resource.loose:
             self._complete(deployment, resource, found.attributes)
         self.reporter.step(replace(step, attributes=found.attributes), "done")
         return deployment
+
+    def _note_gone(self, deployment: Deployment, key: str) -> None:
+        """Put the end of what was made on record and is no longer there into the history: another takes its place."""
+        record = deployment.record(key)
+        if record is not None and "id" in record.attributes:
+            data = event_data(record.kind, record.place, record.attributes, deployment)
+            self.event(deployment, "gone", f"{record.kind} {record.attributes['id']} was gone", step=key, data=data)
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
         """Whether a request of before may have made something that has yet to show."""

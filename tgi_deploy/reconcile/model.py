@@ -148,7 +148,9 @@ class Deployment:
 
     `plan` is the plan's document; `wish` a hash of what was asked for; `serial` rises with every save;
     `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
-    as user@host. `plaintext`: somebody has agreed that an API key travels unencrypted to a public address.
+    as user@host. `spent_usd` is what machines before the present one had cost when its end was fixed, None where no
+    ceiling counts that; `given_up`: `up` itself removes it, so that its cost counts for the next one of its name.
+    `plaintext`: somebody has agreed that an API key travels unencrypted to a public address.
     """
 
     name: str
@@ -173,6 +175,8 @@ class Deployment:
     schema: int = SCHEMA
     owner: str = ""
     plaintext: bool = False
+    spent_usd: Decimal | None = None
+    given_up: bool = False
 
     def record(self, key: str) -> ResourceRecord | None:
         return next((item for item in self.resources if item.key == key), None)

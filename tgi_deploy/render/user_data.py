@@ -29,10 +29,12 @@ STATE_DIR: Final = "/var/lib/tgi-deploy"
 UNIT_DIR: Final = "/etc/systemd/system"
 ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
 EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
+EXPIRE_WATCH: Final = "tgi-deploy-expire-watch.service"
 SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
 LEASE_TAG: Final = "tgi-deploy:lease-until"  # read from the instance's metadata; the owner moves it
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
 _STOP_MARGIN_S: Final = 30
+_SHUTDOWN_MARGIN_S: Final = 300  # for everything that is stopped beside the engine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +53,7 @@ _EXPIRE_FILES: Final = (
     _File(path=f"{BASE_DIR}/expire", template="expire", permissions="0755"),
     _File(path=f"{UNIT_DIR}/tgi-deploy-expire.service", template="expire.service"),
     _File(path=f"{UNIT_DIR}/{EXPIRE_TIMER}", template="expire.timer"),
+    _File(path=f"{UNIT_DIR}/{EXPIRE_WATCH}", template="expire-watch.service"),
 )
 _SPOT_FILES: Final = (
     _File(path=f"{BASE_DIR}/spot-watch", template="spot-watch", permissions="0755"),
@@ -100,6 +103,7 @@ def _commands(deployable: Deployable) -> Iterator[list[str]]:
     yield ["systemctl", "daemon-reload"]
     if _ends(deployable):
         yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
+        yield ["systemctl", "enable", "--now", EXPIRE_WATCH]
     if _is_spot(deployable):
         yield ["systemctl", "enable", "--now", SPOT_TIMER]
     yield ["systemctl", "enable", "--now", ENGINE_SERVICE]
@@ -116,6 +120,7 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "state_dir": STATE_DIR,
         "nvme_mount": NVME_MOUNT if deployable.candidate.storage.weights_on_nvme else None,
         "stop_deadline_s": engine.stop_timeout_s + _STOP_MARGIN_S,
+        "shutdown_deadline_s": engine.stop_timeout_s + _STOP_MARGIN_S + _SHUTDOWN_MARGIN_S,
         "engine_service": ENGINE_SERVICE,
         **_end_values(deployable),
         "secrets": _secrets(deployable),

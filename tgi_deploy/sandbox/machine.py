@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from tgi_deploy.sandbox.guest.services import Host
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
 _GRACE_S: Final = 0.3
+_UPTIME_TICK_S: Final = 0.1
 _KERNEL: Final = "Linux version 6.8.0-1040-aws (buildd@lcy02) #42~22.04.1-Ubuntu SMP (sandbox)"
 
 
@@ -37,6 +39,7 @@ class Machine:
         self.down = threading.Event()
         self._layout = layout
         self._spec = spec
+        self._began_s = time.monotonic()
         self._console = Console(layout, speed=spec.speed)
         self._spawner = Spawner(groups=layout.groups, environment=_environment(layout), home=layout.at("/root"))
         host = Host(layout=layout, console=self._console, spawner=self._spawner, speed=spec.speed, down=self.down)
@@ -53,6 +56,8 @@ class Machine:
         hardware = hardware_of(self._spec.instance_type)
         self._serve(hardware)
         self._console.kernel("systemd[1]: Reached target Network is Online.")
+        self._show_uptime()
+        threading.Thread(target=self._keep_uptime, name="uptime", daemon=True).start()
         threading.Thread(target=self._init.run_timers, name="timers", daemon=True).start()
         if first:
             self._first_boot()
@@ -96,6 +101,19 @@ class Machine:
         server.write_shims(self._layout, speed=self._spec.speed)
         write_date(self._layout.bin, self._spec.clock)
         server.start()
+
+    def _keep_uptime(self) -> None:
+        while not self.down.wait(_UPTIME_TICK_S):
+            with suppress(OSError):  # a full disk of the host's: the next one may have room again
+                self._show_uptime()
+
+    def _show_uptime(self) -> None:
+        """By the machine's own clock. A reader never sees half of it."""
+        uptime_s = (time.monotonic() - self._began_s) * self._spec.timer_speed
+        path = self._layout.at("/proc/uptime")
+        new = path.with_name("uptime.new")
+        new.write_text(f"{uptime_s:.2f} {uptime_s:.2f}\n", encoding="ascii")
+        new.replace(path)
 
     def _systemctl(self, client: Client) -> int:
         if client.argv[:1] in (["poweroff"], ["halt"], ["reboot"]):

@@ -95,6 +95,8 @@ def _deployment(document: Mapping[str, Any]) -> Deployment:
         serial=int(document["serial"]),
         owner=str(document.get("owner", "")),  # records before 2026-11-21 have none
         plaintext=_flag(document.get("plaintext", False)),  # nor those before 2026-11-22 this
+        spent_usd=_optional(document.get("spent_usd"), _money),  # as given_up, not in records before 2026-11-23
+        given_up=bool(document.get("given_up", False)),
     )
 
 

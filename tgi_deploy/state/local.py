@@ -114,15 +114,19 @@ class LocalStore:
             _write_atomically(path, text)
         return str(path)
 
+    def receipts(self, name: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the receipts of this name; one that can't be read is passed over."""
+        folder = self.home / "receipts"
+        with _disk(f"reading {folder}"):
+            texts = [path.read_bytes() for path in sorted(folder.glob(f"{name}-*.json"))]
+        documents = (_document(text) for text in texts)
+        return tuple(document for document in documents if document.get("deployment") == name)
+
     def recall(self, topic: str) -> Mapping[str, Any]:
         path = self.home / f"{topic}.json"
         with _disk(f"reading {path}"):
             text = path.read_bytes() if path.exists() else b"{}"
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
+        return _document(text)
 
     def remember(self, topic: str, document: Mapping[str, Any]) -> None:
         path = self.home / f"{topic}.json"
@@ -142,6 +146,15 @@ class LocalStore:
                 hint="names have 3 to 40 of a-z, 0-9 and '-', a letter first: 'tgi-deploy list' shows yours",
             )
         return self.home / "deployments" / name
+
+
+def _document(text: bytes) -> Mapping[str, Any]:
+    """A JSON object; empty for whatever is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _named(name: str, deployment: Deployment) -> Deployment:

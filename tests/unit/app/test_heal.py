@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -107,6 +108,35 @@ def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
     assert (len(sick.machines), len(around.world.running())) == (2, 1)
     assert any(line.startswith("healing oom_warmup_prefill") for line in around.heard.lines)
+
+
+def planning_for(around, seconds):
+    """A planner that takes its time, while the machine that failed still runs."""
+
+    def plan_again(_wish):
+        around.clock.sleep(seconds)
+        return plan()
+
+    return plan_again
+
+
+def test_what_was_healed_counts_for_the_ceiling(around):
+    sick = Sick(around, (PREFILL,))
+    outcome, _ = sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": Decimal(100)})
+    assert len(sick.machines) == 2
+    spent, price = outcome.deployment.spent_usd, outcome.deployment.usd_per_hour
+    assert price / 2 <= spent < price
+    assert outcome.deployment.ttl_s == int((100 - spent) / price * 3600)
+
+
+def test_healing_ends_at_the_ceiling(around):
+    sick = Sick(around, (PREFILL,))
+    price = candidate().cost.usd_per_hour
+    with pytest.raises(InputError) as caught:
+        sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": price / 2})
+    assert caught.value.code == "max_spend_reached"
+    assert len(sick.machines) == 1
+    assert around.world.left() == []
 
 
 def test_a_full_disk_is_doubled(around):

@@ -2,82 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 from builders import plans
-from builders.machine import Machine
+from builders.clocked import Clocked
 
 from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.reconcile.spot import notice_of
-from tgi_deploy.render.artifacts import render
 from tgi_deploy.render.user_data import LEASE_TAG
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# By the first moment of a boot everything is counted; /bin/date knows moments that are named.
-_DATE = 'if [[ "$*" == *-d* ]]; then exec /bin/date "$@"; fi; cat "$NOW"\n'
-_CURL = """
-case "$*" in
-  *api/token*) [[ -s $TAG ]] && echo token ;;
-  *tags/instance/tgi-deploy:lease-until*) cat "$TAG" ;;
-  *spot/instance-action*) cat "$NOTICE" 2>/dev/null ;;
-  *127.0.0.1:8080/metrics*) cat "$METRICS" 2>/dev/null ;;
-  *) exit 3 ;;
-esac
-"""
 READY_S = 3600  # what a deployable allows where nothing else is said
-
-
-class Clocked:
-    """A machine with a clock, a tag, a page of metrics and a spot notice that tests set."""
-
-    def __init__(self, folder: Path, **terms: Any) -> None:
-        text = render("user-data", plans.deployable(**terms)).text
-        files = {name: folder / name.lower() for name in ("NOW", "TAG", "METRICS", "NOTICE")}
-        folder.mkdir()
-        self._files = files
-        self.machine = Machine(
-            folder=folder / "machine",
-            user_data=text,
-            commands={"date": _DATE, "curl": _CURL, "systemctl": ""},
-            environment={name: str(path) for name, path in files.items()},
-        )
-        self.tag("")
-
-    def tag(self, text: str) -> None:
-        self._files["TAG"].write_text(text)
-
-    def metrics(self, text: str | None) -> None:
-        if text is None:
-            self._files["METRICS"].unlink(missing_ok=True)
-        else:
-            self._files["METRICS"].write_text(text)
-
-    def requests(self, count: int) -> None:
-        self.metrics(f"# TYPE tgi_request_count counter\ntgi_request_count {count}\ntgi_request_success {count}\n")
-
-    def notice(self, text: str) -> None:
-        self._files["NOTICE"].write_text(text)
-
-    def state(self, name: str) -> Path:
-        return self.machine.at(f"/var/lib/tgi-deploy/{name}")
-
-    def at(self, now: int) -> str:
-        """One look at the clock: what it says."""
-        self._files["NOW"].write_text(f"{now}\n")
-        done = self.machine.run("expire")
-        assert "unbound" not in done.stderr
-        return done.stdout
-
-    def over(self, now: int) -> bool:
-        """Whether a look at the clock ends the machine."""
-        before = len(self.machine.calls("shutdown"))
-        said = self.at(now)
-        ended = len(self.machine.calls("shutdown")) > before
-        assert ended == ("phase=expired" in said)
-        return ended
 
 
 @pytest.fixture
@@ -129,8 +69,9 @@ def test_an_owner_may_shorten_a_lease(clocked):
     box = clocked(lease_s=600)
     box.tag("2026-11-21T12:00:00Z")
     box.at(1795262000)
-    box.tag("2026-11-21T11:55:00Z")
-    assert box.over(1795262100)
+    box.tag("2026-11-21T11:58:00Z")
+    assert not box.over(1795262279)
+    assert box.over(1795262280)
 
 
 def test_idleness_counts_from_the_moment_of_being_ready(clocked):
@@ -208,12 +149,27 @@ def test_an_engine_that_crashes_for_ever_is_idle(clocked):
     assert box.over(1900)
 
 
-@pytest.mark.parametrize("text", ["", "soon 3", "- -", "1; touch x"])
-def test_idleness_that_cannot_be_read_has_come(clocked, text: str):
-    box = clocked(idle_s=900)
+@pytest.mark.parametrize("text", ["soon 3", "- -", "1; touch x", "007 -", "3 x[$(touch x)]"])
+@pytest.mark.parametrize(("file", "terms"), [("idle-since", "idle_s"), ("lease-until", "lease_s"), ("age", "ttl_s")])
+def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, text: str):
+    box = clocked(**{terms: 900})
     box.at(1000)
-    box.state("idle-since").write_text(text)
-    assert box.over(1001)
+    box.reboot()
+    box.state(file).write_text(f"{text}\n")
+    assert f"reason={file} end=unreadable" in box.at(1100)
+    assert box.machine.calls("shutdown")
+    assert not box.machine.at("/x").exists()
+
+
+@pytest.mark.parametrize("text", ["", "12\n", "12 -\n"])
+@pytest.mark.parametrize("file", ["idle-since", "age", "lease-until"])
+def test_what_was_written_in_part_is_no_end(clocked, file: str, text: str):
+    """A full disk leaves an empty file behind."""
+    box = clocked(idle_s=900, ttl_s=900)
+    box.at(1000)
+    box.reboot()
+    box.state(file).write_text(text)
+    assert not box.over(1100)
 
 
 @pytest.mark.parametrize(
@@ -225,24 +181,88 @@ def test_the_first_end_counts(clocked, now: int, reason: str):
     box.metrics("")
     box.at(1000)
     assert not box.over(now - 1)
-    assert f"phase=expired reason={reason} end={now} now={now}\n" in box.at(now)
+    assert f"phase=expired reason={reason} end={now - 1000} now={now - 1000}\n" in box.at(now)
 
 
-def test_a_full_disk_ends_nothing_early_and_everything_in_time(clocked):
-    box = clocked(ttl_s=600, lease_s=9000)
+FORCED = ["systemctl", "poweroff", "--force"]
+
+
+def ended(clocked, *, shutdown: str = "", systemctl: str = "") -> Clocked:
+    """A machine whose end has come at 1060."""
+    box = clocked(ttl_s=60, commands={"shutdown": shutdown, "systemctl": systemctl})
     box.at(1000)
-    box.state("lease-until.new").mkdir()
-    assert not box.over(1599)
-    assert box.over(1600)
+    assert box.over(1060)
+    return box
 
 
-def test_a_shutdown_that_fails_is_followed_by_a_forced_one(tmp_path: Path):
-    text = render("user-data", plans.deployable(ttl_s=60)).text
-    machine = Machine(folder=tmp_path / "m", user_data=text, commands={"shutdown": "exit 1", "systemctl": ""})
-    machine.run("expire")
-    machine.at("/var/lib/tgi-deploy/ends-at").write_text("1\n")
-    machine.run("expire")
-    assert machine.calls("systemctl") == [["systemctl", "poweroff", "--force"]]
+def power(box: Clocked) -> str:
+    """What was asked of the kernel."""
+    path = box.machine.at("/proc/sysrq-trigger")
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_shutdown_that_fails_is_followed_by_a_forced_one(clocked):
+    box = ended(clocked, shutdown="exit 1")
+    assert box.machine.calls("systemctl") == [FORCED]
+    assert power(box) == ""
+
+
+def test_without_systemd_the_kernel_switches_off(clocked):
+    box = ended(clocked, shutdown="exit 1", systemctl="exit 1")
+    assert box.machine.calls("systemctl") == [FORCED, [*FORCED, "--force"]]
+    assert power(box) == "o\n"
+
+
+def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
+    """A second order may end what the first one lets finish: the engine has 120 s for it."""
+    box = ended(clocked)
+    for now in range(1090, 1060 + 450, 30):
+        box.at(now)
+    assert len(box.machine.calls("shutdown")) == 1
+    assert box.machine.calls("systemctl") == []
+    assert power(box) == ""
+
+
+@pytest.mark.parametrize("systemctl", ["", "exit 1"])
+def test_a_shutdown_that_hangs_is_cut_after_a_while(clocked, systemctl: str):
+    box = ended(clocked, systemctl=systemctl)
+    box.at(1060 + 450)
+    assert box.machine.calls("systemctl") == [[*FORCED, "--force"]]
+    assert power(box) == "o\n"
+
+
+def test_without_its_timer_it_ends_all_the_same(clocked):
+    box = clocked(ttl_s=900)
+    box.at(1000)
+    with box.watched():
+        box.show(1899)
+        box.until_looked()
+        assert not box.machine.calls("shutdown")
+        box.show(1900)
+        box.until(lambda: box.machine.calls("shutdown"))
+        box.show(1900 + 450)
+        box.until(lambda: power(box))
+    assert len(box.machine.calls("shutdown")) == 1
+
+
+def test_a_look_that_hangs_keeps_the_next_ones_from_nothing(clocked):
+    box = clocked(ttl_s=900, idle_s=9000)
+    box.at(1000)
+    (box.machine.bin / "curl").write_text("#!/bin/bash\nexec /bin/sleep 60\n")
+    with box.watched():
+        box.show(1900)
+        box.until(lambda: box.machine.calls("shutdown"))
+
+
+def test_a_journal_that_is_gone_keeps_nobody_from_ending(clocked):
+    box = clocked(ttl_s=60)
+    box.at(1000)
+    box.show(1060)
+    reader, writer = os.pipe()
+    os.close(reader)
+    subprocess.run(box.machine.command("expire"), check=False, stdout=writer, env=box.machine.surroundings())
+    os.close(writer)
+    assert box.machine.calls("shutdown")
 
 
 def spot(clocked) -> Clocked:

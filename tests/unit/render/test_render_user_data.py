@@ -53,13 +53,24 @@ def test_time_to_live_adds_its_files():
         "/opt/tgi-deploy/expire",
         "/etc/systemd/system/tgi-deploy-expire.service",
         "/etc/systemd/system/tgi-deploy-expire.timer",
+        "/etc/systemd/system/tgi-deploy-expire-watch.service",
     }
 
 
 @pytest.mark.parametrize("end", [{"ttl_s": 60}, {"idle_s": 60}, {"lease_s": 60}], ids=str)
-def test_every_end_has_the_timer(end: dict[str, int]):
+def test_every_end_has_the_timer_and_the_watch(end: dict[str, int]):
     assert "/opt/tgi-deploy/expire" in files(plans.deployable(**end))
-    assert ["systemctl", "enable", "--now", "tgi-deploy-expire.timer"] in document(plans.deployable(**end))["runcmd"]
+    commands = document(plans.deployable(**end))["runcmd"]
+    for name in ("tgi-deploy-expire.timer", "tgi-deploy-expire-watch.service"):
+        assert ["systemctl", "enable", "--now", name] in commands
+
+
+def test_the_watch_comes_back_and_outlives_a_shutdown():
+    watch = unit(plans.deployable(ttl_s=60), "tgi-deploy-expire-watch.service")
+    assert watch["Service"]["Restart"] == "always"
+    assert watch["Unit"]["StartLimitIntervalSec"] == "0"
+    assert watch["Unit"]["DefaultDependencies"] == "no"
+    assert watch["Service"]["ExecStart"] == "/opt/tgi-deploy/expire watch"
 
 
 def test_spot_machines_alone_look_for_notices():
@@ -81,11 +92,17 @@ def test_a_look_that_hangs_is_not_the_last_one():
         assert (service["Type"], service["TimeoutStartSec"]) == ("oneshot", "60")
 
 
+@pytest.mark.parametrize("name", ["expire", "expire-watch"])
+def test_what_they_print_is_not_among_what_is_left_out(name: str):
+    service = unit(plans.deployable(ttl_s=60), f"tgi-deploy-{name}.service")["Service"]
+    assert (service["SyslogLevel"], service["LogLevelMax"]) == ("notice", "notice")
+
+
 def test_all_ends_together_leave_room():
     rented = plans.deployable(
         ttl_s=60, idle_s=60, lease_s=60, candidate=plans.candidate(offer=plans.offer(market="spot"))
     )
-    assert len(render("user-data", rented).text.encode()) < MAX_BYTES * 3 // 4
+    assert len(render("user-data", rented).text.encode()) < MAX_BYTES * 7 // 8
 
 
 def test_counters_are_the_engines_own():
@@ -126,6 +143,7 @@ def test_the_end_is_set_before_the_engine_starts():
     assert document(plans.deployable(ttl_s=60))["runcmd"] == [
         ["systemctl", "daemon-reload"],
         ["systemctl", "enable", "--now", "tgi-deploy-expire.timer"],
+        ["systemctl", "enable", "--now", "tgi-deploy-expire-watch.service"],
         ["systemctl", "enable", "--now", "tgi-deploy-engine.service"],
     ]
     assert document(plans.deployable())["runcmd"][1:] == [["systemctl", "enable", "--now", "tgi-deploy-engine.service"]]
@@ -162,7 +180,7 @@ def test_units_hold_nothing_that_systemd_expands():
         ttl_s=60, candidate=plans.candidate(engine=plans.engine(args=HOSTILE, env={"V": "%n $HOME"}))
     )
     units = [file["content"] for path, file in files(deployable).items() if path.startswith("/etc/systemd")]
-    assert len(units) == 3
+    assert len(units) == 4
     assert all(not set("%$\\") & set(content) for content in units)
 
 

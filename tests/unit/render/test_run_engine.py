@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -277,39 +276,3 @@ def test_no_driver_is_told(boot):
     assert done.stdout.endswith("[tgi-deploy] error=the NVIDIA driver does not answer\n")
     assert len(machine.calls("nvidia-smi")) == 60
     assert not machine.calls("docker")
-
-
-def expiring(boot: Callable[..., Machine], ttl_s: int) -> Machine:
-    return boot(plans.deployable(ttl_s=ttl_s))
-
-
-def end_of(machine: Machine) -> Path:
-    return machine.at("/var/lib/tgi-deploy/ends-at")
-
-
-def test_the_first_run_fixes_the_end(boot):
-    machine = expiring(boot, 7200)
-    before = int(time.time())
-    assert machine.run("expire").returncode == 0
-    assert before + 7200 <= int(end_of(machine).read_text()) <= int(time.time()) + 7200
-    assert machine.calls("shutdown") == []
-
-
-def test_a_reboot_does_not_move_the_end(boot):
-    machine = expiring(boot, 7200)
-    end = str(int(time.time()) + 5)
-    end_of(machine).parent.mkdir(parents=True)
-    end_of(machine).write_text(end)
-    machine.run("expire")
-    assert end_of(machine).read_text() == end
-    assert machine.calls("shutdown") == []
-
-
-@pytest.mark.parametrize("end", ["1", "", "soon", "1; touch x"])
-def test_an_end_in_the_past_or_unreadable_shuts_down(boot, end: str):
-    machine = expiring(boot, 7200)
-    end_of(machine).parent.mkdir(parents=True)
-    end_of(machine).write_text(end)
-    done = machine.run("expire")
-    assert done.stdout.startswith(f"[tgi-deploy] phase=expired reason=ttl end={end} now=")
-    assert machine.calls("shutdown") == [["shutdown", "-h", "now"]]

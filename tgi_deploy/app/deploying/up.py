@@ -21,6 +21,7 @@ from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_
 from tgi_deploy.app.planning.documents import requirements_document
 from tgi_deploy.app.removing.down import remove_own
 from tgi_deploy.app.removing.made import Before, remove_made
+from tgi_deploy.app.removing.spent import spent_by
 from tgi_deploy.app.watching.places import shows_at_once
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import added_rules, second_machine
@@ -121,7 +122,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.name or default_name(request.plan.requirements.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
-        pad = launchpad(context, request.plan, request.settings)
+        pad = launchpad(context, request.plan, request.settings, spent=lambda known: spent_by(context, known))
         recorded = context.store.load(name)
         plaintext = _agreed(request, recorded)
         pad.traffic.check(plaintext=plaintext)

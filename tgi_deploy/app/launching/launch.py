@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.launching.attempt import Attempt, described, expiry
+from tgi_deploy.app.launching.attempt import (
+    Attempt,
+    described,
+    expiry,
+    is_under_way,
+    seconds_left,
+    spent_words,
+)
 from tgi_deploy.app.launching.extras import make_extras
 from tgi_deploy.app.launching.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.app.launching.traffic import Traffic
 from tgi_deploy.app.planning.documents import choice_document
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import Spent
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
@@ -24,7 +34,6 @@ from tgi_deploy.targets.secrets import SecretWishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from decimal import Decimal
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.launching.pools import PoolMemory
@@ -43,7 +52,8 @@ ENGINE_ARCHITECTURE: Final = "x86_64"
 class LaunchSettings:
     """What only a launch needs. `lifetime_s` gives seconds to live at a price an hour, None for ever.
 
-    `plaintext`: an API key may travel unencrypted to a public address.
+    `max_spend_usd` is the ceiling for all machines of the name together. `plaintext`: an API key may travel unencrypted
+    to a public address.
     """
 
     lifetime_s: Callable[[Decimal], int | None]
@@ -55,6 +65,7 @@ class LaunchSettings:
     idle_s: int | None = None
     lease_s: int | None = None
     plaintext: bool = False
+    max_spend_usd: Decimal | None = None
 
     @property
     def hub_token_parameter(self) -> str | None:
@@ -64,10 +75,13 @@ class LaunchSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
+    """`spent` gives what a name's machines have cost so far."""
+
     context: Context
     plan: Plan
     settings: LaunchSettings
     pools: PoolMemory
+    spent: Callable[[Deployment], Spent] = lambda _deployment: Spent()
     images: dict[str, MachineImage] = field(default_factory=dict)
 
     @property
@@ -176,7 +190,30 @@ class Launcher:
     def _attempt(
         self, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
     ) -> Attempt:
-        ttl_s = self.settings.lifetime_s(candidate.cost.usd_per_hour)
+        """A machine that is there, or on its way, keeps the end that it was made with."""
+        ceiling = self.settings.max_spend_usd
+        if ceiling is not None and is_under_way(deployment, seen, self.context.clock):
+            before = Spent(usd=deployment.spent_usd or Decimal(0))
+            with suppress(InputError):
+                attempt = self._attempt_after(before, deployment, candidate, placement, seen)
+                if attempt.ttl_s == deployment.ttl_s and not attempt.replaces_a_machine:
+                    return attempt
+        spent = Spent() if ceiling is None else self.spent(deployment)
+        if ceiling is not None and spent.usd:
+            self._tell("spent", spent_words(spent, ceiling))
+        return self._attempt_after(spent, deployment, candidate, placement, seen)
+
+    def _lifetime_s(self, name: str, usd_per_hour: Decimal, spent: Spent) -> int | None:
+        own_s, ceiling = self.settings.lifetime_s(usd_per_hour), self.settings.max_spend_usd
+        if ceiling is None or not usd_per_hour:
+            return own_s
+        left_s = seconds_left(name, ceiling, spent, usd_per_hour)
+        return left_s if own_s is None else min(own_s, left_s)
+
+    def _attempt_after(
+        self, spent: Spent, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
+    ) -> Attempt:
+        ttl_s = self._lifetime_s(deployment.name, candidate.cost.usd_per_hour, spent)
         image = self._image(candidate)
         expires = expiry(deployment, ttl_s, seen, self.context.clock)
         extras = make_extras(self.settings, deployment, candidate.offer.region, expires)
@@ -207,6 +244,7 @@ class Launcher:
             idle_s=self.settings.idle_s,
             lease_s=self.settings.lease_s,
             expires=expires,
+            spent_usd=None if self.settings.max_spend_usd is None else spent.usd,
             artifacts=((user_data.file_name, user_data.text),),
         )
 

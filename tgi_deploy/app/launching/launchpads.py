@@ -8,11 +8,15 @@ from tgi_deploy.app.launching.extras import makes_extras, marks
 from tgi_deploy.app.launching.launch import Launcher, LaunchSettings
 from tgi_deploy.app.launching.launch_docker import DockerLauncher, DockerSettings
 from tgi_deploy.app.launching.pools import PoolMemory
+from tgi_deploy.reconcile.ends import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.launching.attempt import Launchpad
     from tgi_deploy.planner.types import Plan
+    from tgi_deploy.reconcile.model import Deployment
 
 Settings = LaunchSettings | DockerSettings
 
@@ -32,7 +36,15 @@ def token_parameter(settings: Settings) -> str | None:
     return settings.hub_token_parameter if isinstance(settings, LaunchSettings) else None
 
 
-def launchpad(context: Context, plan: Plan, settings: Settings) -> Launchpad:
+def launchpad(
+    context: Context,
+    plan: Plan,
+    settings: Settings,
+    *,
+    spent: Callable[[Deployment], Spent] = lambda _deployment: Spent(),
+) -> Launchpad:
+    """Return the target's way to a machine. `spent` gives what a name's machines have cost so far."""
     if isinstance(settings, DockerSettings):
         return DockerLauncher(context=context, plan=plan, settings=settings)
-    return Launcher(context=context, plan=plan, settings=settings, pools=PoolMemory(context.clock, context.store))
+    pools = PoolMemory(context.clock, context.store)
+    return Launcher(context=context, plan=plan, settings=settings, pools=pools, spent=spent)

@@ -36,7 +36,7 @@ _MAX_BUDGET: Final = Decimal(1_000_000)
 _MAX_COUNT: Final = 100_000_000
 _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
-_SHORTEST_TTL_S: Final = 300
+SHORTEST_TTL_S: Final = 300
 _MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -194,7 +194,7 @@ def duration_s(setting: Setting, option: str) -> int:
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if total < _SHORTEST_TTL_S:
+    if total < SHORTEST_TTL_S:
         raise InputError(
             "bad_duration", f"{setting.named(option)}: {shown(text)} is shorter than five minutes",
             hint="a machine needs longer than that to start",
@@ -203,7 +203,7 @@ def duration_s(setting: Setting, option: str) -> int:
 
 
 def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
-    """Seconds until the machine ends itself: the earlier of --ttl and --max-spend at this price.
+    """Seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
 
     Raises InputError; `bad_max_spend` also for an amount that is spent before a machine has started.
     """
@@ -212,27 +212,34 @@ def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) ->
     ttl = settings.get("ttl")
     if ttl.value is not None:
         ends.append(duration_s(ttl, "--ttl"))
-    spend = settings.get("max_spend")
-    if spend.value is not None:
-        dollars = positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
-        if usd_per_hour > 0:
-            ends.append(_seconds_for(dollars, usd_per_hour, spend))
+    dollars = max_spend_usd(wish, environ)
+    if dollars is not None and usd_per_hour > 0:
+        ends.append(_seconds_for(dollars, usd_per_hour, settings.get("max_spend")))
     return min(ends) if ends else None
+
+
+def max_spend_usd(wish: Wish, environ: Mapping[str, str]) -> Decimal | None:
+    """Return the ceiling for all machines of the deployment. Raises InputError."""
+    spend = Settings(wish, environ, {}).get("max_spend")
+    if spend.value is None:
+        return None
+    return positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
 
 
 def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int:
     seconds = int(dollars / usd_per_hour * 3600)
-    if seconds < _SHORTEST_TTL_S:
+    if seconds < SHORTEST_TTL_S:
         raise InputError(
             "bad_max_spend",
             f"{spend.named('--max-spend')}: ${dollars} is spent after {seconds} s at ${usd_per_hour} an hour",
-            hint=f"a machine needs five minutes to start: give at least ${_least_spend(usd_per_hour)}",
+            hint=f"a machine needs five minutes to start: give at least ${least_spend(usd_per_hour)}",
         )
     return seconds
 
 
-def _least_spend(usd_per_hour: Decimal) -> Decimal:
-    return (usd_per_hour * _SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
+def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
+    """Return the lowest ceiling, in whole cents, that lets a machine of this price start after so much was spent."""
+    return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
 
 
 def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.removing.kept import kept_ids, kept_things
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
+from tgi_deploy.app.removing.spent import begin_anew
 from tgi_deploy.app.watching.places import removal_command, shows_at_once, target_of, where
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.claim import own
@@ -76,6 +77,8 @@ def down(
     removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
     present = [removal for removal in removals if not removal.nothing]
     absent = tuple(removal.name for removal in removals if removal.nothing)
+    for name in absent:
+        begin_anew(context, name)
     if present and not confirm(present):
         return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
     failures: list[LeftBehindError] = []
@@ -114,7 +117,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=volumes)
     going = [found for found in seen if found.id not in kept]
-    return _remove_seen(context, deployment, going, {TAG_NAME: deployment.name})
+    return _remove_seen(context, replace(deployment, given_up=False), going, {TAG_NAME: deployment.name})
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
@@ -244,6 +247,7 @@ def issue(
             left=tuple(left),
             kept=kept,
             unsearched=_unsearched(context, deployment, ledger, places),
+            given_up=deployment.given_up,
         ),
     )
 

@@ -148,7 +148,7 @@ def _begin(context: Context, item: Seen) -> _Ending:
     recorded = context.store.load(item.name)
     deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
-    deployment = context.executor().save(replace(deployment, phase="deleting"))
+    deployment = context.executor().save(replace(deployment, phase="deleting", given_up=False))
     ending = _Ending(deployment=deployment, places=places, known={})
     _note(context, ending, item.found)
     return ending

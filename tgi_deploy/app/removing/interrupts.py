@@ -297,7 +297,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
         return _remove_made(context, deployment, stops)
     if stops.hasty:
         return _remove_hastily(context, deployment, stops)
-    return Settled(fate="removed", receipt=remove_own(context, deployment))
+    return Settled(fate="removed", receipt=remove_own(context, replace(deployment, given_up=True)))
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
@@ -326,7 +326,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     The record stays until there is proof.
     """
     executor, name = context.executor(), deployment.name
-    deployment = executor.save(replace(deployment, phase="deleting"))
+    deployment = executor.save(replace(deployment, phase="deleting", given_up=True))
     asked = _end_machines(context, deployment)
     ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))

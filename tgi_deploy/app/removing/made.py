@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.app.removing.down import await_settled, remove_own
@@ -47,7 +47,7 @@ def remove_made(context: Context, deployment: Deployment, before: Before) -> Rec
     None where something stays: its receipt is for whoever removes that. Raises LeftBehindError.
     """
     if not before.ids:
-        return remove_own(context, deployment)
+        return remove_own(context, replace(deployment, given_up=True))
     if not before.has_machine_of(deployment):
         await_settled(context, deployment)
         steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *before.ids})

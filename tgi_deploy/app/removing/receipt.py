@@ -73,7 +73,8 @@ class Receipt:
     """Proof of a removal. `left`: what is still there, {kind, id, region} each; empty when all is gone.
 
     `unsearched`: what could not be looked for, though it may be there, {region, kind, why} each. `kept`: what stays on
-    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each.
+    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each. `given_up`: nobody asked for the
+    removal, `up` took away what it had made.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Receipt:
     left: tuple[Mapping[str, str], ...] = ()
     kept: tuple[Mapping[str, str], ...] = ()
     unsearched: tuple[Mapping[str, str], ...] = ()
+    given_up: bool = False
     path: str = ""
 
     @property
@@ -129,16 +131,17 @@ class Ledger:
         )
         cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
-        gone = event.at if event.code == "deleted" else known.gone
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
-        self.lines[known.id] = replace(
+        line = replace(
             known,
             created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
-            gone=gone,
+            gone=event.at if event.code == "deleted" else known.gone,
             usd_per_hour=price if known.kind in MACHINES else None,
             expires=known.expires or moment_of(data.get("expires")),
             clocks_agree=known.clocks_agree and agree,
         )
+        found_gone = event.code == "gone" and line.gone is None
+        self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -203,6 +206,7 @@ def document(receipt: Receipt) -> dict[str, Any]:
         "version": receipt.version,
         "at": receipt.at.isoformat(),
         "status": "left_behind" if receipt.left else "gone",
+        "given_up": receipt.given_up,
         "regions": list(receipt.regions),
         "resources": [_line(line) for line in receipt.lines],
         "left": [dict(item) for item in receipt.left],

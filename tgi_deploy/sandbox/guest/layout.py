@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ MAPPED: Final = (
     "/etc/docker",
     "/etc/profile.d",
     "/proc/net/dev",
+    "/proc/sysrq-trigger",
+    "/proc/uptime",
     "/dev/console",
     "/dev/ttyS0",
     "/root",
@@ -149,6 +152,8 @@ class Layout:
         return mapped
 
     def make(self) -> None:
+        """What is in memory begins empty with every boot."""
+        shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
         for folder in (self.root, self.journal, self.bin, self.groups, self.units):
             folder.mkdir(parents=True, exist_ok=True)
         for path in ("/root", "/var/lib/cloud/instance", "/var/log", "/dev", "/var/lib/docker", "/run/tgi-deploy"):

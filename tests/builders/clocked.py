@@ -1,0 +1,181 @@
+"""A make-believe machine in time: its clocks, its reboots, its disk, its tag, its page of metrics, its spot notice.
+
+Real time, the machine's wall clock and its uptime are three things here, as they are on a machine whose clock jumps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from builders import plans
+from builders.machine import Machine
+
+from tgi_deploy.render.artifacts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+RUN: Final = "/run/tgi-deploy"
+STATE: Final = "/var/lib/tgi-deploy"
+BOOT_S: Final = 40
+PATIENCE_S: Final = 30
+# By the first moment of a boot everything is counted; /bin/date knows moments that are named.
+_DATE = 'if [[ "$*" == *-d* ]]; then exec /bin/date "$@"; fi; cat "$NOW"\n'
+_CURL = """
+case "$*" in
+  *api/token*) [[ -s $TAG ]] && echo token ;;
+  *tags/instance/tgi-deploy:lease-until*) cat "$TAG" ;;
+  *spot/instance-action*) cat "$NOTICE" 2>/dev/null ;;
+  *127.0.0.1:8080/metrics*) cat "$METRICS" 2>/dev/null ;;
+  *) exit 3 ;;
+esac
+"""
+
+
+class Clocked:
+    """`terms` are the deployable's. `inside` is the command that its scripts are run by. No pause lasts."""
+
+    def __init__(
+        self, folder: Path, *, inside: tuple[str, ...] = (), commands: dict[str, str] | None = None, **terms: Any
+    ) -> None:
+        text = re.sub(r"\bpause \d+", "pause 0.01", render("user-data", plans.deployable(**terms)).text)
+        files = {name: folder / name.lower() for name in ("NOW", "TAG", "METRICS", "NOTICE")}
+        folder.mkdir()
+        self._files = files
+        self.machine = Machine(
+            folder=folder / "machine",
+            user_data=text,
+            commands={"date": _DATE, "curl": _CURL, "systemctl": "", **(commands or {})},
+            environment={"TMPDIR": str(folder / f"machine{STATE}"), **{name: str(at) for name, at in files.items()}},
+            inside=inside,
+        )
+        self.now: int | None = None
+        self.skew_s = 0
+        self.uptime_s = BOOT_S
+        self.tag("")
+
+    def tag(self, text: str) -> None:
+        self._files["TAG"].write_text(text)
+
+    def metrics(self, text: str | None) -> None:
+        if text is None:
+            self._files["METRICS"].unlink(missing_ok=True)
+        else:
+            self._files["METRICS"].write_text(text)
+
+    def requests(self, count: int) -> None:
+        """A page as long as the engine's own."""
+        help_lines = "".join(f"# HELP metric_{number:02} {'x' * 8000}\n" for number in range(10))
+        self.metrics(f"{help_lines}tgi_request_count {count}\ntgi_request_success {count}\n")
+
+    def notice(self, text: str) -> None:
+        self._files["NOTICE"].write_text(text)
+
+    def state(self, name: str) -> Path:
+        return self.machine.at(f"{STATE}/{name}")
+
+    def reboot(self, *, down_s: int = BOOT_S) -> None:
+        """Switched off for `down_s`, then booted: memory is empty, uptime begins anew, the engine counts from zero."""
+        shutil.rmtree(self.machine.at(RUN), ignore_errors=True)
+        assert self.now is not None
+        self.now += down_s + BOOT_S
+        self.uptime_s = BOOT_S
+
+    def at(self, now: int) -> str:
+        """Let time pass until `now`, and look: what it says."""
+        self.show(now)
+        done = self.machine.run("expire")
+        for word in ("unbound", "syntax", "command not found"):
+            assert word not in done.stderr
+        return done.stdout
+
+    def show(self, now: int) -> None:
+        """Let time pass until `now`."""
+        self.uptime_s += 0 if self.now is None else now - self.now
+        self.now = now
+        for path, text in (
+            (self._files["NOW"], f"{now + self.skew_s}\n"),
+            (self.machine.at("/proc/uptime"), f"{self.uptime_s}.37 1.00\n"),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_suffix(".new").write_text(text)
+            path.with_suffix(".new").replace(path)
+
+    def over(self, now: int) -> bool:
+        """Whether a look at that moment ends the machine."""
+        before = len(self.machine.calls("shutdown"))
+        said = self.at(now)
+        ended = len(self.machine.calls("shutdown")) > before
+        assert ended == ("phase=expired" in said)
+        return ended
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What looks beside the timer is running."""
+        with subprocess.Popen(
+            self.machine.command("expire", "watch"),
+            env=self.machine.surroundings(),
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as watch:
+            try:
+                yield
+            finally:
+                os.killpg(watch.pid, signal.SIGKILL)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def until_looked(self) -> None:
+        """Until a look that began after now has ended."""
+        age = self.state("age")
+        for _ in range(2):
+            age.unlink(missing_ok=True)
+            self.until(age.exists)
+
+
+class Mounts:
+    """A mount namespace of a test's own, where it may mount what it likes and nobody else sees it."""
+
+    def __init__(self, inside: tuple[str, ...]) -> None:
+        self.inside = inside
+
+    def run(self, *command: str) -> None:
+        subprocess.run([*self.inside, *command], check=True, capture_output=True)
+
+    def small_disk(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder))
+
+    def fill(self, folder: Path) -> None:
+        """Leave not a byte."""
+        filler = 'while printf "%4096s" x >>"$0/filler"; do :; done 2>/dev/null; ! printf "%8192s" x >"$0/more"'
+        self.run("bash", "-c", filler, str(folder))
+
+    def make_read_only(self, folder: Path) -> None:
+        self.run("mount", "-o", "remount,ro", str(folder))
+
+
+def mounts() -> Iterator[Mounts | None]:
+    """The body of a fixture. None where this computer does not allow such namespaces."""
+    unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
+    apart = [unshare or "", "--user", "--map-root-user", "--mount"]
+    if not (unshare and nsenter) or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        yield None
+        return
+    with subprocess.Popen([*apart, "sh", "-c", "echo there; exec sleep infinity"], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield Mounts((nsenter, "--target", str(holder.pid), "--user", "--mount", "--preserve-credentials", "--"))
+        holder.kill()
