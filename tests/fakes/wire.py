@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from botocore.awsrequest import AWSResponse, HeadersDict
 from botocore.httpsession import URLLib3Session
@@ -18,7 +18,9 @@ from botocore.httpsession import URLLib3Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PAGE = b"<!DOCTYPE html><html><head><meta charset=utf-8><title>Welcome</title></head><body>Log in<br>first</body></html>"
+_PAGE = (
+    b"<!DOCTYPE html><html><head><meta charset=utf-8><title>Welcome</title></head><body>Log in<br>first</body></html>"
+)
 _NEAT_PAGE = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><p>Log in first</p></body></html>'
 _KEPT = re.compile(r"(?:\{.*\})?(requestId|RequestId|RequestID|ResponseMetadata)")
 
@@ -43,22 +45,22 @@ def _without_members(body: bytes) -> bytes:
     """The same kind of document with nothing in it but the cloud's request id."""
     if not body.lstrip().startswith(b"<"):
         return b"{}"
-    root = ElementTree.fromstring(body)  # noqa: S314 -- the sandbox's own
+    root = ET.fromstring(body)  # noqa: S314 -- the sandbox's own
     for child in list(root):
         if not _KEPT.fullmatch(child.tag):
             root.remove(child)
-    return ElementTree.tostring(root)
+    return ET.tostring(root)
 
 
 def _of_other_types(body: bytes) -> bytes:
     """Texts where numbers and moments are expected, numbers where texts and lists are."""
     if not body.lstrip().startswith(b"<"):
         return json.dumps({name: _of_another_type(value) for name, value in json.loads(body or b"{}").items()}).encode()
-    root = ElementTree.fromstring(body)  # noqa: S314 -- likewise
+    root = ET.fromstring(body)  # noqa: S314 -- likewise
     for node in root.iter():
         if not list(node) and not _KEPT.fullmatch(node.tag):
             node.text = "?"
-    return ElementTree.tostring(root)
+    return ET.tostring(root)
 
 
 def _of_another_type(value: object) -> object:
@@ -71,7 +73,9 @@ def _other_protocol(body: bytes) -> bytes:
 
 def _failure(body: bytes) -> bytes:
     if body.lstrip().startswith(b"<"):
-        return b"<Response><Errors><Error><Code>InternalError</Code><Message>sorry</Message></Error></Errors></Response>"
+        return (
+            b"<Response><Errors><Error><Code>InternalError</Code><Message>sorry</Message></Error></Errors></Response>"
+        )
     return b'{"__type": "InternalServerError", "message": "sorry"}'
 
 
@@ -87,7 +91,9 @@ SPOILED: dict[str, tuple[int | None, Callable[[bytes], bytes]]] = {
 INTERCEPTED: dict[str, Spoiled] = {
     "a login page": Spoiled(200, _PAGE),
     "a neat login page": Spoiled(200, _NEAT_PAGE),
-    "a redirect to a login page": Spoiled(302, _PAGE, {"Content-Type": "text/html", "Location": "http://login.example/"}),
+    "a redirect to a login page": Spoiled(
+        302, _PAGE, {"Content-Type": "text/html", "Location": "http://login.example/"}
+    ),
     "a proxy's refusal": Spoiled(407, _PAGE),
     "a gateway's failure": Spoiled(502, _PAGE),
 }
@@ -96,7 +102,7 @@ KINDS = (*SPOILED, *INTERCEPTED)
 
 @dataclass
 class Wire:
-    """`calls` are the actions of the requests so far. From the `at`-th on, the replies to `times` requests are spoiled."""
+    """`calls` are the actions of all requests. From the `at`-th on, the replies to `times` requests are spoiled."""
 
     calls: list[str] = field(default_factory=list)
     kind: str = ""

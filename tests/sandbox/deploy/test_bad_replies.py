@@ -22,7 +22,21 @@ from tgi_deploy.sandbox import api
 pytestmark = pytest.mark.xdist_group("bad-replies")
 NAME = "llama3-13b"
 KEY = "BAD_REPLIES_API_KEY"
-UP = ("up", NAME, "--budget", "5", "--lease", "2h", "--external-ttl", "--ttl", "3h", "--api-key-from-env", KEY, "--yes", "--no-wait")
+UP = (
+    "up",
+    NAME,
+    "--budget",
+    "5",
+    "--lease",
+    "2h",
+    "--external-ttl",
+    "--ttl",
+    "3h",
+    "--api-key-from-env",
+    KEY,
+    "--yes",
+    "--no-wait",
+)
 DOWN = ("down", NAME, "--yes")
 LOOKING = {
     "status": ("status", NAME),
