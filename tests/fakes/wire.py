@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -143,3 +143,92 @@ def spoiled(kind: str, request: Any) -> Spoiled:
 
 def response(url: str, reply: Spoiled) -> AWSResponse:
     return AWSResponse(url, reply.status, HeadersDict(reply.headers), reply)
+
+
+@dataclass
+class Tape:
+    """Records replies by action, or plays recorded ones: in their order, and the last of them from then on.
+
+    `changed` is the body of the one played reply, (action, number), that is not as it was recorded.
+    """
+
+    replies: dict[str, list[Spoiled]] = field(default_factory=dict)
+    recording: bool = True
+    changed: tuple[str, int, bytes] = ("", 0, b"")
+    _played: dict[str, int] = field(default_factory=dict)
+
+    def record(self) -> dict[str, list[Spoiled]]:
+        """Begin a recording; what it fills."""
+        self.replies = {}
+        return self.replies
+
+    def play(self, replies: dict[str, list[Spoiled]], action: str, number: int, body: bytes) -> None:
+        self.recording, self.replies, self.changed, self._played = False, replies, (action, number, body), {}
+
+    def attach(self, events: Any) -> None:
+        events.register_last("before-send", self._send)
+
+    def _send(self, request: Any, event_name: str, **_rest: Any) -> AWSResponse:
+        action = event_name.rpartition(".")[2]
+        if self.recording:
+            real = URLLib3Session(proxies={}).send(request)
+            self.replies.setdefault(action, []).append(Spoiled(real.status_code, real.content, dict(real.headers)))
+            return real
+        known = self.replies[action]
+        number = min(self._played.get(action, 0), len(known) - 1)
+        self._played[action] = number + 1
+        reply = replace(known[number], body=self.changed[2]) if self.changed[:2] == (action, number) else known[number]
+        return response(request.url, reply)
+
+
+def variants(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """The same reply with one member missing, empty or of another type; of a list, its first item stands for all."""
+    if body.lstrip().startswith(b"<"):
+        yield from _xml_variants(body)
+    elif body:
+        yield from _json_variants(json.loads(body))
+
+
+def _xml_variants(body: bytes) -> Iterator[tuple[str, bytes]]:
+    root = ET.fromstring(body)  # noqa: S314 -- the sandbox's own
+    for path, parent, node in list(_members(root, "")):
+        at = list(parent).index(node)
+        parent.remove(node)
+        yield f"{path} missing", ET.tostring(root)
+        for what, other in (("empty", ET.Element(node.tag)), ("another text", _element(node.tag, "?"))):
+            parent.insert(at, other)
+            yield f"{path} {what}", ET.tostring(root)
+            parent.remove(other)
+        parent.insert(at, node)
+
+
+def _members(node: ET.Element, path: str) -> Iterator[tuple[str, ET.Element, ET.Element]]:
+    seen = set()
+    for child in node:
+        name = child.tag.rpartition("}")[2]
+        if name not in seen:
+            seen.add(name)
+            yield f"{path}/{name}", node, child
+            yield from _members(child, f"{path}/{name}")
+
+
+def _element(tag: str, text: str) -> ET.Element:
+    made = ET.Element(tag)
+    made.text = text
+    return made
+
+
+def _json_variants(document: Any) -> Iterator[tuple[str, bytes]]:
+    for path, holder, key in list(_places(document, "")):
+        known = holder[key]
+        for other in (None, "", "?", 5, True, 1e400, [], {}, [5], {"?": 5}):
+            holder[key] = other
+            yield f"{path} is {other}", json.dumps(document).encode()
+        holder[key] = known
+
+
+def _places(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    keys = list(value) if isinstance(value, dict) else range(min(1, len(value))) if isinstance(value, list) else ()
+    for key in keys:
+        yield f"{path}/{key}", value, key
+        yield from _places(value[key], f"{path}/{key}")

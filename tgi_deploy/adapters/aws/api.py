@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from botocore.exceptions import PaginationError, ParamValidationError
+
 from tgi_deploy.adapters.aws.errors import SDK_FAILURES, ErrorTable, translated
 from tgi_deploy.adapters.reply import Reply, ReplyError, understood
 from tgi_deploy.reconcile.errors import GoneError, NotYetError
@@ -119,9 +121,15 @@ def read_pages(
     read: Callable[[Reply], Iterable[_T]],
 ) -> tuple[_T, ...]:
     """The same for all pages."""
-    paginator = client.get_paginator(method)
+    pages = client.get_paginator(method).paginate(**parameters)
+    answers: list[object] = []
     with understood(SDK_FAILURES):
-        answers = list(paginator.paginate(**parameters))
+        try:
+            answers.extend(pages)
+        except (PaginationError, ParamValidationError) as error:
+            if not answers:
+                raise
+            raise ReplyError("what should lead to its next page does not") from error
     return tuple(item for answer in answers for item in read(Reply.of(answer)))
 
 
@@ -174,8 +182,12 @@ def tag_specifications(tags: Mapping[str, str], *kinds: str) -> list[dict[str, A
 
 
 def tags_of(item: Reply, member: str = "Tags") -> dict[str, str]:
-    """The tags of a described thing."""
-    return {tag.text("Key"): tag.optional_text("Value") for tag in item.optional_parts(member)}
+    """The tags of a described thing; one without any has no such member."""
+    return read_tags(item.optional_parts(member))
+
+
+def read_tags(listed: Iterable[Reply]) -> dict[str, str]:
+    return {tag.text("Key"): tag.optional_text("Value") for tag in listed}
 
 
 def tagged(found: Found, tags: Mapping[str, str]) -> Found:

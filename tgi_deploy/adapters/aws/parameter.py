@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.adapters.aws.api import Api, acknowledged, carries, each, tag_list, tags_of
+from tgi_deploy.adapters.aws.api import Api, acknowledged, carries, each, read_tags, tag_list
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
@@ -82,7 +82,7 @@ class Parameters:
             return self.api.ask(
                 "list_tags_for_resource",
                 "reading a parameter's tags",
-                lambda reply: tags_of(reply, "TagList"),
+                lambda reply: read_tags(reply.parts("TagList")),
                 service="ssm",
                 ResourceType="Parameter",
                 ResourceId=name,

@@ -95,8 +95,10 @@ def _without_settings() -> botocore.session.Session:
 
 def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
     """Raise ReplyError for what the SDK would take for an empty object. Refusals are judged by their codes."""
-    protocol, body = operation_model.service_model.resolved_protocol, response_dict["body"]
-    if "json" not in protocol or not body or response_dict["status_code"] >= _REFUSALS:
+    body, told = response_dict["body"], operation_model.output_shape
+    if "json" not in operation_model.service_model.resolved_protocol or response_dict["status_code"] >= _REFUSALS:
+        return
+    if not body and not (told and told.members):
         return
     try:
         content = json.loads(body)
