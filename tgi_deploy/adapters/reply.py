@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SHOWN_CHARS: Final = 160
-# No count, size or time in a reply comes near it; infinite ones and NaN do not stay below it.
-_MOST: Final = 10**18
+# Nanoseconds reach it in the year 2286, and nothing else in a reply is as big; infinite numbers and NaN are not below.
+_MOST: Final = 10**19
 _NAMES: Final[Mapping[type, str]] = {
     bool: "a flag",
     int: "a number",
@@ -106,6 +106,18 @@ class Reply:
     def moment(self, member: str) -> str:
         """A moment in ISO 8601; empty where there is none."""
         return self._value(member, datetime).isoformat() if self.has(member) else ""
+
+    def time(self, member: str) -> datetime:
+        """Of a text in ISO 8601."""
+        try:
+            return datetime.fromisoformat(self.text(member))
+        except ValueError:
+            raise ReplyError(f"{self._name(member)} is not a time") from None
+
+    def table(self, member: str) -> dict[str, str]:
+        """Texts by name; none where it is missing."""
+        named = self.optional_part(member)
+        return {name: named.optional_text(name) for name in named.content}
 
     def part(self, member: str) -> Reply:
         return Reply(self._value(member, dict), self._name(member))
