@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.removing.down import all_left, issue, left_error, remove_own, stand_in, sweep
+from tgi_deploy.app.removing.down import issue, remove_own, stand_in, sweep
+from tgi_deploy.app.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.app.removing.receipt import Ledger, Receipt
 from tgi_deploy.app.watching.known import born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
@@ -215,19 +216,18 @@ def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
 def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcOutcome:
     receipts: list[Receipt] = []
     skipped: list[tuple[str, str]] = []
-    failures: list[LeftBehindError] = []
+    failures: list[DeployError] = []
     for group in outcome.orphans:
         try:
             with context.store.lock(group.name, command=context.command):
                 result = _remove(context, request, group, outcome.regions)
-        except LeftBehindError as error:
-            failures.append(error)
         except ConflictError as error:
             skipped.append((group.name, error.message))
+        except DeployError as error:
+            failures.append(error)
         else:
             (receipts if isinstance(result, Receipt) else skipped).append(result)  # type: ignore[arg-type]
-    if failures:
-        raise all_left(failures)
+    raise_all(failures)
     return replace(outcome, receipts=tuple(receipts), skipped=tuple(skipped))
 
 
@@ -241,7 +241,8 @@ def _remove(context: Context, request: GcRequest, group: Group, regions: Sequenc
     if not again.orphaned:
         return group.name, again.reason
     if again.recorded is not None:
-        return remove_own(context, again.recorded)
+        with removing(context, group.name):
+            return remove_own(context, again.recorded)
     return _remove_unrecorded(context, again, regions)
 
 
@@ -256,11 +257,12 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
-    try:
-        sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
-    except LeftBehindError as error:
-        items = error.data["left_behind"]
-        receipt = issue(context, nobodys, ledger, regions, left=items)
-        hint = "run the same 'gc' again; until then it may cost money"
-        raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
-    return issue(context, nobodys, ledger, regions)
+    with naming_what_is_left(lambda: ledger.open_lines, again="the same 'gc' goes on with it"):
+        try:
+            sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
+        except LeftBehindError as error:
+            items = error.data["left_behind"]
+            receipt = issue(context, nobodys, ledger, regions, left=items)
+            hint = "run the same 'gc' again; until then it may cost money"
+            raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
+        return issue(context, nobodys, ledger, regions)
