@@ -17,7 +17,6 @@ from fakes.wire import INTERCEPTED, KINDS, Wire
 
 from tgi_deploy.adapters.aws.session import SessionFactory
 from tgi_deploy.app.planning import plan as app_plan
-from tgi_deploy.sandbox import api
 
 pytestmark = pytest.mark.xdist_group("bad-replies")
 NAME = "llama3-13b"
@@ -93,7 +92,7 @@ class Bench:
 
     def empty(self):
         self.wire.watch()
-        api.control(self.program.url, "POST", "/_sandbox/reset")
+        self.program.control("POST", "reset")
         shutil.rmtree(self.program.home / "sandbox" / "records", ignore_errors=True)
         self.program.fault(name="dark", times=FOR_EVER)
 

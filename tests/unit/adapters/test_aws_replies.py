@@ -184,7 +184,7 @@ class Recording:
 
 @pytest.fixture(scope="module")
 def recording(sandbox):
-    sandbox_api.control(sandbox.endpoint_url, "POST", "/_sandbox/reset")
+    sandbox_api.control(sandbox.endpoint, "POST", "/_sandbox/reset")
     made = Recording(tape=Tape(), before={}, replies={})
     life = _life(sandbox, made.tape)
     for name, step in STEPS.items():
