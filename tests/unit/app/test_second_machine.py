@@ -177,7 +177,7 @@ def test_one_that_somebody_else_made_is_not_ended(around):
     assert len(ids(around)) == 2
 
 
-def test_one_that_will_not_end_is_told_with_its_id(around):
+def test_one_that_will_not_end_is_named_with_its_id(around):
     bring_up(around, wait=True)
     _, copied = copy_machine(around)
     around.world.slow_to_end = 10**9
