@@ -245,7 +245,10 @@ def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, s
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
-    deployment = context.executor().execute(deployment, proposal.changes)
+    try:
+        deployment = context.executor().execute(deployment, proposal.changes)
+    except DeployError as error:
+        raise broken_off(context, deployment.name, error) from error.__cause__
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 
