@@ -165,9 +165,9 @@ class FakeHandler:
         }
 
     def _moment(self, made: str) -> dict[str, str]:
-        """EC2 tells when a machine was launched, and nothing like it of a group."""
-        told = self.world.moment(made)
-        return told if self.kind == "instance" else {}
+        """EC2 shows when a machine was launched, and nothing like it for a group."""
+        moment = self.world.moment(made)
+        return moment if self.kind == "instance" else {}
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         self.world.enter(f"complete {self.kind}", attributes)

@@ -35,7 +35,7 @@ def refuse_stranger(deployment: Deployment, found: Sequence[Found]) -> None:
 
 
 def claimed(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:
-    """The error that says whose it is, to `owner`. `until`: what else than removing it there is to do."""
+    """Return the error that tells `owner` whose it is. `until`: what else there is to do than to remove it."""
     tags = found.tags
     theirs, begun = tags.get(TAG_OWNER, ""), tags.get(TAG_CREATED, "")
     since = f", begun {begun}" if begun else ""

@@ -30,14 +30,14 @@ _MADE: Final = ("launched", "created")
 
 
 def is_past(moment: datetime, now: datetime, *, by_s: float = 0.0) -> bool:
-    """Whether `moment` is more than `by_s` ago, whichever clocks wrote the two."""
+    """Return whether `moment` is more than `by_s` ago, whichever clocks wrote the two."""
     return now - moment > CLOCKS_APART + timedelta(seconds=by_s)
 
 
 def may_be_new(record: ResourceRecord, now: datetime, *, within_s: float) -> bool:
-    """Whether it may have been asked for less than `within_s` ago: then a cloud may not show it yet."""
-    told = tuple(_witnesses(record))
-    return not told or not all(is_past(moment, now, by_s=within_s) for moment in told)
+    """Return whether it may have been asked for less than `within_s` ago: a cloud may not show it yet."""
+    moments = tuple(_witnesses(record))
+    return not moments or not all(is_past(moment, now, by_s=within_s) for moment in moments)
 
 
 def _witnesses(record: ResourceRecord) -> Iterator[datetime]:

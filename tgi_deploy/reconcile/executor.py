@@ -143,13 +143,13 @@ class Executor:
             self.event(deployment, "gone", f"{record.kind} {record.attributes['id']} was gone", step=key, data=data)
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
-        """Whether a request of before may have made something that has yet to show."""
+        """Return whether an earlier request may have made something that has yet to show."""
         if record is None or record.phase != "intent":
             return False
         return may_be_new(record, self.clock.now(), within_s=self.lateness.deadline_s)
 
     def _end_open_intent(self, deployment: Deployment, resource: Resource) -> Deployment:
-        """What was asked for under this key may have another spec by now: its intent is not overwritten unsettled."""
+        """Settle an open intent of another spec under this key before a new one takes its place."""
         known = deployment.record(resource.key)
         if known is None or known.spec == resource.spec or not self._is_open(known):
             return deployment
@@ -178,7 +178,7 @@ class Executor:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:
                 if not doubts:
-                    self.reporter.note(f"{lost.message}; looking for up to a minute whether it comes to light")
+                    self.reporter.note(f"{lost.message}; looking for what came of it, for up to a minute")
                 doubts.append(lost)
                 continue
             except _REFUSALS:
@@ -195,11 +195,11 @@ class Executor:
         raise taken(deployment.name, resource, doubts[-1].message)
 
     def _close(self, deployment: Deployment, resource: Resource) -> None:
-        """Nothing came of the intent: it is not waited for by whoever comes next."""
+        """Drop an intent that nothing came of, so that no later command waits for it."""
         self.save(deployment.without_record(resource.key))
 
     def _come_to_light(self, deployment: Deployment, resource: Resource) -> Found | None:
-        """What an earlier request has made, though this one was refused."""
+        """Return what an earlier request has made although this one was refused; None after a minute."""
         for _ in looks(self.clock, self.lateness):
             found = self._find(deployment, resource)
             if found is not None:
@@ -215,7 +215,7 @@ class Executor:
         return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
 
     def _find(self, deployment: Deployment, resource: Resource) -> Found | None:
-        """The living one of this very spec. Raises ClaimedError where somebody else has one under this name."""
+        """Return the living one of this spec. Raises ClaimedError where another deployment has one of this name."""
         named = self.handler(resource.place, resource.kind).find({TAG_NAME: deployment.name, TAG_KEY: resource.key})
         alive = [found for found in named if found.alive]
         refuse_stranger(deployment, alive)

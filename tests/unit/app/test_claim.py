@@ -255,7 +255,7 @@ def test_one_owner_on_one_lost_disk_waits_and_goes_on(office):
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_nobody_is_told_that_a_thing_of_his_belongs_to_himself(office, recorded):
+def test_a_run_of_the_same_owner_is_not_called_a_stranger(office, recorded):
     """A run of the same owner, with records elsewhere: another state folder, a CI job, a disk that is lost."""
     bring_up(office.ann)
     again = replace(office.ann, home=office.folder / "elsewhere", ids=900)

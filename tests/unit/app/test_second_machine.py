@@ -18,7 +18,7 @@ from tgi_deploy.app.watching.renew import renew
 from tgi_deploy.app.watching.status import status, statuses
 from tgi_deploy.cli.views.deployment import changes_document, proposal_text, status_text, up_text
 from tgi_deploy.errors import ConflictError, LeftBehindError, NotHealthyError
-from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.reconcile.errors import NoCapacityError, ThrottledError
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_ID, TAG_OWNER
 
@@ -177,12 +177,27 @@ def test_one_that_somebody_else_made_is_not_ended(around):
     assert len(ids(around)) == 2
 
 
-def test_one_that_will_not_end_is_told_with_its_id(around):
+def test_one_that_will_not_end_is_named_with_its_id(around):
     bring_up(around, wait=True)
     _, copied = copy_machine(around)
     around.world.slow_to_end = 10**9
     with pytest.raises(LeftBehindError, match=copied.id):
         bring_up(around, wait=True)
+
+
+def test_a_removal_that_breaks_off_names_what_runs(around):
+    bring_up(around, wait=True)
+    serving, _ = copy_machine(around)
+
+    def refuse(name, _properties):
+        if name == "delete instance":
+            raise ThrottledError("too fast")
+
+    around.world.on_call = refuse
+    with pytest.raises(ThrottledError) as caught:
+        bring_up(around, wait=True)
+    assert f"the machine {serving.id} runs and costs $1.861 an hour" in caught.value.hint
+    assert len(ids(around)) == 2
 
 
 def test_status_shows_both_and_what_they_cost_together(around):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.reconcile.model import Deployment, Found
 
-# Longer than a launch goes on without making, or waiting for, something of its own, whatever clock it went by.
+# Longer than a launch goes on without making, or waiting for, something of its own, and its clock may be ahead.
 FRESH: Final = timedelta(minutes=15) + CLOCKS_APART
 _DAY: Final = timedelta(days=1)
 
@@ -61,7 +61,7 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
 
 
 def _goes_on(context: Context, left: timedelta) -> str:
-    """From when on the name is held no longer. A clock that is days ahead has written no such moment."""
+    """Return from when on the name is free to go on with; nothing where the claim was written by a clock days ahead."""
     if left > _DAY:
         return ""
     return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command goes on with it"

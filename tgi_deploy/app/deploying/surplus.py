@@ -1,7 +1,7 @@
-"""Machines of one deployment beside the one that serves it: nobody asked for two, and each costs the same.
+"""Machines of one deployment beside the one that serves it: only one was asked for, and each is billed.
 
-They come of a cloud that shows a machine later than it is waited for, or of a copy that somebody launched by hand. The
-recorded machine is the one that has the endpoint: it is never ended for another one.
+A second one appears when a cloud shows a machine after the wait for it is over, or when a copy is launched by hand. The
+recorded machine is the one that has the endpoint: it is never ended in favor of another one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Living machines beside the recorded one. None while that one does not live: then one of them may take its place.
+    """Return the living machines beside the recorded one; none while that one is not alive and may be replaced.
 
-    Raises ConflictError `name_taken` for one that somebody else has made under this id.
+    Raises ConflictError `name_taken` for one that another owner has made under this id.
     """
     first, record = machine_of(deployment, seen), deployment.machine
     if first is None or record is None or not first.alive or first.id != record.attributes.get("id"):
@@ -44,7 +44,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 
 
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment) -> tuple[Step, ...]:
-    """The steps that end them. No record is about them, so that none changes by it."""
+    """Return the steps that end them. They are not on record, so that the record stays as it is."""
     record = deployment.machine
     return tuple(
         Step(

@@ -318,7 +318,7 @@ def await_running(context: Context, deployment: Deployment, *, pool: str) -> str
 
 
 def await_visible(context: Context, deployment: Deployment) -> bool:
-    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended; whether it then does.
+    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended; return whether it does.
 
     One that was certainly made longer ago is not waited for: it is gone if it does not show.
     """

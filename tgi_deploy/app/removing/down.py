@@ -121,9 +121,9 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
-    """What there is of it, once what was asked for a moment ago has had the time to come to light.
+    """Return what there is of it, once what was asked for a moment ago has had the time to come to light.
 
-    A machine that has not by then is among it all the same: its end is asked for by its id.
+    A machine that has not by then is among it nevertheless: its end is asked for by its id.
     """
     places = places_of(context, deployment)
     seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
@@ -139,10 +139,10 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
 
 
 def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
-    """What is neither `seen` nor known to the cloud, and may have been asked for too short a time ago for that.
+    """Return what is absent and may be too new to show: neither `seen` nor known to the cloud by its id or tags.
 
-    A Docker host shows at once what it has. Of what was being deleted only a machine may never have shown: the cloud
-    knows ended ones for an hour.
+    A Docker host shows at once what it has. Of what was being deleted only a machine is looked for: EC2 still knows
+    ended ones for about an hour, so that one it does not know has yet to show.
     """
     now = context.clock.now()
     ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in own(seen, deployment.id)}
@@ -189,7 +189,7 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
 def _late_machines(
     context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
-    """The end of a machine that came to light only now, or again: it holds what is to be deleted."""
+    """Return what ends a machine that came to light only now, or again: it holds what is to be deleted."""
     known = {found.id for found in seen if found.state != _HIDDEN}
 
     def holders(step: Step) -> tuple[Step, ...]:
@@ -279,13 +279,13 @@ def still_there(
 
 
 def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
-    """Give what was asked for a moment ago its minute to come to light: deleting before it would miss it.
+    """Give what was asked for a moment ago its minute to come to light; return whether there was anything to wait for.
 
-    Whether there was anything to wait for. How long it is waited for goes by no time of day.
+    Deleting before that would miss it. The minute is measured by a clock that cannot be set.
     """
     if not not_shown_yet(context, deployment, seen):
         return False
-    context.reporter.note("something asked for a moment ago does not show yet; waiting whether it comes to light")
+    context.reporter.note("something requested a moment ago does not show yet; waiting up to a minute for it")
     patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
     for waited_s in looks(context.clock, patience):
         if waited_s and not not_shown_yet(context, deployment, seen):

@@ -346,9 +346,9 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
 
 
 def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
-    """By their ids, without a search: nothing else costs as much, and the next second may be the last.
+    """End them by their ids, without a search: nothing else costs as much, and the next second may be the last.
 
-    The ids of those whose end was accepted.
+    Return the ids of those whose end was accepted.
     """
     asked = set()
     for record in deployment.resources:

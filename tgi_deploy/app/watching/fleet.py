@@ -66,7 +66,7 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
 
 
 def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
-    """Whether its machine is too new for its absence to mean that it is gone: the cloud knows ended ones."""
+    """Return whether its machine is too new for its absence to mean that it is gone. The cloud knows ended ones."""
     record = recorded.machine if recorded else None
     thing_id = record.attributes.get("id") if record else None
     if record is None or thing_id is None or shows_at_once(record.place) or thing_id in {found.id for found in seen}:

@@ -31,7 +31,7 @@ def born(found: Found) -> datetime | None:
 
 
 def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | None:
-    """Its machine: a living one rather than an ended one, and among those the recorded one."""
+    """Return its machine: a living one rather than an ended one, and among those the recorded one."""
     record = recorded.machine if recorded else None
     known = record.attributes.get("id") if record else None
     machines = [found for found in seen if found.is_machine]
@@ -39,7 +39,7 @@ def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | No
 
 
 def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Living machines of the same deployment beside its own: each costs what the first one does."""
+    """Return the living machines of the same deployment beside its own."""
     first = machine_of(recorded, seen)
     if first is None:
         return ()
@@ -48,7 +48,7 @@ def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple
 
 
 def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:
-    """What a deployment costs an hour while it runs, by its record or else by its tags, with machines too many."""
+    """Return what a deployment costs an hour while it runs, by its record or else by its tags; every machine counts."""
     machine = machine_of(recorded, seen)
     tagged = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
     first = tagged if recorded is None else recorded.usd_per_hour
@@ -57,7 +57,7 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
 
 
 def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:
-    """What they cost an hour together: by their tags, or else by the record; None where one of them tells nothing."""
+    """Return what they cost an hour together, by their tags or else by the record; None where one is unknown."""
     tagged = (money(machine.tags.get(TAG_PRICE)) for machine in machines)
     prices = [recorded.usd_per_hour if price is None and recorded else price for price in tagged]
     known = [price for price in prices if price is not None]

@@ -25,7 +25,7 @@ def target_of(place: str) -> str:
 
 
 def shows_at_once(place: str) -> bool:
-    """Whether all that was made there shows from then on. A cloud may take a minute: EC2 is eventually consistent."""
+    """Return whether all that was made there shows from then on. EC2 is eventually consistent and takes longer."""
     return docker.is_place(place)
 
 

@@ -178,7 +178,7 @@ def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = Fa
 
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
-    """A sentence about a machine that runs beside the deployment's own."""
+    """Return a sentence about a machine that runs beside the deployment's own."""
     price = price_of_all(recorded, (machine,))
     costs = f" and costs ${price:.3f} an hour" if price is not None else ""
     return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"

@@ -104,7 +104,7 @@ def proposal_text(proposal: Proposal) -> str:
 
 
 def _surplus_text(proposal: Proposal) -> str:
-    """What serves stays as it is: nothing is launched, and its price is no news."""
+    """Return what ends and what that saves; the machine that serves stays as it is."""
     deployment, surplus = proposal.deployment, proposal.surplus
     return "\n".join(
         (
