@@ -29,9 +29,9 @@ def ended_by(machine, reason):
     assert f"reason={reason}" in markers[0]
 
 
-def looked(machine):
+def looked(machine, file="age"):
     """It has booted, and its end is under watch."""
-    machine.until("the first look", lambda: bool(machine.run("cat", f"{STATE}/age", check=False)))
+    machine.until("the first look", lambda: bool(machine.run("cat", f"{STATE}/{file}", check=False)))
 
 
 def test_time_to_live(docker_engine):
@@ -68,7 +68,7 @@ def idle(docker_engine):
 def test_a_dead_docker_is_idle(docker_engine):
     units = ("docker.socket", "docker.service", "containerd.service")
     with idle(docker_engine) as machine:
-        machine.until("the engine to answer", machine.healthy)
+        looked(machine, "idle-since")
         machine.run("systemctl", "mask", "--runtime", *units)
         machine.run("systemctl", "kill", "--signal=KILL", *units[1:])
         assert not machine.healthy()
@@ -78,7 +78,7 @@ def test_a_dead_docker_is_idle(docker_engine):
 @pytest.mark.parametrize("broken", ["size=16k", "ro"])
 def test_a_disk_that_takes_nothing_keeps_no_end_from_coming(docker_engine, broken):
     with idle(docker_engine) as machine:
-        machine.until("the engine to answer", machine.healthy)
+        looked(machine, "idle-since")
         machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
         machine.run("sh", "-c", f"! head -c 64k /dev/zero >{STATE}/filler")
         ended_by(machine, "idle")

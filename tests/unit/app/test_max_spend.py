@@ -14,7 +14,7 @@ from tgi_deploy.app.deploying.up import up
 from tgi_deploy.app.removing.down import down
 from tgi_deploy.app.removing.spent import spent_by
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.reconcile.errors import InUseError, NoCapacityError
 from tgi_deploy.reconcile.health import Probe
 from tgi_deploy.reconcile.model import TAG_EXPIRES
 
@@ -260,6 +260,37 @@ def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
     around.world.after_call = None
     around.probe = Probe(outcome="status", status=200)
     assert bring_up(around, price * 100).ttl_s < 100 * HOUR_S
+
+
+def test_what_could_not_be_removed_counts_once(around, price):
+    """Its receipt so far tells of the same machine as its record."""
+
+    def refuse(name, _properties):
+        if name == "delete security-group":
+            raise InUseError("in use")
+
+    around.world.on_call = refuse
+    assert fail(around, price * 100).code == "left_behind"
+    around.world.on_call = None
+    deployment = around.store.load("demo")
+    assert spent_by(around.context(), deployment).machines == 1
+
+
+def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
+    bring_up(around, price * 4)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    second = bring_up(around, price * 4)
+    (machine,) = around.world.running()
+    twin = {**machine.attributes, "id": "instance-99"}
+    around.world.things["instance-99"] = replace(machine, attributes=twin)
+    around.world.properties["instance-99"] = around.world.properties[machine.id]
+    around.clock.sleep(HOUR_S)
+    around.probe = Probe(outcome="refused")
+    with pytest.raises(DeployError):
+        bring_up(around, price * 4, wait=True, on_failure=lambda _error: "keep")
+    assert [found.id for found in around.world.running()] == [machine.id]
+    assert around.store.load("demo").ttl_s == second.ttl_s
 
 
 def test_another_name_has_an_account_of_its_own(around, price):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from builders.clocked import STATE, Clocked, Mounts, mounts
@@ -117,10 +117,6 @@ def test_an_end_comes_neither_early_nor_late(tmp_path: Path, mounted: Mounts | N
         if FIRST + second >= (box.now or 0):
             assert not box.over(FIRST + second), f"it ended {expected_s - second} s early"
     assert box.over(FIRST + expected_s + 5)
-
-
-def held(**changes: Any) -> Any:
-    return pytest.param(*changes.values(), id=" ".join(changes))
 
 
 @pytest.mark.parametrize("end", ENDS)

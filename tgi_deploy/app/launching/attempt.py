@@ -47,7 +47,9 @@ class Attempt:
 
     @property
     def replaces_a_machine(self) -> bool:
-        return any(step.action == "delete" and step.kind in MACHINES for step in self.changes.steps)
+        """Return whether one is to go and none is to stay."""
+        actions = {step.action for step in self.changes.steps if step.kind in MACHINES}
+        return "delete" in actions and not actions & {"keep", "adopt"}
 
 
 class Launchpad(Protocol):

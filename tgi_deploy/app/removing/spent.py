@@ -30,7 +30,9 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.expires, left=())
     costs = [line.usd for line in lines if line.kind in MACHINES and line.usd is not None]
-    costs += [cost for document in _given_up(context, deployment.name) for cost in _costs(document)]
+    # The receipt of a removal that did not finish tells of what the record tells.
+    others = (item for item in _given_up(context, deployment.name) if item.get("id") != deployment.id)
+    costs += [cost for document in others for cost in _costs(document)]
     return Spent(usd=sum(costs, Decimal(0)), machines=len(costs))
 
 
