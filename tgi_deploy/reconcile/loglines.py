@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy import bounded_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +181,7 @@ def _without_prefixes(line: str) -> tuple[str, str]:
 def _unpacked(line: str, depth: int) -> _Raw | None:
     """A JSON record: the launcher nests its message in `fields`, the router does not, docker's own files say `log`."""
     try:
-        record = json.loads(line)
+        record = bounded_json.parse_object(line)
     except ValueError:
         return None
     packed = record.get("log", record.get("MESSAGE"))

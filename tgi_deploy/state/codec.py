@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+from tgi_deploy import bounded_json
 from tgi_deploy.reconcile.model import (
     SCHEMA,
     Deployment,
@@ -41,19 +42,17 @@ def encode_event(event: Event) -> str:
 
 
 def decode_event(line: str) -> Event | None:
-    """An event, or None for a line that is none."""
+    """An event, or None for a line that is not one."""
     try:
-        document = json.loads(line)
+        document = bounded_json.parse_object(line)
         return Event(**{**document, "at": _moment(document["at"]), "data": {**document.get("data", {})}})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, ArithmeticError):
         return None
 
 
-def decode(text: str) -> Deployment:
+def decode(text: bytes | str) -> Deployment:
     """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
-    document = json.loads(text)
-    if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 -- the text is at fault, not its type
+    document = bounded_json.parse_object(text)
     _check_schema(document.get("schema"))
     try:
         return _deployment(document)
