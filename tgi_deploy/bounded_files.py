@@ -35,10 +35,19 @@ def open_regular(path: Path) -> BinaryIO:
 
 def read_bytes(path: Path, *, most: int) -> bytes:
     """Return the content of a regular file. Raises as `open_regular` does, and OSError for more than `most` bytes."""
-    with open_regular(path) as file:
-        content = file.read(most + 1)
+    content = read_piece(path, 0, most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // MIB} MiB")
+    return content
+
+
+def read_piece(path: Path, start: int, length: int) -> bytes:
+    """Return at most `length` bytes of a regular file from `start`. Raises as `open_regular` does."""
+    with open_regular(path) as file:
+        file.seek(start)
+        content: bytes | None = file.read(length)
+    if content is None:  # some of the kernel's own files are regular, and wait for something to happen
+        raise BlockingIOError(errno.EAGAIN, "there is nothing in it to read")
     return content
 
 

@@ -101,9 +101,7 @@ class DirectorySource:
 
     def read_range(self, file: str, start: int, length: int) -> bytes:
         try:
-            with bounded_files.open_regular(self.folder / file) as opened:
-                opened.seek(start)
-                return opened.read(length)
+            return bounded_files.read_piece(self.folder / file, start, length)
         except OSError as problem:
             raise bad_checkpoint(str(self.folder / file), problem.strerror or str(problem)) from None
 

@@ -39,6 +39,7 @@ _HEAD: Final = re.compile(r"^(?:(?:\w+\.)?(?:lm_head|embed_out)|output)\.(?:weig
 _TABLE: Final = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)\.weight$")
 _EXPERT: Final = re.compile(r"\.experts\.")
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.#\.")
+_LAYER_NUMBER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _WORD_BITS: Final = {"I32": 32, "U8": 8, "I8": 8, "I16": 16, "U32": 32}
 _EXL2_PER_WORD: Final = 8
 _EXL2_PART: Final = re.compile(r"(?<=\.)q_(?:weight|scale|perm|invperm)$")
@@ -74,15 +75,14 @@ class _Role:
     head: bool
     table: bool
     expert: bool
-    numbered: int | None
-    """Which of its numbers counts the layers of the language model."""
+    layered: bool
+    """One of its numbers counts the layers of the language model."""
 
 
 @lru_cache(_MOST_PATTERNS)
 def _role(pattern: str) -> _Role:
     """Of a name with `#` for each number: a checkpoint has thousands of tensors, and few patterns."""
     vision = bool(_VISION.match(pattern))
-    layer = None if vision else _LAYER.search(pattern)
     part = _EXL2_PART.search(pattern)
     return _Role(
         buffer=bool(_BUFFER.search(pattern)),
@@ -94,7 +94,7 @@ def _role(pattern: str) -> _Role:
         head=not vision and bool(_HEAD.search(pattern)),
         table=bool(_TABLE.search(pattern)),
         expert=bool(_EXPERT.search(pattern)),
-        numbered=pattern.count("#", 0, layer.start()) if layer else None,
+        layered=not vision and bool(_LAYER.search(pattern)),
     )
 
 
@@ -205,4 +205,5 @@ def _is_buffer(tensor: Tensor, role: _Role) -> bool:
 
 
 def _beyond(name: str, role: _Role, layers: int) -> bool:
-    return role.numbered is not None and int(_NUMBER.findall(name)[role.numbered]) >= layers
+    layer = _LAYER_NUMBER.search(name) if role.layered else None
+    return layer is not None and int(layer[1]) >= layers

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from tgi_deploy import bounded_json
 from tgi_deploy.reconcile.model import (
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _T = TypeVar("_T")
+# Bounds for what is calculated with: beyond them, moments overflow.
+_YEARS: Final = range(2000, 3000)
+_LONGEST_S: Final = 100 * 366 * 24 * 3600
+_LARGEST_USD: Final = Decimal(10**12)
 
 
 class NewerSchemaError(ValueError):
@@ -124,19 +128,23 @@ def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
         raise ValueError(f"the moment {text!r} has no zone")
+    if found.year not in _YEARS:
+        raise ValueError(f"the moment {text!r} is in no year that anything ran in")
     return found
 
 
 def _seconds(value: object) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number of seconds")
+        raise TypeError(f"{value!r} is not a number of seconds")
+    if not 0 <= value <= _LONGEST_S:
+        raise ValueError(f"{value} seconds are longer than anything lasts")
     return value
 
 
 def _money(text: str) -> Decimal:
     found = Decimal(text)
-    if not found.is_finite():
-        raise ValueError(f"{text!r} is no amount")
+    if not found.is_finite() or abs(found) > _LARGEST_USD:
+        raise ValueError(f"{text!r} is not an amount")
     return found
 
 
