@@ -10,7 +10,10 @@ from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models, texts
 from mutations.trial import trials
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.app.planning.locked import plan_to_deploy
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.cli.locking import open_lock
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.state.local import LocalStore
 
 FOLDERS = ("config", "header", "index", "tokenizer", "special")
@@ -59,6 +62,8 @@ class Inputs:
     def _try_lock(self, content):
         self._plan_file.write_bytes(content)
         self._run("plan", "--locked", str(self._plan_file))
+        with suppress(DeployError):
+            plan_to_deploy(open_lock(self._plan_file), Catalog.open(), force=True)
 
     def _try_diff(self, content):
         self._plan_file.write_bytes(content)

@@ -167,14 +167,16 @@ def headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[Tensor]:
     Raises:
         InputError: `bad_checkpoint`, naming the file, or for more than any checkpoint has.
     """
-    found = read_bytes = 0
+    found = header_bytes = 0
     for head, header in _headers(source, files):
-        read_bytes += head.header_bytes
+        header_bytes += head.header_bytes
+        if header_bytes > _MOST_HEADER_BYTES:
+            raise bad_checkpoint(source.name, f"its headers have more than {_MOST_HEADER_BYTES:,} bytes together")
         for tensor in tensors(head, header):
             found += 1
             yield tensor
-        if found > _MOST_TENSORS or read_bytes > _MOST_HEADER_BYTES:
-            raise bad_checkpoint(source.name, f"its headers describe more than {_MOST_TENSORS:,} tensors, or no end")
+        if found > _MOST_TENSORS:
+            raise bad_checkpoint(source.name, f"its headers describe more than {_MOST_TENSORS:,} tensors")
 
 
 def _headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[tuple[Head, bytes]]:
