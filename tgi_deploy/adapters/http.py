@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
+from tgi_deploy import bounded_json
 from tgi_deploy.adapters.sse import payloads
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.reconcile.health import Probe
@@ -253,8 +254,8 @@ def _text_of(exchange: _Exchange, response: http.client.HTTPResponse) -> str:
 
 def _json_of(text: str) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):  # nested without end
+        return bounded_json.parse(text)
+    except ValueError:
         return None
 
 
