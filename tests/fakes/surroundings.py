@@ -81,7 +81,7 @@ class FakeEngine:
     def stream(self, path: str, body: Any) -> Streamed:
         token = '{"token":{"text":"yes"},"generated_text":null}'
         last = '{"token":{"text":"."},"generated_text":"yes."}'
-        return Streamed(status=200, events=(token, last), first_event_ms=1.0)
+        return Streamed(status=200, events=(token, last), arrivals_ms=(1.0,))
 
 
 @dataclass

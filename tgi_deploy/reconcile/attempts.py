@@ -43,7 +43,7 @@ _WAIT_LINE_S: Final = 10.0
 class Evidence:
     """A line that fits a signature. `rank`: 0 tells most. `pending`: it counts only if the attempt failed.
 
-    `phase` is where it struck.
+    `forbids`: it counts until the attempt ends, whatever comes after it. `phase` is where it struck.
     """
 
     signature: Signature
@@ -52,6 +52,7 @@ class Evidence:
     match: re.Match[str]
     rank: int
     pending: bool
+    forbids: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,9 +116,10 @@ def _exit_code(table: PhaseTable, line: str) -> int | None:
 
 
 class Attempt:
-    """What one attempt of the engine to start has shown so far."""
+    """What one attempt of the engine to start has shown so far. `planned`: accelerators were planned for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, planned: bool) -> None:
+        self.planned = planned
         self.phase = 0
         self.evident = False
         self.restarts: set[int] = set()
@@ -142,20 +144,36 @@ class Attempt:
         self.shards_ready = 0
         self.waits: list[LogLine] = []
         self.capacity: int | None = None
+        self.measured = True
         self.max_total: int | None = None
         self.prefill: int | None = None
 
     @property
     def best(self) -> Evidence | None:
-        """The most telling line, the first of equals. A wrapper says nothing where a stranger came before it."""
+        """The most telling line, the first of equals. A wrapper says nothing where a stranger came before it.
+
+        An engine that lacks the planned accelerators fails of much that it would not fail of with them.
+        """
+        if self.forbids is not None and (self.planned or not self.failed):
+            return self.forbids
         counted = [item for item in self.evidence if self._counts(item)]
         best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
         if best is not None and best.rank >= STRENGTHS["wrapper"] and self.stranger is not None:
             return None
         return None if best is None else _own_line(_told_apart(best, counted), counted)
 
+    @property
+    def forbids(self) -> Evidence | None:
+        """The first line that shows that this attempt does not run where it should."""
+        first = next((item for item in self.evidence if item.forbids), None)
+        return None if first is None else replace(first, rank=first.signature.strength)
+
     def _counts(self, item: Evidence) -> bool:
         return not item.signature.request if self.failed else not item.pending
+
+    def forgive(self, before: int) -> None:
+        """Drop what belongs to the phases before this one: they ended well."""
+        self.evidence = [item for item in self.evidence if item.forbids or PHASES.index(item.phase) >= before]
 
     @property
     def steps(self) -> int:
@@ -189,7 +207,7 @@ class Attempt:
 
     def hear_files(self, match: re.Match[str], _line: LogLine) -> None:
         """How many have come, and what the engine expects the rest to take: it has got over what went wrong before."""
-        self.evidence = [item for item in self.evidence if PHASES.index(item.phase) > _DOWNLOADING]
+        self.forgive(_DOWNLOADING + 1)
         self.files = (int(match["done"]), int(match["total"]))
         self.eta_s = _seconds(match) if match["hours"] else None
 
@@ -213,7 +231,12 @@ class Attempt:
         self._hold(int(match["blocks"]) * int(match["size"]))
 
     def hear_batch_tokens(self, match: re.Match[str], _line: LogLine) -> None:
-        self._hold(int(match["tokens"]))
+        if self.measured:
+            self._hold(int(match["tokens"]))
+
+    def hear_batch_tokens_assumed(self, _match: re.Match[str], _line: LogLine) -> None:
+        """The router could not measure: what it goes on with is a default, or what it was given."""
+        self.measured = False
 
     def hear_prefill_tokens(self, match: re.Match[str], _line: LogLine) -> None:
         self.prefill = int(match["tokens"])
@@ -238,17 +261,22 @@ HEARD: Final = {
     "shard_waiting": Attempt.hear_shard_waiting,
     "kv_cache": Attempt.hear_kv_cache,
     "batch_tokens": Attempt.hear_batch_tokens,
+    "batch_tokens_assumed": Attempt.hear_batch_tokens_assumed,
     "prefill_tokens": Attempt.hear_prefill_tokens,
     "max_total_tokens": Attempt.hear_max_total_tokens,
 }
 
 
 class LogReader:
-    """Hears a log. `now` is the latest attempt, `past` those before it, `ended_with` what ended each failed one."""
+    """Hears a log. `now` is the latest attempt, `past` those before it, `died_of` what ended the last failed one.
 
-    def __init__(self, *, table: PhaseTable) -> None:
+    `planned`: it is the log of a deployment, which is planned with accelerators.
+    """
+
+    def __init__(self, *, table: PhaseTable, planned: bool = False) -> None:
         self._table = table
-        self.now = Attempt()
+        self._planned = planned
+        self.now = Attempt(planned=planned)
         self.past: list[Attempt] = []
         self.died_of: Evidence | None = None
         self.error_before: str | None = None
@@ -281,7 +309,7 @@ class LogReader:
         if self.now.exit_code is not None or (self.now.evident and again):
             self.error_before = self.now.error[1] if self.now.error else self.error_before
             self.past.append(self.now)
-            self.now = Attempt()
+            self.now = Attempt(planned=self._planned)
         self.now.restarts.add(index)
 
     def _reach(self, index: int) -> None:
@@ -290,7 +318,7 @@ class LogReader:
         if index <= now.phase:
             return
         now.phase = index
-        now.evidence = [item for item in now.evidence if PHASES.index(item.phase) >= index]
+        now.forgive(index)
         now.stranger = None
         now.failed = now.failed and index < READY
         now.error = None
@@ -357,6 +385,10 @@ class LogReader:
             rank=signature.strength,
             pending=False,
         )
+        if signature.forbids_ready:
+            # Without a start in sight, or once users are served, the words may be a user's.
+            forbids = self.now.evident and not self.now.failed
+            return None if serving else replace(known, rank=known.rank + 1, pending=True, forbids=forbids)
         if line.system:
             # The kernel and systemd speak of other processes, too.
             return replace(known, pending=signature.vague and self.now.evident and self.now.phase >= _DOWNLOADING)

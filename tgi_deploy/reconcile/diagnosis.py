@@ -49,14 +49,21 @@ class Diagnosis:
 
 
 def diagnose(
-    log_text: str, table: PhaseTable, *, facts: Mapping[str, str] | None = None, hang_s: float = HANG_S
+    log_text: str,
+    table: PhaseTable,
+    *,
+    facts: Mapping[str, str] | None = None,
+    hang_s: float = HANG_S,
+    planned: bool = False,
 ) -> Diagnosis:
     """The causes that a log shows. `facts` are what else is known: `name`, `model`, `num_shard`, `prefill`, `context`.
+
+    `planned`: it is the log of a deployment, which is planned with accelerators.
 
     A machine's state reason can stand in the log as a line of its own. `hang_s`: for how long shards that load may do
     nothing but wait.
     """
-    reader = LogReader(table=table)
+    reader = LogReader(table=table, planned=planned)
     for line in read_lines(log_text):
         reader.hear(line)
     told, share = _telling(reader, hang_s)

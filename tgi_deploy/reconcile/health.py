@@ -16,7 +16,14 @@ from tgi_deploy.reconcile.phase_table import PHASES
 from tgi_deploy.reconcile.phases import PhaseView, read_phase
 from tgi_deploy.reconcile.progress import detail_of
 from tgi_deploy.reconcile.spot import SpotNotice, is_reclaimed, notice_of
-from tgi_deploy.reconcile.unready import diagnose_hint, engine_failed, machine_died, reclaimed, timed_out
+from tgi_deploy.reconcile.unready import (
+    diagnose_hint,
+    engine_failed,
+    machine_died,
+    reclaimed,
+    started_on_wrong_device,
+    timed_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,20 +170,36 @@ def _go_on(track: Track, sighting: Sighting) -> Track:
 
 
 def failure(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
-    """Why waiting on is pointless, None while it is not."""
-    machine, view = sighting.machine, sighting.view
-    gone = machine.state in _GONE and (machine.state != "missing" or track.seen)
-    if gone and is_reclaimed(machine):
+    """Why waiting on is pointless, None while it is not. An answer alone is not enough: it can come from the CPU."""
+    taken = None if sighting.ready else _taken(track, sighting, table)
+    if taken is not None:
+        return taken
+    if sighting.view.forbidden is not None:
+        return started_on_wrong_device(track, sighting, sighting.view.forbidden)
+    return None if sighting.ready else _ended(track, sighting, table)
+
+
+def _taken(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
+    """The cloud takes the machine back: whatever else is in the log is no cause."""
+    if _is_gone(track, sighting) and is_reclaimed(sighting.machine):
         return machine_died(track, sighting, table)
-    if sighting.notice is not None:
-        return reclaimed(track, sighting, sighting.notice)
+    return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
+
+
+def _ended(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
+    view = sighting.view
     if view.died_of is not None:
         return engine_failed(track, sighting, view.died_of)
-    if gone:
+    if _is_gone(track, sighting):
         return engine_failed(track, sighting, view.finding) if view.finding else machine_died(track, sighting, table)
     if view.final or view.exits > _RESTARTS_ALLOWED:
         return engine_failed(track, sighting, None)
     return None
+
+
+def _is_gone(track: Track, sighting: Sighting) -> bool:
+    state = sighting.machine.state
+    return state in _GONE and (state != "missing" or track.seen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,7 +232,8 @@ def wait_until_ready(
 
     Raises:
         NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` as soon as the engine has ended for a
-            known reason, for good, or again and again.
+            known reason, for good, or again and again; `wrong_device` as soon as its log shows that it does not run on
+            the planned accelerators, even if it answers.
         DeployError: `machine_died` or `spot_reclaimed`.
     """
     settings = settings or WaitSettings()
@@ -285,7 +309,7 @@ class _Wait:
             at_s=self._elapsed(), machine=machine, view=self.view, probe=probe, notice=notice_of(self.console)
         )
         self.track = advance(self.track, sighting)
-        error = None if sighting.ready else failure(self.track, sighting, self.table)
+        error = failure(self.track, sighting, self.table)
         if error is not None:
             raise error
         self._announce(sighting, patience)

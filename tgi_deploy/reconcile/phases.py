@@ -25,10 +25,11 @@ class PhaseView:
 
     `evident` is False when no line of the log names a phase. `finding` is the most telling known error of this
     attempt; engines survive some errors, so it is a verdict only as `died_of`: what the last failed attempt died of.
+    `forbidden` shows that the latest attempt does not run where it should: its answers are no reason to call it ready.
     `exit_code` is that of the latest attempt (-1: ended, code unknown), None while it goes on; `exits` counts failed
-    attempts; `final`: the machine won't try again. `error_line` is the first line that looks like an error and is no
-    mere consequence of one. `received_mb` has come of an image, `eta_s` is the engine's own word on a download, and
-    `steps` grows with each file, shard and the like.
+    attempts; `final`: the machine won't try again. `measured`: nothing shows that the room for tokens is a default.
+    `error_line` is the first line that looks like an error and is no mere consequence of one. `received_mb` has come of
+    an image, `eta_s` is the engine's own word on a download, and `steps` grows with each file, shard and the like.
     """
 
     phase: str = "launching"
@@ -39,6 +40,7 @@ class PhaseView:
     max_total_tokens: int | None = None
     finding: Finding | None = None
     died_of: Finding | None = None
+    forbidden: Finding | None = None
     error_line: str | None = None
     last_line: str | None = None
     exit_code: int | None = None
@@ -47,6 +49,7 @@ class PhaseView:
     received_mb: int = 0
     eta_s: float | None = None
     steps: int = 0
+    measured: bool = True
 
 
 def read_phase(log_text: str, table: PhaseTable, *, previous: PhaseView | None = None) -> PhaseView:
@@ -56,7 +59,7 @@ def read_phase(log_text: str, table: PhaseTable, *, previous: PhaseView | None =
     `previous`, the view of an earlier part, supplies what was known.
     """
     lines = read_lines(log_text)
-    reader = LogReader(table=table)
+    reader = LogReader(table=table, planned=True)
     known = PhaseView()
     if previous is not None and not any(restart_at(table, line.text) is not None for line in lines):
         known = previous
@@ -72,6 +75,7 @@ def _go_on(reader: LogReader, previous: PhaseView) -> None:
     now.evident = previous.evident
     now.exit_code = previous.exit_code
     now.capacity = previous.kv_capacity_tokens
+    now.measured = previous.measured
     now.max_total = previous.max_total_tokens
     if previous.error_line is not None:
         now.error = (0, previous.error_line, 0)
@@ -94,6 +98,7 @@ def _view(reader: LogReader, known: PhaseView) -> PhaseView:
         max_total_tokens=now.max_total,
         finding=_rather(now.best, known.finding, phase),
         died_of=None if healed else _rather(reader.died_of, known.died_of, phase),
+        forbidden=finding_of(now.forbids) if now.forbids else known.forbidden,
         error_line=now.error[1] if now.error else (None if healed else reader.error_before),
         last_line=None if reader.last is None else reader.last[:LINE_CHARS],
         exit_code=now.exit_code,
@@ -102,6 +107,7 @@ def _view(reader: LogReader, known: PhaseView) -> PhaseView:
         received_mb=now.received_mb or 0,
         eta_s=now.eta_s,
         steps=now.steps,
+        measured=now.measured,
     )
 
 

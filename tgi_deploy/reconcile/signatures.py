@@ -74,8 +74,9 @@ class Signature:
     The failure belongs to the phase `home` and can strike from `since` to `phase`. `phases`: the text means this cause
     in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
     serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails of it, not the
-    engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a
-    number in the text is small. A line that fits `unless` speaks of something else.
+    engine. `machine`: it is the machine that ended, whatever the engine was doing. `forbids_ready`: who writes it
+    while starting does not run where it should, even if it answers. `small` holds what counts when a number in the
+    text is small. A line that fits `unless` speaks of something else.
     """
 
     code: str
@@ -90,6 +91,7 @@ class Signature:
     frame: bool
     request: bool
     machine: bool
+    forbids_ready: bool
     cause: str
     remedy: Remedy
     twins: tuple[Twin, ...] = ()
@@ -179,6 +181,7 @@ def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
         frame=bool(item.get("frame", False)),
         request=bool(item.get("request", False)),
         machine=bool(item.get("machine", False)),
+        forbids_ready=bool(item.get("forbids_ready", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
         twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),

@@ -72,6 +72,22 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
     )
 
 
+def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
+    error = wrong_device(f"waiting for the engine, phase {finding.phase}", finding)
+    error.data = {**_data(track, sighting), "phase": finding.phase, **error.data}
+    return error
+
+
+def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
+    """The engine may answer, and does not run on the planned accelerators."""
+    return NotHealthyError(
+        "wrong_device",
+        f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
+        hint=hint_of(finding.remedy, finding.code),
+        data={"finding": finding.code, "evidence": finding.evidence},
+    )
+
+
 def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: str = "NAME") -> NotHealthyError:
     view, allowed = sighting.view, patience.of_phase(track.phase)
     quiet_s = sighting.at_s - track.moved_s

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def shown(view: PhaseView) -> dict[str, Any]:
     """The view as the cases keep it: findings as code and evidence."""
-    return asdict(view) | {"finding": _brief(view.finding), "died_of": _brief(view.died_of)}
+    return asdict(view) | {name: _brief(getattr(view, name)) for name in ("finding", "died_of", "forbidden")}
 
 
 def _brief(finding: Finding | None) -> dict[str, str] | None:

@@ -122,7 +122,6 @@ def test_older_releases_are_waited_for_and_proved(start_engine, version):
         (("--max-input-tokens", "9", "--max-total-tokens", "9"), [], {}, "argument_validation"),
         (("--quantize", "awq"), [], {}, "quant_mismatch"),
         (("--dtype", "float16", "--quantize", "fp8"), [], {}, "quant_mismatch"),
-        ((), ["--accelerator", "none"], {}, "gpu_not_visible"),
         ((), ["--accelerator", "B200"], {}, "arch_unsupported"),
         ((), ["--memory-bytes", "100000000"], {}, "oom_load"),
         (("--model-id", "Qwen/Qwen2.5-7B-Instruct"), ["--memory-bytes", "9000000000"], {}, "oom_load"),
@@ -135,6 +134,34 @@ def test_a_failing_run_is_named_by_its_cause(start_engine, args, options, enviro
             wait(engine)
         assert (caught.value.code, caught.value.data["finding"]) == ("engine_failed", code)
         assert caught.value.data["evidence"]
+
+
+@pytest.mark.parametrize("version", ["3.3.7", "2.4.1", "2.0.4"])
+@pytest.mark.parametrize("shape", [(), ("--json-output",)])
+def test_an_engine_that_serves_from_the_cpu_is_not_ready(start_engine, version, shape):
+    with start_engine(*LIMITS, *shape, options=["--accelerator", "none", "--version", version]) as engine:
+        engine.wait_until_ready()
+        with pytest.raises(NotHealthyError) as caught:
+            wait(engine)
+        assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
+        assert HttpEngine(engine.url).post("/generate", {"inputs": "Hello"}).status == 200
+
+
+@pytest.mark.parametrize("args", [("--quantize", "eetq"), (*LIMITS, "--max-batch-prefill-tokens", "512")])
+def test_what_an_engine_without_its_gpu_dies_of_is_the_missing_gpu(start_engine, args):
+    with start_engine(*args, options=["--accelerator", "none"]) as engine:
+        assert engine.end() == 1
+        with pytest.raises(NotHealthyError) as caught:
+            wait(engine)
+        assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
+
+
+def test_an_old_release_says_itself_that_it_is_on_the_cpu(start_engine):
+    with start_engine(*LIMITS, options=["--accelerator", "none", "--version", "2.0.4"]) as engine:
+        engine.wait_until_ready()
+        with pytest.raises(NotHealthyError) as caught:
+            prove(HttpEngine(engine.url), expected(versions=("2.0.4",)), clock=RealClock())
+        assert (caught.value.code, caught.value.data["served"]) == ("wrong_device", "cpu")
 
 
 def test_a_hanging_shard_is_a_time_out_of_its_phase(start_engine):

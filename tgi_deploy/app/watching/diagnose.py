@@ -54,7 +54,8 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     reason = _reason(place, machine)
     log = "" if ended and reason else hide_secrets(log)
     text = "\n".join(filter(None, (log, reason)))
-    found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
+    wait_s = HANG_S if hang_s is None else hang_s
+    found = diagnose(text, context.phases(), facts=facts, hang_s=wait_s, planned=True)
     last_line = log.count("\n") + 1 if log else 0
     return Examined(diagnosis=_placed(found, place, last_line=last_line), machine=machine)
 
