@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.resources import templates_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = (templates_dir() / "user-data" / "run-engine.j2").read_text(encoding="utf-8")
-TABLE = table_from(read_phases())
+GRAMMAR = grammar_from(read_phases())
 # A restart may mend these: a machine that gives up on them would be given up too early.
 PASSING = {"network", "nccl_hang", "port_in_use", "rendezvous_port"}
 
@@ -43,6 +43,6 @@ def test_all_patterns_are_read():
 def test_what_a_machine_gives_up_on_is_explained(pattern: str):
     said = [line for line in lines() if fnmatchcase(line.lower(), pattern)]
     assert said, "no log of tests/cases/diagnosis has such a line"
-    found = {item.code for line in said for item in diagnose(line, TABLE).findings}
+    found = {item.code for line in said for item in read(line, GRAMMAR).findings}
     assert found
     assert not found & PASSING

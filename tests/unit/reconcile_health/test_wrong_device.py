@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from loopback_engine import CHAT, INFO, PLAIN
-from waiting_fakes import ENGINE, OK, REFUSED, TABLE, WARM, FakeClock, story
+from waiting_fakes import ENGINE, GRAMMAR, OK, REFUSED, WARM, FakeClock, story
 
+from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.phases import read_phase
 from tgi_deploy.reconcile.proof import Answer, ExpectedService, Streamed, prove
 
 RECORDED = Path(__file__).parents[2] / "cases" / "diagnosis"
@@ -62,9 +62,9 @@ def test_a_log_that_comes_after_the_first_answer_is_still_read():
 
 
 def test_a_window_without_the_warning_does_not_forget_it():
-    before = read_phase(MARKERS + LAUNCHER_WARNS, TABLE)
+    before = read(MARKERS + LAUNCHER_WARNS, GRAMMAR)
     window = STARTED[STARTED.index("Starting Webserver") - 60 :]
-    assert read_phase(window[window.index("\n") + 1 :], TABLE, previous=before).forbidden is not None
+    assert read(window[window.index("\n") + 1 :], GRAMMAR, before=before).forbids_ready is not None
 
 
 def test_another_start_on_the_accelerator_is_ready():
@@ -85,17 +85,17 @@ def test_other_warnings_of_a_start_do_not_forbid_it(line):
 
 def test_what_users_write_does_not_forbid_anything():
     said = SHARD_WARNS.format("System cpu doesn't support flash/paged attention")
-    assert read_phase(WARM + "router: Connected\n" + said, TABLE).forbidden is None
-    assert read_phase(said, TABLE).forbidden is None, "no start is in sight"
+    assert read(WARM + "router: Connected\n" + said, GRAMMAR).forbids_ready is None
+    assert read(said, GRAMMAR).forbids_ready is None, "no start is in sight"
 
 
 def test_a_default_is_not_a_measured_kv_cache():
-    assert read_phase(STARTED, TABLE).kv_capacity_tokens is None
+    assert read(STARTED, GRAMMAR).progress.kv_capacity_tokens is None
     measured = STARTED.replace("Model does not support automatic max batch total tokens", "Using prefill chunking")
-    assert read_phase(measured, TABLE).kv_capacity_tokens == 16000
+    assert read(measured, GRAMMAR).progress.kv_capacity_tokens == 16000
     at = STARTED.index("Setting max batch total tokens")
-    before = read_phase(STARTED[:at], TABLE)
-    assert read_phase(STARTED[at - 60 :], TABLE, previous=before).kv_capacity_tokens is None
+    before = read(STARTED[:at], GRAMMAR)
+    assert read(STARTED[at - 60 :], GRAMMAR, before=before).progress.kv_capacity_tokens is None
 
 
 @dataclass

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.launching.extras import API_KEY_NOTE
+from tgi_deploy.app.watching.diagnose import subject_of
 from tgi_deploy.app.watching.status import unrecorded_deployment
+from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.phases import PhaseView, read_phase
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
 from tgi_deploy.reconcile.unready import wrong_device
@@ -141,28 +142,28 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
             f"'{name}' is {recorded.phase} and has no endpoint yet",
             hint="running its 'up' again goes on until it has one",
         )
-    view = _log_view(context, recorded)
-    if view.forbidden is not None:
-        raise wrong_device(f"reading the log of '{name}'", view.forbidden)
+    reading = _reading(context, recorded)
+    if reading.forbids_ready is not None:
+        raise wrong_device(f"reading the log of '{name}'", reading.forbids_ready)
     variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
     question = Question(
         plan=recorded.plan,
         url=recorded.endpoint,
         level=level,
         versions=reported_as(recorded.plan["engine"]["version"]),
-        kv_capacity_tokens=view.kv_capacity_tokens,
+        kv_capacity_tokens=reading.progress.kv_capacity_tokens,
         api_key_variable=variable,
     )
     return prove_service(context, question)
 
 
-def _log_view(context: Context, deployment: Deployment) -> PhaseView:
-    """What the engine's log shows; nothing where it can't be read."""
+def _reading(context: Context, deployment: Deployment) -> Reading:
+    """Return what the engine's log shows; nothing where it can't be read."""
     machine = deployment.machine
     if machine is None or "id" not in machine.attributes:
-        return PhaseView()
+        return Reading()
     try:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:
-        return PhaseView()
-    return read_phase(log, context.phases())
+        return Reading()
+    return read(log, context.log_grammar(), subject=subject_of(deployment.name, deployment.plan, machine.place))

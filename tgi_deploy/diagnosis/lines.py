@@ -1,4 +1,4 @@
-"""Log text as lines of plain messages: no colours, no prefixes of who passed it on, no JSON around it, no secrets."""
+"""Log text as lines of plain messages, without colors, prefixes of what forwarded it, JSON around it, or secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tgi_deploy.diagnosis.grammar import LogGrammar
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A terminal's escapes as some viewers write them, when the escape character itself was lost.
@@ -53,31 +55,27 @@ _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and JSON records that were spread over several lines to be read.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
-# The router's spans carry what a request asked for; its own words come after the place in the source.
-_ROUTER: Final = re.compile(r"text_generation_(?:router|client)\S*: \S*?[\w/-]+\.rs:\d+: ")
 # Lines that speak for themselves, whatever record came before.
 _OWN_VOICE: Final = re.compile(
     r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
     r"|\[tgi-deploy\] |exec /\S+: |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
     r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
 )
+# The engine's own forms come with its grammar.
 _SECRETS: Final = (
-    # The launcher prints its own arguments, the API key among them.
-    (re.compile(r"(?:^|(?<=: ))Args \{.*"), "Args { … }"),
     (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
-    (re.compile(r"(?i)\b((?:api_key|ngrok_authtoken): Some\(\s*\")[^\"]*"), r"\1***"),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """A line and what is known of it. `number` counts the lines of the raw text from 1.
+    """A line and what is known of it. `number` counts the lines of the raw text from 1; 0: in an earlier part.
 
     `level` is that of its record, None where nothing says one; `inherited`: the record began on an earlier line.
     `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the
     record before a line that speaks for itself. `at_s`: seconds, of any clock.
-    `said` is what the writer itself said: the router's spans, which quote requests, are not in it.
+    `said` is what the writer itself wrote: what goes before it and quotes requests is not in it.
     """
 
     number: int
@@ -90,14 +88,14 @@ class LogLine:
     said: str = ""
 
 
-def log_lines(text: str) -> tuple[str, ...]:
-    """Every non-empty line, in order. A JSON record becomes its level and message; multi-line messages split."""
-    return tuple(line.text for line in read_lines(text))
+def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
+    """Return the non-empty lines. A JSON record becomes its level and message; multi-line messages are split."""
+    return tuple(line.text for line in read_lines(text, grammar))
 
 
-def read_lines(text: str) -> tuple[LogLine, ...]:
-    """The same lines with their number, level and source."""
-    return tuple(_lines(_ESCAPES.sub("", text.removeprefix("\ufeff"))))
+def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
+    """Return the same lines with their number, level and source."""
+    return tuple(_lines(_ESCAPES.sub("", text.removeprefix("\ufeff")), grammar))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,14 +106,14 @@ class _Raw:
     stamp: str | None
 
 
-def _lines(text: str) -> Iterator[LogLine]:
+def _lines(text: str, grammar: LogGrammar) -> Iterator[LogLine]:
     before: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         raw = _unwrapped(line if line.endswith("}") else _shortened(line))
         level, inherited = _level_of(raw, before)
         after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
-            bare = _redact(_shortened(part.strip()))
+            bare = _redacted(_shortened(part.strip()), grammar)
             if bare:
                 yield LogLine(
                     number=number,
@@ -125,7 +123,7 @@ def _lines(text: str) -> Iterator[LogLine]:
                     system=raw.system,
                     after=after,
                     at_s=_seconds(raw.stamp),
-                    said=_said(bare),
+                    said=_said(bare, grammar),
                 )
 
 
@@ -142,9 +140,9 @@ def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
     return before, before is not None
 
 
-def _said(text: str) -> str:
-    router = _ROUTER.search(text)
-    return text if router is None else text[router.end() :]
+def _said(text: str, grammar: LogGrammar) -> str:
+    quoting = grammar.spans.search(text)
+    return text if quoting is None else text[quoting.end() :]
 
 
 def _unwrapped(line: str) -> _Raw:
@@ -178,7 +176,7 @@ def _without_prefixes(line: str) -> tuple[str, str]:
 
 
 def _unpacked(line: str, depth: int) -> _Raw | None:
-    """A JSON record: the launcher nests its message in `fields`, the router does not, docker's own files say `log`."""
+    """A JSON record: some nest their message in `fields`, others do not, docker's own files have `log`."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -224,7 +222,7 @@ def _seconds(stamp: str | None) -> float | None:
         return None
 
 
-def _redact(line: str) -> str:
-    for pattern, replacement in _SECRETS:
+def _redacted(line: str, grammar: LogGrammar) -> str:
+    for pattern, replacement in (*grammar.redactions, *_SECRETS):
         line = pattern.sub(replacement, line)
     return line
