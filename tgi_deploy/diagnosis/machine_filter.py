@@ -1,4 +1,4 @@
-"""What a machine needs of the table to judge a start by itself: patterns as bash reads them, small enough for user data.
+"""What a machine needs of the table to judge a start by itself: patterns as bash reads them, small enough to send.
 
 A failure marked `final` in `profiles/diagnosis/` would meet the next start in the same way, so the machine does not try
 again. Once a phase named `ready` has begun, the log is also its users' and shows nothing about the configuration.
@@ -20,7 +20,8 @@ _TOKEN: Final = re.compile(
     r"(?P<group>\(\?:|\(\?P<\w+>)"
     r"|(?P<special>\(\?)"
     r"|(?P<digit>\\d)"
-    r"|(?P<escape>\\[wWsSb.\\()\[\]{}|*+?^$/-])"
+    r"|(?P<escape>\\[wWsSb.\\()\[\]{}|*+?^$])"
+    r"|(?P<plain>\\[^\w\s])"
     r"|(?P<foreign>\\.)"
     r"|(?P<bracket>\[\^?\]?[^\]\\]*\])"
     r"|(?P<class>\[)"
@@ -68,6 +69,7 @@ def extended(pattern: str) -> str:
     def replaced(token: re.Match[str]) -> str:
         if token.lastgroup in _REFUSED:
             raise bad_table(f"a machine can't read {token[0]!r} in the pattern {pattern!r}, which is final")
-        return _REPLACED.get(token.lastgroup or "", token[0])
+        kind = token.lastgroup or ""
+        return token[0][1:] if kind == "plain" else _REPLACED.get(kind, token[0])
 
     return _TOKEN.sub(replaced, pattern)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable, Mapping
 
     from tgi_deploy.diagnosis.lines import LogLine
 
@@ -17,7 +17,7 @@ _HOUR_S: Final = 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """What the lines of one start have counted. `received_mb` has arrived of an image, `eta_s` is the engine's estimate.
+    """What the lines of one start have counted. `received_mb` arrived of an image, `eta_s` is the engine's estimate.
 
     `assumed`: the engine could not measure its room for tokens, so what it goes on with is not a measurement.
     `last_wait` is the last line in which a shard only waited, `first_wait_at_s` the time of the first.

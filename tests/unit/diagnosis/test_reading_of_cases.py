@@ -215,5 +215,6 @@ def test_what_an_earlier_part_of_the_log_showed_is_still_known():
     later = read("".join(lines[at + 1 :]), before=before)
     assert [(item.code, item.line) for item in later.findings] == [("oom_load", 0)]
     again = read("".join(lines[at + 1 :]), before=later)
-    assert again.findings == later.findings
-    assert len(again.latest.evidence) == len(later.latest.evidence), "parts overlap, and nothing grows"
+    third = read("".join(lines[at + 1 :]), before=again)
+    assert again.findings == third.findings == later.findings
+    assert len(third.latest.evidence) == len(again.latest.evidence), "parts overlap, and nothing grows"
