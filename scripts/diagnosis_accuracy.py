@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tgi_deploy.reconcile.phase_table import PhaseTable
+    from tgi_deploy.diagnosis.grammar import LogGrammar
 
 CASES: Final = Path(__file__).resolve().parents[1] / "tests" / "cases" / "diagnosis"
 
@@ -61,9 +61,9 @@ def _case(folder: Path) -> Case:
     return Case(name=folder.name, log=log.read_text(encoding="utf-8"), codes=tuple(expected["codes"]))
 
 
-def examine(case: Case, table: PhaseTable) -> Outcome:
+def examine(case: Case, grammar: LogGrammar) -> Outcome:
     """The codes found in a case's log."""
-    found = tuple(item.code for item in diagnose(case.log, table).findings)
+    found = tuple(item.code for item in read(case.log, grammar).findings)
     return Outcome(name=case.name, expected=case.codes, found=found)
 
 
@@ -174,9 +174,9 @@ def scores(outcomes: Iterable[Outcome]) -> dict[str, Score]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
-    table = table_from(read_phases())
+    grammar = grammar_from(read_phases())
     every = cases()
-    outcomes = [examine(case, table) for case in every]
+    outcomes = [examine(case, grammar) for case in every]
     clean = [item for item in outcomes if not item.expected]
     print(
         f"{len(every)} logs, {len(clean)} of them clean; {sum(bool(item.found) for item in clean)} clean ones accused"
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_scores(scores(outcomes))
     wrong = [item for item in outcomes if not item.right]
     if options.mutations:
-        wrong += _mutations(every, table, options)
+        wrong += _mutations(every, grammar, options)
     for item in wrong:
         print(f"wrong: {item.name}: expected {list(item.expected)}, found {list(item.found)}")
     return 1 if wrong else 0
@@ -197,9 +197,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _mutations(every: Sequence[Case], table: PhaseTable, options: argparse.Namespace) -> list[Outcome]:
+def _mutations(every: Sequence[Case], grammar: LogGrammar, options: argparse.Namespace) -> list[Outcome]:
     random_ = random.Random(options.seed)  # noqa: S311 -- variety, not secrecy
-    outcomes = [examine(mutated(random_.choice(every), random_), table) for _ in range(options.mutations)]
+    outcomes = [examine(mutated(random_.choice(every), random_), grammar) for _ in range(options.mutations)]
     wrong = [item for item in outcomes if not item.right]
     print(f"{len(outcomes)} changed logs (seed {options.seed}): {len(outcomes) - len(wrong)} right")
     return wrong

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 import diagnosis_accuracy as accuracy
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.reconcile.signatures import Remedy
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.patterns import Remedy
+from tgi_deploy.diagnosis.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.reconcile.phase_table import PhaseTable
-    from tgi_deploy.reconcile.signatures import Page
+    from tgi_deploy.diagnosis.grammar import LogGrammar
+    from tgi_deploy.diagnosis.patterns import Page
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "runbooks"
 _NOTE: Final = "Written by `scripts/update_runbooks.py` from `profiles/diagnosis/`; a test holds it to that."
@@ -29,18 +29,18 @@ _NOTE: Final = "Written by `scripts/update_runbooks.py` from `profiles/diagnosis
 
 def pages() -> dict[str, str]:
     """Every file of the folder: its name and its text."""
-    table = table_from(read_phases())
-    examples = _examples(table)
-    files = {f"{code}.md": _page(page, table, examples.get(code, "")) for code, page in table.pages.items()}
-    return {"README.md": _index(table.pages), **files}
+    grammar = grammar_from(read_phases())
+    examples = _examples(grammar)
+    files = {f"{code}.md": _page(page, grammar, examples.get(code, "")) for code, page in grammar.pages.items()}
+    return {"README.md": _index(grammar.pages), **files}
 
 
-def _examples(table: PhaseTable) -> dict[str, str]:
+def _examples(grammar: LogGrammar) -> dict[str, str]:
     """By code, a line that shows it."""
     found: dict[str, str] = {}
     for case in accuracy.cases():
         if case.codes and case.codes[0] not in found:
-            findings = diagnose(case.log, table).findings
+            findings = read(case.log, grammar).findings
             found |= {item.code: item.evidence for item in findings[:1] if item.code == case.codes[0]}
     return found
 
@@ -59,12 +59,12 @@ def _index(every: Mapping[str, Page]) -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
-def _page(page: Page, table: PhaseTable, example: str) -> str:
+def _page(page: Page, grammar: LogGrammar, example: str) -> str:
     parts = [
         f"# {page.code}: {page.title}",
         f"Phase: {page.phase}. Engine versions: {page.versions}. Sources: {', '.join(page.sources)}.",
         _symptom(example),
-        f"## Cause\n\n{page.cause}{_twins(page.code, table)}",
+        f"## Cause\n\n{page.cause}{_twins(page.code, grammar)}",
         f"## Check\n\n{_commands(page.check)}",
         f"## Remedy\n\n{_plain(page.remedy.text)}\n\n{_commands(page.remedy.general)}",
         f"## What it costs meanwhile\n\n{page.costs}",
@@ -77,12 +77,12 @@ def _symptom(example: str) -> str:
     return f"## Symptom\n\nA line like this:\n\n```\n{example}\n```"
 
 
-def _twins(code: str, table: PhaseTable) -> str:
+def _twins(code: str, grammar: LogGrammar) -> str:
     told = [
         f"\n\nCan be [{twin.code}]({twin.code}.md) as well: {twin.apart}."
-        for signature in table.signatures
-        if signature.code == code
-        for twin in signature.twins
+        for pattern in grammar.patterns
+        if pattern.code == code
+        for twin in pattern.twins
     ]
     return "".join(dict.fromkeys(told))
 
@@ -92,7 +92,7 @@ def _commands(lines: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    return Remedy(text=text).told({})
+    return Remedy(text=text).filled({})[0]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.planner.types import (
     Accelerator,
     Candidate,
@@ -22,6 +25,9 @@ from tgi_deploy.planner.types import (
     Storage,
 )
 from tgi_deploy.render.deployable import Deployable
+
+if TYPE_CHECKING:
+    from tgi_deploy.diagnosis.machine_filter import LogFilter
 
 GIB = 1024**3
 VERSION = "3.3.7"
@@ -192,8 +198,19 @@ def storage(**changes: Any) -> Storage:
     return Storage(**(values | changes))
 
 
+@cache
+def log_filter() -> LogFilter:
+    """What machines get: that of the packaged tables."""
+    return grammar_from(read_phases()).log_filter
+
+
 def deployable(**changes: Any) -> Deployable:
-    values: dict[str, Any] = {"name": "example", "candidate": candidate(), "model": profile()}
+    values: dict[str, Any] = {
+        "name": "example",
+        "candidate": candidate(),
+        "model": profile(),
+        "log_filter": log_filter(),
+    }
     return Deployable(**(values | changes))
 
 

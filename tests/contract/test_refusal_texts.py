@@ -1,48 +1,64 @@
-"""A machine gives up on what its engine says without asking anybody: each such text must have a cause to be told."""
+"""A machine gives up after what its engine writes without asking anybody: each such text has a cause to report."""
 
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
+import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.resources import templates_dir
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.lines import log_lines
+from tgi_deploy.diagnosis.reader import read
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SCRIPT = (templates_dir() / "user-data" / "run-engine.j2").read_text(encoding="utf-8")
-TABLE = table_from(read_phases())
-# A restart may mend these: a machine that gives up on them would be given up too early.
+CASES = Path(__file__).resolve().parents[1] / "cases" / "diagnosis"
+DATA = read_phases()
+GRAMMAR = grammar_from(DATA)
+FINAL = [
+    (page["code"], pattern)
+    for page in DATA["codes"]
+    for text in page["signatures"]
+    if text.get("final")
+    for pattern in text["match"]
+]
+# A restart may cure these: a machine that gives up after them would be given up too early.
 PASSING = {"network", "nccl_hang", "port_in_use", "rendezvous_port"}
-
-
-def refusals() -> list[str]:
-    """The patterns of bash on which the script writes the line down as a refusal."""
-    (until,) = re.findall(r"ready=yes ;;\n(.+?)\)\n\s+printf '%s\\n' \"\$line\" >\"\$refusal\"", SCRIPT, re.DOTALL)
-    words = re.sub(r"\\\n", " ", until).split(" | ")
-    return [word.strip().replace("'", "") for word in words]
+# Forms of texts that have another form in the logs.
+UNSEEN = {r"status client error \(401", r"401 Unauthorized.{0,80}huggingface", "CUDA error: out of memory"}
 
 
 @cache
 def lines() -> frozenset[str]:
-    logs = (REPOSITORY / "tests" / "cases" / "diagnosis").glob("*/log.txt")
-    return frozenset(line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines())
+    logs = (path.read_text(encoding="utf-8", errors="replace") for path in CASES.glob("*/log.*"))
+    return frozenset(line for log in logs for line in log_lines(log, GRAMMAR))
 
 
-def test_all_patterns_are_read():
-    assert len(refusals()) >= 25
-    assert all(pattern.strip("*") and pattern[0] == pattern[-1] == "*" for pattern in refusals())
+def test_there_are_final_texts():
+    assert len(FINAL) >= 25
+    assert not {code for code, _ in FINAL} & PASSING
 
 
-@pytest.mark.parametrize("pattern", refusals())
-def test_what_a_machine_gives_up_on_is_explained(pattern: str):
-    said = [line for line in lines() if fnmatchcase(line.lower(), pattern)]
-    assert said, "no log of tests/cases/diagnosis has such a line"
-    found = {item.code for line in said for item in diagnose(line, TABLE).findings}
-    assert found
-    assert not found & PASSING
+@pytest.mark.parametrize(("code", "pattern"), [item for item in FINAL if item[1] not in UNSEEN])
+def test_what_a_machine_gives_up_after_is_explained(code: str, pattern: str):
+    found = [line for line in lines() if re.search(pattern, line, re.IGNORECASE)]
+    assert found, "no log of tests/cases/diagnosis has such a line"
+    codes = {item.code for line in found for item in read(line, GRAMMAR).findings}
+    assert codes
+    assert not codes & PASSING
+
+
+def test_a_machine_finds_the_same_lines_as_the_reader(tmp_path: Path):
+    """GNU grep and bash read extended patterns with the same library."""
+    written = tmp_path / "lines"
+    every = sorted(lines())
+    written.write_text("\n".join(every) + "\n", encoding="utf-8")
+    command = ["grep", "-E", "-i", "-n", "-e", GRAMMAR.log_filter.refused, str(written)]
+    surroundings = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings)
+    found = {int(line.partition(":")[0]) for line in ran.stdout.splitlines()}
+    wanted = re.compile("|".join(f"(?:{pattern})" for _, pattern in FINAL), re.IGNORECASE)
+    assert found == {number for number, line in enumerate(every, start=1) if wanted.search(line)}
+    assert len(found) > 100

@@ -14,9 +14,9 @@ from tgi_deploy.app.context import Context, Pace
 from tgi_deploy.app.deploying.up import UpRequest
 from tgi_deploy.app.launching.launch import LaunchSettings
 from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.planner.types import Plan, Requirements
 from tgi_deploy.reconcile.health import Probe
-from tgi_deploy.reconcile.phase_table import table_from
 from tgi_deploy.reconcile.proof import Answer, Streamed
 from tgi_deploy.state.local import LocalStore
 
@@ -84,7 +84,7 @@ class FakeEngine:
     def stream(self, path: str, body: Any) -> Streamed:
         token = '{"token":{"text":"yes"},"generated_text":null}'
         last = '{"token":{"text":"."},"generated_text":"yes."}'
-        return Streamed(status=200, events=(token, last), first_event_ms=1.0)
+        return Streamed(status=200, events=(token, last), arrivals_ms=(1.0,))
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Surroundings:
             "caller_cidr": lambda: "203.0.113.7/32",
             "probe": lambda _url: self.probe,
             "engine_client": lambda _url: self.engine,
-            "phases": lambda: table_from(read_phases()),
+            "log_grammar": lambda: grammar_from(read_phases()),
             "regions": ("us-east-1",),
             "version": "0.1.0",
             "command": "test",

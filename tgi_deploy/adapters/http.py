@@ -227,12 +227,11 @@ def _parse(url: str) -> SplitResult:
 
 def _read_events(lines: Iterator[bytes], status: int, began: float) -> Streamed:
     events: list[str] = []
-    first_event_ms = None
+    arrivals_ms: list[float] = []
     for payload in payloads(lines):
-        if first_event_ms is None:
-            first_event_ms = round((time.monotonic() - began) * 1000, 3)
+        arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
         events.append(payload)
-    return Streamed(status=status, events=tuple(events), first_event_ms=first_event_ms)
+    return Streamed(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
 
 
 def _header_safe(key: str) -> str:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.app.survey import Survey
+    from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.reconcile.health import Listener, Probe
-    from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock, Cloud, Reporter, Store
     from tgi_deploy.reconcile.proof import EngineClient
 
@@ -68,7 +68,7 @@ class Context:
     caller_cidr: Callable[[], str]
     probe: Callable[[str], Probe]
     engine_client: Callable[[str], EngineClient]
-    phases: Callable[[], PhaseTable]
+    log_grammar: Callable[[], LogGrammar]
     regions: tuple[str, ...]
     version: str
     command: str

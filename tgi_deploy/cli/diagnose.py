@@ -21,7 +21,7 @@ from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.diagnosis import Diagnosis
+    from tgi_deploy.diagnosis.reader import Reading
 
 _RUNNING: Final = "running"
 # The end of a log tells why it ended; what is before this much of it is not read.
@@ -62,16 +62,11 @@ def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) ->
 def _of_text(source: str, text: str, before: int) -> Result:
     """`before`: how many lines of the log come before `text`."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.reconcile.diagnosis import diagnose  # noqa: PLC0415 -- likewise
-    from tgi_deploy.reconcile.phase_table import table_from  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- likewise
 
-    result = _result(source, _counted_on(diagnose(text, table_from(read_phases())), before), {})
+    result = _result(source, read(text, grammar_from(read_phases())), {}, before=before)
     return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
-
-
-def _counted_on(found: Diagnosis, before: int) -> Diagnosis:
-    findings = tuple(replace(item, line=item.line + before) if item.line else item for item in found.findings)
-    return replace(found, findings=findings, unexplained_line=found.unexplained_line + before)
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
@@ -84,14 +79,15 @@ def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Res
         examined = diagnose_deployment(context, name)
     machine = examined.machine
     state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}
-    result = _result(name, examined.diagnosis, {"machine": state})
+    result = _result(name, examined.reading, {"machine": state})
     return result if machine.state == _RUNNING else replace(result, text=f"{result.text}The machine {machine.told}.\n")
 
 
-def _result(source: str, found: Diagnosis, more: dict[str, Any]) -> Result:
+def _result(source: str, found: Reading, more: dict[str, Any], *, before: int = 0) -> Result:
     from tgi_deploy.cli.views.diagnosis import diagnosis_document, diagnosis_text  # noqa: PLC0415 -- likewise
 
-    return Result(data={"source": source, **diagnosis_document(found), **more}, text=diagnosis_text(found))
+    document = diagnosis_document(found, before=before)
+    return Result(data={"source": source, **document, **more}, text=diagnosis_text(found, before=before))
 
 
 def _from_stdin() -> tuple[str, int]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.render.artifacts import Artifact
+    from tgi_deploy.render.deployable import Deployable
     from tgi_deploy.render.kinds import Kind
 
 
@@ -45,7 +46,8 @@ def render_command(
     plan = decide(wish, profiles_dir)
     if isinstance(plan, NoPlan):
         return no_plan_result(f"render --as {kind}", wish, plan)
-    artifact = _artifact(plan, wish, kind, name=name, templates_dir=templates_dir)
+    subject = _deployable(plan, wish, name, profiles_dir)
+    artifact = _artifact(subject, kind, templates_dir)
     if out is not None:
         write_file(out, artifact.text, what="the artefact")
     return Result(
@@ -55,9 +57,13 @@ def render_command(
     )
 
 
-def _artifact(plan: Plan, wish: Wish, kind: str, *, name: str | None, templates_dir: Path | None) -> Artifact:
+def _deployable(plan: Plan, wish: Wish, name: str | None, profiles_dir: Path | None) -> Deployable:
     from tgi_deploy.app.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.render.artifacts import render  # noqa: PLC0415 -- likewise
 
-    subject = deployable(plan, wish, os.environ, name=name)
+    return deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)
+
+
+def _artifact(subject: Deployable, kind: str, templates_dir: Path | None) -> Artifact:
+    from tgi_deploy.render.artifacts import render  # noqa: PLC0415 -- help is printed without the planner
+
     return render(cast("Kind", kind), subject, templates_dir=templates_dir)

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tgi_deploy.app.survey import Survey
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.planner.local_gpus import LocalGpu
     from tgi_deploy.reconcile.health import Probe
     from tgi_deploy.reconcile.inspection import Workstation
-    from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock, Cloud
     from tgi_deploy.reconcile.proof import EngineClient
     from tgi_deploy.sandbox.control import SandboxInfo
@@ -82,7 +82,7 @@ def context(setup: Setup) -> Context:
         probe=_probe,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         keyed_engine_client=_engine_client,
-        phases=lambda: _phases(setup.profiles_dir),
+        log_grammar=lambda: _log_grammar(setup.profiles_dir),
         regions=regions,
         version=__version__,
         command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
@@ -369,11 +369,11 @@ def _profile_data(name: str) -> dict[str, Any]:
     return Store.behind().json(name)
 
 
-def _phases(profiles_dir: Path | None) -> PhaseTable:
+def _log_grammar(profiles_dir: Path | None) -> LogGrammar:
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
-    from tgi_deploy.reconcile.phase_table import table_from  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
 
-    return table_from(read_phases(user_dir=profiles_dir))
+    return grammar_from(read_phases(user_dir=profiles_dir))
 
 
 def _caller_cidr() -> str:

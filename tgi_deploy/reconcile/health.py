@@ -10,20 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
+from tgi_deploy.diagnosis.progress import detail_of
+from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.patience import Marks, PhasePatience
-from tgi_deploy.reconcile.phase_table import PHASES
-from tgi_deploy.reconcile.phases import PhaseView, read_phase
-from tgi_deploy.reconcile.progress import detail_of
 from tgi_deploy.reconcile.spot import SpotNotice, is_reclaimed, notice_of
-from tgi_deploy.reconcile.unready import diagnose_hint, engine_failed, machine_died, reclaimed, timed_out
+from tgi_deploy.reconcile.unready import (
+    diagnose_hint,
+    engine_failed,
+    machine_died,
+    reclaimed,
+    started_on_wrong_device,
+    timed_out,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.patience import PhaseDeadline
-    from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.ports import Clock
 
 _OK: Final = 200
@@ -34,7 +42,7 @@ _LATE_FACTOR: Final = 1.5
 _LATE_GRACE_S: Final = 10.0
 _LEAST_PAUSE_S: Final = 0.05
 # From here on nothing but the engine itself is waited for.
-_NEAR: Final = PHASES.index("loading")
+_NEAR: Final = STARTUP_PHASES.index("loading")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,14 +60,13 @@ class Probe:
         return f"answered {self.status}" if self.outcome == "status" else self.outcome
 
 
-class Observer(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observer:
     """The three places to look. `console` may raise DeployError: then the log stays unknown."""
 
-    def machine(self) -> MachineState: ...
-
-    def console(self) -> str: ...
-
-    def probe(self, address: str) -> Probe: ...
+    machine: Callable[[], MachineState]
+    console: Callable[[], str]
+    probe: Callable[[str], Probe]
 
 
 class Listener(Protocol):
@@ -92,14 +99,15 @@ class ReadyReport:
 class Sighting:
     """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
 
-    `notice`: a spot machine that is being taken back.
+    `notice`: a spot machine that is being taken back. `state_cause`: what the reason for a machine's end shows.
     """
 
     at_s: float
     machine: MachineState
-    view: PhaseView
+    reading: Reading
     probe: Probe | None = None
     notice: SpotNotice | None = None
+    state_cause: Finding | None = None
 
     @property
     def ready(self) -> bool:
@@ -114,7 +122,7 @@ class Track:
     phases that had.
     """
 
-    phase: str = PHASES[0]
+    phase: str = STARTUP_PHASES[0]
     since_s: float = 0.0
     evident: bool = True
     seen: bool = False
@@ -129,25 +137,25 @@ class Track:
 
 def advance(track: Track, sighting: Sighting) -> Track:
     """What is known after a look. The log alone can lead back to an earlier phase: the engine was started again."""
-    machine, view = sighting.machine, sighting.view
+    machine, reading = sighting.machine, sighting.reading
     track = replace(track, seen=track.seen or machine.state != "missing")
     if machine.state != "running":
         return track
-    phase = view.phase if view.evident else "booting"
+    phase = reading.startup_phase if reading.evident else "booting"
     if phase == track.phase:
-        return _go_on(replace(track, evident=track.evident or view.evident), sighting)
-    if not view.evident and PHASES.index(phase) < PHASES.index(track.phase):
+        return _go_on(replace(track, evident=track.evident or reading.evident), sighting)
+    if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(track.phase):
         return track
     done = PhaseTiming(phase=track.phase, took_s=sighting.at_s - track.since_s)
     return replace(
         track,
         phase=phase,
         since_s=sighting.at_s,
-        evident=view.evident,
+        evident=reading.evident,
         late_told=False,
         stall_told=False,
         passed=(*track.passed, done),
-        marks=Marks.of(view),
+        marks=Marks.of(reading),
         moved_s=sighting.at_s,
         moving=False,
         stretched=(*track.stretched, done) if track.moving else track.stretched,
@@ -156,27 +164,44 @@ def advance(track: Track, sighting: Sighting) -> Track:
 
 def _go_on(track: Track, sighting: Sighting) -> Track:
     """The same phase as before, a little further perhaps."""
-    marks = Marks.of(sighting.view)
+    marks = Marks.of(sighting.reading)
     if track.marks.moved_to(marks):
         return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_told=False)
     return replace(track, marks=marks) if track.marks.fell_to(marks) else track
 
 
-def failure(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError | None:
-    """Why waiting on is pointless, None while it is not."""
-    machine, view = sighting.machine, sighting.view
-    gone = machine.state in _GONE and (machine.state != "missing" or track.seen)
-    if gone and is_reclaimed(machine):
-        return machine_died(track, sighting, table)
-    if sighting.notice is not None:
-        return reclaimed(track, sighting, sighting.notice)
-    if view.died_of is not None:
-        return engine_failed(track, sighting, view.died_of)
-    if gone:
-        return engine_failed(track, sighting, view.finding) if view.finding else machine_died(track, sighting, table)
-    if view.final or view.exits > _RESTARTS_ALLOWED:
+def failure(track: Track, sighting: Sighting) -> DeployError | None:
+    """Return why waiting on is pointless, None while it is not. An answer alone is not enough: it can be the CPU's."""
+    taken = None if sighting.ready else _taken(track, sighting)
+    if taken is not None:
+        return taken
+    if sighting.reading.forbids_ready is not None:
+        return started_on_wrong_device(track, sighting, sighting.reading.forbids_ready)
+    return None if sighting.ready else _ended(track, sighting)
+
+
+def _taken(track: Track, sighting: Sighting) -> DeployError | None:
+    """The cloud takes the machine back: nothing else in the log is a cause."""
+    if _is_gone(track, sighting) and is_reclaimed(sighting.machine):
+        return machine_died(track, sighting)
+    return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
+
+
+def _ended(track: Track, sighting: Sighting) -> DeployError | None:
+    reading = sighting.reading
+    if reading.cause_of_end is not None:
+        return engine_failed(track, sighting, reading.cause_of_end)
+    if _is_gone(track, sighting):
+        known = reading.findings and not reading.hangs
+        return engine_failed(track, sighting, reading.findings[0]) if known else machine_died(track, sighting)
+    if reading.final or reading.exits > _RESTARTS_ALLOWED:
         return engine_failed(track, sighting, None)
     return None
+
+
+def _is_gone(track: Track, sighting: Sighting) -> bool:
+    state = sighting.machine.state
+    return state in _GONE and (state != "missing" or track.seen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +209,7 @@ class WaitSettings:
     """`poll_s` is how often the cloud and the console are asked, `probe_s` the health check where it may answer soon.
 
     The first answer is asked for again after `settle_s`; what follows proves the rest. `overall_s` None: the sum of
-    the phases' deadlines. `name` is the deployment's, for what to do next.
+    the phases' deadlines. `name` is the deployment's, for what to do next; `subject` is what the log's reader knows.
     """
 
     poll_s: float = 5.0
@@ -192,13 +217,14 @@ class WaitSettings:
     settle_s: float = 0.1
     overall_s: float | None = None
     name: str = "NAME"
+    subject: Subject = field(default_factory=lambda: Subject(planned=True))
 
 
 def wait_until_ready(
     observer: Observer,
     deadlines: Iterable[PhaseDeadline],
     *,
-    table: PhaseTable,
+    grammar: LogGrammar,
     clock: Clock,
     listener: Listener,
     settings: WaitSettings | None = None,
@@ -209,11 +235,12 @@ def wait_until_ready(
 
     Raises:
         NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` as soon as the engine has ended for a
-            known reason, for good, or again and again.
+            known reason, for good, or again and again; `wrong_device` as soon as its log shows that it does not run on
+            the planned accelerators, even if it answers.
         DeployError: `machine_died` or `spot_reclaimed`.
     """
     settings = settings or WaitSettings()
-    wait = _Wait(observer=observer, table=table, clock=clock, listener=listener, settings=settings)
+    wait = _Wait(observer=observer, grammar=grammar, clock=clock, listener=listener, settings=settings)
     try:
         return wait.run(PhasePatience.of(deadlines, settings.overall_s))
     except DeployError as error:  # the cloud's own (it can't be reached) know no phase
@@ -224,14 +251,14 @@ def wait_until_ready(
 @dataclass(kw_only=True, slots=True)
 class _Wait:
     observer: Observer
-    table: PhaseTable
+    grammar: LogGrammar
     clock: Clock
     listener: Listener
     settings: WaitSettings
     started: float = 0.0
     due_s: float = 0.0
     track: Track = field(default_factory=Track)
-    view: PhaseView = field(default_factory=PhaseView)
+    reading: Reading = field(default_factory=Reading)
     console: str = ""
     told: set[str] = field(default_factory=set)
 
@@ -252,7 +279,7 @@ class _Wait:
     def _settled(self, first: Sighting, patience: PhasePatience) -> Sighting:
         """What comes right after the first answer. The log is read once more if it has not told all yet."""
         self.clock.sleep(self.settings.settle_s)
-        if self.view.kv_capacity_tokens is None:
+        if self.reading.progress.kv_capacity_tokens is None:
             self._read_console(first.machine)
         again = self._ask(first, patience)
         if not again.ready:
@@ -262,7 +289,7 @@ class _Wait:
     def _pause_s(self, sighting: Sighting) -> float:
         """Until the next look, or until the next question to an engine that may answer at any moment."""
         due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
-        near = not self.track.evident or PHASES.index(self.track.phase) >= _NEAR
+        near = not self.track.evident or STARTUP_PHASES.index(self.track.phase) >= _NEAR
         return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
 
     def _look(self, patience: PhasePatience) -> Sighting:
@@ -282,10 +309,15 @@ class _Wait:
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
         sighting = Sighting(
-            at_s=self._elapsed(), machine=machine, view=self.view, probe=probe, notice=notice_of(self.console)
+            at_s=self._elapsed(),
+            machine=machine,
+            reading=self.reading,
+            probe=probe,
+            notice=notice_of(self.console),
+            state_cause=self._state_cause(machine),
         )
         self.track = advance(self.track, sighting)
-        error = None if sighting.ready else failure(self.track, sighting, self.table)
+        error = failure(self.track, sighting)
         if error is not None:
             raise error
         self._announce(sighting, patience)
@@ -301,7 +333,11 @@ class _Wait:
             return
         if text and text != self.console:
             self.console = text
-            self.view = read_phase(text, self.table, previous=self.view)
+            self.reading = read(text, self.grammar, subject=self.settings.subject, before=self.reading)
+
+    def _state_cause(self, machine: MachineState) -> Finding | None:
+        """A machine that ends gives its reason once, apart from any log."""
+        return cause_of_state(machine.why, self.grammar, self.settings.subject) if machine.state in _GONE else None
 
     def _announce(self, sighting: Sighting, patience: PhasePatience) -> None:
         track, probe = self.track, sighting.probe
@@ -324,7 +360,7 @@ class _Wait:
             self.listener.line(_stall(track.phase, quiet_s, allowed, detail, self.settings.name))
         elif not track.late_told and spent_s > _late_after_s(allowed.expected_s):
             self.track = replace(track, late_told=True)
-            self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.view))
+            self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.reading.last_line))
 
     def _tell_of_stretch(self, sighting: Sighting, patience: PhasePatience) -> None:
         track, allowed = self.track, patience.of_phase(self.track.phase)
@@ -350,8 +386,8 @@ class _Wait:
             address=sighting.machine.address or "",
             elapsed_s=sighting.at_s,
             phases=(*self.track.passed, last),
-            kv_capacity_tokens=sighting.view.kv_capacity_tokens,
-            max_total_tokens=sighting.view.max_total_tokens,
+            kv_capacity_tokens=sighting.reading.progress.kv_capacity_tokens,
+            max_total_tokens=sighting.reading.progress.max_total_tokens,
         )
 
 
@@ -359,10 +395,11 @@ _SICK_NOTE: Final = {_SICK: ": it was up and is sick now"}
 
 
 def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
-    if sighting.view.phase != track.phase:
+    if sighting.reading.startup_phase != track.phase:
         return ""
     return detail_of(
-        sighting.view,
+        track.phase,
+        sighting.reading.progress,
         amount_mb=allowed.amount_mb,
         quiet_s=sighting.at_s - track.moved_s,
         left_s=allowed.expected_s - (sighting.at_s - track.since_s),
@@ -374,8 +411,8 @@ def _late_after_s(expected_s: float) -> float:
     return max(_LATE_FACTOR * expected_s, expected_s + _LATE_GRACE_S)
 
 
-def _late(phase: str, spent_s: float, expected_s: float, view: PhaseView) -> str:
-    said = f"; last line of the log: {view.last_line}" if view.last_line else ""
+def _late(phase: str, spent_s: float, expected_s: float, last_line: str | None) -> str:
+    said = f"; last line of the log: {last_line}" if last_line else ""
     return f"{phase} takes longer than expected ({spent_s:.0f} s, expected {expected_s:.0f} s){said}"
 
 

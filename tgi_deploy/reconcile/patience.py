@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.reconcile.health import Track
-    from tgi_deploy.reconcile.phases import PhaseView
 
 # A machine's own agents talk, too: so much at least has to come in before it counts.
 _LEAST_MB: Final = 5
@@ -43,8 +43,8 @@ class Marks:
     steps: int = 0
 
     @classmethod
-    def of(cls, view: PhaseView) -> Marks:
-        return cls(received_mb=view.received_mb, steps=view.steps)
+    def of(cls, reading: Reading) -> Marks:
+        return cls(received_mb=reading.progress.received_mb, steps=reading.progress.steps)
 
     def moved_to(self, now: Marks) -> bool:
         """Whether `now` is progress. Less than before is another beginning, and none."""

@@ -1,18 +1,18 @@
-"""Why a machine did not become ready: the error for each way the wait can end badly."""
+"""Why a machine did not become ready: the error for each way the wait can end badly, with what was found."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.diagnosis.finding import report_of, sentence_of
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.reconcile.spot import is_reclaimed
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.findings import Finding
+    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.reconcile.health import Sighting, Track
     from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.patience import PhasePatience
-    from tgi_deploy.reconcile.phase_table import PhaseTable
     from tgi_deploy.reconcile.spot import SpotNotice
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
@@ -25,14 +25,14 @@ _DEATH_HINTS: Final = {
 }
 
 
-def machine_died(track: Track, sighting: Sighting, table: PhaseTable) -> DeployError:
+def machine_died(track: Track, sighting: Sighting) -> DeployError:
     machine = sighting.machine
     reclaimed = is_reclaimed(machine)
     return DeployError(
         "spot_reclaimed" if reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
-        hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, table),
-        data=_data(track, sighting),
+        hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, sighting.state_cause),
+        data=_data(track, sighting, sighting.state_cause),
     )
 
 
@@ -41,43 +41,60 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
         "spot_reclaimed",
         f"waiting for the engine, phase {track.phase}: {notice}",
         hint=_RECLAIMED_HINT,
-        data=_data(track, sighting) | {"action": notice.action, "time": notice.time},
+        data={**_data(track, sighting, None), "action": notice.action, "time": notice.time},
     )
 
 
-def _death_hint(machine: MachineState, table: PhaseTable) -> str:
-    """The remedy that the table has for the state reason, and where to read more."""
-    known = next((item for item in table.signatures if item.machine and item.pattern.search(machine.why)), None)
-    if known is None:
+def _death_hint(machine: MachineState, cause: Finding | None) -> str:
+    """Return the remedy that the table has for the state's reason, and where to read more."""
+    if cause is None or machine.reason_code in _DEATH_HINTS:
         return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
-    return hint_of(known.remedy.text, known.code)
+    return hint_of(sentence_of(cause.remedy), cause.code)
 
 
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
-    view = sighting.view
+    reading = sighting.reading
     if finding is not None:
         reason = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}"
         hint = hint_of(finding.remedy, finding.code)
     else:
-        ended = "again and again" if view.exit_code in (None, -1) else f"with code {view.exit_code}"
-        reason = f"the engine ended {ended}. Evidence: {view.error_line or view.last_line or 'its log is empty'}"
+        code = reading.latest.exit_code
+        ended = "again and again" if code in (None, -1) else f"with code {code}"
+        reason = f"the engine ended {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
         hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
-    # The log may be at the next attempt already.
-    phase = finding.phase if finding else view.phase
+    # The log may be at the next start already.
+    phase = finding.phase if finding else reading.startup_phase
     return NotHealthyError(
         "engine_failed",
         f"waiting for the engine, phase {phase}: {reason}",
         hint=hint,
-        data=_data(track, sighting) | {"phase": phase, "finding": finding.code if finding else None},
+        data={**_data(track, sighting, finding), "phase": phase},
+    )
+
+
+def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
+    error = wrong_device(f"waiting for the engine, phase {finding.phase}", finding)
+    error.data = {**_data(track, sighting, finding), "phase": finding.phase}
+    return error
+
+
+def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
+    """The engine may answer, and does not run on the planned accelerators."""
+    return NotHealthyError(
+        "wrong_device",
+        f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
+        hint=hint_of(finding.remedy, finding.code),
+        data=report_of(finding),
     )
 
 
 def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: str = "NAME") -> NotHealthyError:
-    view, allowed = sighting.view, patience.of_phase(track.phase)
+    reading, allowed = sighting.reading, patience.of_phase(track.phase)
+    finding = reading.findings[0] if reading.findings else None
     quiet_s = sighting.at_s - track.moved_s
     stalled = track.evident and 0 < allowed.stall_s <= quiet_s
     limit, allowed_s = _limit(track, sighting, patience)
-    heard = view.finding.evidence if view.finding else view.last_line
+    heard = finding.evidence if finding else reading.last_line
     message = (
         f"waiting for the engine, phase {track.phase}: not ready within {limit}"
         + (f", and no progress for {quiet_s:.0f} s" if stalled else "")
@@ -87,12 +104,11 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
-        hint=hint_of(view.finding.remedy, view.finding.code) if view.finding else hint,
-        data=_data(track, sighting)
-        | {
+        hint=hint_of(finding.remedy, finding.code) if finding else hint,
+        data={
+            **_data(track, sighting, finding),
             "deadline_s": allowed_s,
             "stalled_s": round(quiet_s, 3) if stalled else None,
-            "finding": view.finding.code if view.finding else None,
         },
     )
 
@@ -115,18 +131,18 @@ def hint_of(remedy: str, code: str) -> str:
     return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
 
 
-def _data(track: Track, sighting: Sighting) -> dict[str, Any]:
+def _data(track: Track, sighting: Sighting, finding: Finding | None) -> dict[str, Any]:
     """What a report needs besides the sentence; seconds, and codes as the cloud and the table name them."""
-    view, machine = sighting.view, sighting.machine
-    finding = view.died_of or view.finding
+    reading, machine = sighting.reading, sighting.machine
     return {
         "phase": track.phase,
         "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),
         "elapsed_s": round(sighting.at_s, 3),
         "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in track.passed],
-        "evidence": finding.evidence if finding else view.error_line or view.last_line,
-        "last_line": view.last_line,
-        "exit_code": view.exit_code,
+        "evidence": reading.error_line or reading.last_line,
+        "last_line": reading.last_line,
+        "exit_code": reading.latest.exit_code,
         "machine": {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
         "probe": None if sighting.probe is None else str(sighting.probe),
+        **report_of(finding),
     }

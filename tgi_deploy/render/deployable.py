@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
+    from tgi_deploy.diagnosis.machine_filter import LogFilter
     from tgi_deploy.planner.types import Candidate, Profile
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
@@ -33,12 +34,14 @@ class Deployable:
     `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
     an AMI; without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the
     engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from
-    the last request, `lease_s` from the last renewal: the first of them to pass ends the machine.
+    the last request, `lease_s` from the last renewal: the first of them to pass ends the machine. `log_filter` is what
+    the machine needs to judge a start that failed.
     """
 
     name: str
     candidate: Candidate
     model: Profile
+    log_filter: LogFilter
     ttl_s: int | None = None
     idle_s: int | None = None
     lease_s: int | None = None

@@ -1,8 +1,9 @@
 """User data: the cloud-config that makes a bare GPU machine run the engine, and end itself in time.
 
 systemd restarts a crashed engine but not a misconfigured one: `run-engine` ends with the launcher's own exit code 2,
-or with 64 when the log of a start that never became ready names a failure of configuration. Its markers, one a line,
-are what the waiting side reads from the console: `[tgi-deploy] phase=…` and `[tgi-deploy] verdict=configuration`.
+or with 64 when the log of a start that never became ready shows a failure that the table marks as final. Its markers,
+one a line, are what the waiting side reads from the console: `[tgi-deploy] phase=…` and
+`[tgi-deploy] verdict=configuration`.
 The deployment's name is the only value that goes into a unit file, and its grammar has nothing systemd would expand.
 """
 
@@ -124,6 +125,7 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "engine_service": ENGINE_SERVICE,
         **_end_values(deployable),
         "secrets": _secrets(deployable),
+        "log_filter": deployable.log_filter,
         "region": _parameter_region(deployable),
     }
 

@@ -121,7 +121,7 @@ class LocalStore:
         """Return the receipts of this name; one that can't be read is passed over."""
         folder = self.home / "receipts"
         with _disk(f"reading {folder}"):
-            texts = [path.read_bytes() for path in sorted(folder.glob(f"{name}-*.json"))]
+            texts = [bounded_files.read_bytes(path, most=_MOST_BYTES) for path in sorted(folder.glob(f"{name}-*.json"))]
         documents = (_document(text) for text in texts)
         return tuple(document for document in documents if document.get("deployment") == name)
 

@@ -1,4 +1,4 @@
-"""Writes what `read_phase` makes of each log beside it. Read the difference before you commit it.
+"""Writes what the reader makes of each log beside it. Read the difference before you commit it.
 
 python tests/cases/phases/rewrite.py
 """
@@ -6,21 +6,44 @@ python tests/cases/phases/rewrite.py
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.progress import detail_of, fraction_of
+from tgi_deploy.diagnosis.reader import Subject, read
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.phases import Finding, PhaseView
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.diagnosis.reader import Reading
+
+DEPLOYED = Subject(planned=True)
 
 
-def shown(view: PhaseView) -> dict[str, Any]:
-    """The view as the cases keep it: findings as code and evidence."""
-    return asdict(view) | {"finding": _brief(view.finding), "died_of": _brief(view.died_of)}
+def shown(reading: Reading) -> dict[str, Any]:
+    """Return the reading as the cases keep it: findings as code and evidence."""
+    phase, progress = reading.startup_phase, reading.progress
+    return {
+        "phase": phase,
+        "evident": reading.evident,
+        "detail": detail_of(phase, progress),
+        "progress": fraction_of(phase, progress),
+        "kv_capacity_tokens": progress.kv_capacity_tokens,
+        "max_total_tokens": progress.max_total_tokens,
+        "findings": [_brief(item) for item in reading.findings],
+        "cause_of_end": _brief(reading.cause_of_end),
+        "forbids_ready": _brief(reading.forbids_ready),
+        "error_line": reading.error_line,
+        "last_line": reading.last_line,
+        "exit_code": reading.latest.exit_code,
+        "starts": reading.starts,
+        "exits": reading.exits,
+        "final": reading.final,
+        "received_mb": progress.received_mb,
+        "eta_s": progress.eta_s,
+        "steps": progress.steps,
+    }
 
 
 def _brief(finding: Finding | None) -> dict[str, str] | None:
@@ -28,11 +51,11 @@ def _brief(finding: Finding | None) -> dict[str, str] | None:
 
 
 def main() -> None:
-    table = table_from(read_phases())
+    grammar = grammar_from(read_phases())
     for log in sorted(Path(__file__).parent.rglob("*.log")):
-        view = read_phase(log.read_text(encoding="utf-8"), table)
+        reading = read(log.read_text(encoding="utf-8"), grammar, subject=DEPLOYED)
         log.with_suffix(".json").write_text(
-            json.dumps(shown(view), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            json.dumps(shown(reading), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
 
 

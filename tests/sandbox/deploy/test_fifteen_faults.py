@@ -18,7 +18,7 @@ from tgi_deploy.adapters.http import HttpEngine
 from tgi_deploy.app.deploying import readiness
 from tgi_deploy.app.removing.receipt import verify
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.reconcile.signatures import COMMAND
+from tgi_deploy.diagnosis.finding import COMMAND
 
 FOLDER = Path(__file__).parents[2] / "cases" / "faults"
 CASES = {

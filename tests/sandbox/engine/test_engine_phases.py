@@ -1,4 +1,4 @@
-"""The phase table and the stand-in tell the same story: its real output, read by `read_phase`, waited for, proved."""
+"""The grammar and the stand-in agree: its real output is read by the same reader, waited for, proved."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from tgi_deploy.adapters.http import HttpEngine, probe_health
 from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
+from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.reconcile.health import WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.reconcile.patience import PhaseDeadline
-from tgi_deploy.reconcile.phase_table import PHASES, table_from
-from tgi_deploy.reconcile.phases import read_phase
 from tgi_deploy.reconcile.proof import ExpectedService, prove
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-TABLE = table_from(read_phases())
+GRAMMAR = grammar_from(read_phases())
 COLOURED = {"NO_COLOR": ""}
 
 
@@ -62,9 +63,11 @@ class Watcher:
 
 def wait(engine):
     watcher = Watcher(engine)
-    deadlines = [PhaseDeadline(phase=phase, expected_s=5, deadline_s=20) for phase in PHASES]
+    deadlines = [PhaseDeadline(phase=phase, expected_s=5, deadline_s=20) for phase in STARTUP_PHASES]
     settings = WaitSettings(poll_s=0.01, settle_s=0.02)
-    report = wait_until_ready(watcher, deadlines, table=TABLE, clock=RealClock(), listener=watcher, settings=settings)
+    report = wait_until_ready(
+        watcher, deadlines, grammar=GRAMMAR, clock=RealClock(), listener=watcher, settings=settings
+    )
     return report, watcher
 
 
@@ -88,15 +91,15 @@ def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
         report, watcher = wait(engine)
         assert set(watcher.phases) & {"downloading", "loading", "warming_up"}, "a busy computer may miss some"
         lines = engine.log.splitlines(keepends=True)
-        told = {read_phase("".join(lines[:count]), TABLE).phase for count in range(len(lines))}
+        told = {read("".join(lines[:count]), GRAMMAR).startup_phase for count in range(len(lines))}
         assert {"downloading", "loading", "warming_up"} <= told
         assert report.kv_capacity_tokens > 2048
         proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
         assert proof.answer
         assert proof.warnings == ()
         assert len(proof.steps) == 5
-        view = read_phase(engine.log, TABLE)
-        assert (view.phase, view.finding, view.error_line) == ("ready", None, None)
+        view = read(engine.log, GRAMMAR)
+        assert (view.startup_phase, view.findings, view.error_line) == ("ready", (), None)
 
 
 @pytest.mark.parametrize("version", ["2.0.4", "2.4.0", "3.0.2"])
@@ -122,7 +125,6 @@ def test_older_releases_are_waited_for_and_proved(start_engine, version):
         (("--max-input-tokens", "9", "--max-total-tokens", "9"), [], {}, "argument_validation"),
         (("--quantize", "awq"), [], {}, "quant_mismatch"),
         (("--dtype", "float16", "--quantize", "fp8"), [], {}, "quant_mismatch"),
-        ((), ["--accelerator", "none"], {}, "gpu_not_visible"),
         ((), ["--accelerator", "B200"], {}, "arch_unsupported"),
         ((), ["--memory-bytes", "100000000"], {}, "oom_load"),
         (("--model-id", "Qwen/Qwen2.5-7B-Instruct"), ["--memory-bytes", "9000000000"], {}, "oom_load"),
@@ -137,13 +139,41 @@ def test_a_failing_run_is_named_by_its_cause(start_engine, args, options, enviro
         assert caught.value.data["evidence"]
 
 
+@pytest.mark.parametrize("version", ["3.3.7", "2.4.1", "2.0.4"])
+@pytest.mark.parametrize("shape", [(), ("--json-output",)])
+def test_an_engine_that_serves_from_the_cpu_is_not_ready(start_engine, version, shape):
+    with start_engine(*LIMITS, *shape, options=["--accelerator", "none", "--version", version]) as engine:
+        engine.wait_until_ready()
+        with pytest.raises(NotHealthyError) as caught:
+            wait(engine)
+        assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
+        assert HttpEngine(engine.url).post("/generate", {"inputs": "Hello"}).status == 200
+
+
+@pytest.mark.parametrize("args", [("--quantize", "eetq"), (*LIMITS, "--max-batch-prefill-tokens", "512")])
+def test_what_an_engine_without_its_gpu_dies_of_is_the_missing_gpu(start_engine, args):
+    with start_engine(*args, options=["--accelerator", "none"]) as engine:
+        assert engine.end() == 1
+        with pytest.raises(NotHealthyError) as caught:
+            wait(engine)
+        assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
+
+
+def test_an_old_release_says_itself_that_it_is_on_the_cpu(start_engine):
+    with start_engine(*LIMITS, options=["--accelerator", "none", "--version", "2.0.4"]) as engine:
+        engine.wait_until_ready()
+        with pytest.raises(NotHealthyError) as caught:
+            prove(HttpEngine(engine.url), expected(versions=("2.0.4",)), clock=RealClock())
+        assert (caught.value.code, caught.value.data["served"]) == ("wrong_device", "cpu")
+
+
 def test_a_hanging_shard_is_a_time_out_of_its_phase(start_engine):
     with start_engine(options=["--fault", "hang-shard"]) as engine:
         engine.wait_for("Waiting for shard")
         watcher = Watcher(engine)
         deadlines = [PhaseDeadline(phase="loading", expected_s=0.1, deadline_s=0.3)]
         with pytest.raises(NotHealthyError) as caught:
-            wait_until_ready(watcher, deadlines, table=TABLE, clock=RealClock(), listener=watcher,
+            wait_until_ready(watcher, deadlines, grammar=GRAMMAR, clock=RealClock(), listener=watcher,
                              settings=WaitSettings(poll_s=0.05, overall_s=5.0))  # fmt: skip
         assert caught.value.code == "not_ready_loading"
         assert "Waiting for shard" in caught.value.message
@@ -153,10 +183,10 @@ def test_a_crash_right_after_ready_is_no_success(start_engine):
     with start_engine(options=["--fault", "crash-after-ready"], speed=500) as engine:
         engine.wait_until_ready()
         engine.end()
-        view = read_phase(Watcher(engine).console(), TABLE)
-        assert view.exit_code == 1
-        assert view.died_of is not None
-        assert view.died_of.code == "cuda_illegal_access"
+        view = read(Watcher(engine).console(), GRAMMAR)
+        assert view.latest.exit_code == 1
+        assert view.cause_of_end is not None
+        assert view.cause_of_end.code == "cuda_illegal_access"
 
 
 @pytest.mark.parametrize(

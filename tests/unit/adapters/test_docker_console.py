@@ -10,9 +10,9 @@ from tgi_deploy.adapters.docker.errors import ErrorTable
 from tgi_deploy.adapters.docker.pull import Layers
 from tgi_deploy.adapters.reply import Reply
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.logwindow import LogWindow
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.reader import read
+from tgi_deploy.diagnosis.window import LogWindow
 
 ID = "a" * 64
 
@@ -103,7 +103,7 @@ def test_an_engine_that_ends_again_and_again_is_counted(docker):
     docker.containers_by_id[ID] = container("restarting", restarts=2)
     docker.log = line(1, "Args { one }") + line(3, "Args { two }")
     docker.deaths = [death(2, 1), death(4, 1)]
-    assert read_phase(cloud(docker).console(ID), table_from(read_phases())).exits == 2
+    assert read(cloud(docker).console(ID), grammar_from(read_phases())).exits == 2
 
 
 def test_the_last_end_is_told_though_the_host_has_forgotten_its_events(docker):

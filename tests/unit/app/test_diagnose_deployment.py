@@ -24,7 +24,7 @@ def examined(around, monkeypatch, log=""):
 
 
 def test_the_console_and_the_plan_make_the_remedy(around, monkeypatch):
-    (finding,) = examined(around, monkeypatch, OOM).diagnosis.findings
+    (finding,) = examined(around, monkeypatch, OOM).reading.findings
     assert finding.code == "oom_load"
     assert "--name demo" in finding.remedy
     assert "MODEL" not in finding.remedy
@@ -35,12 +35,12 @@ def test_the_machines_state_reason_is_read(around, monkeypatch):
     (machine,) = around.world.running()
     around.world.reasons[machine.id] = "Server.SpotInstanceTermination"
     found = examined(around, monkeypatch)
-    assert [item.code for item in found.diagnosis.findings] == ["spot_reclaimed"]
+    assert [item.code for item in found.reading.findings] == ["spot_reclaimed"]
     assert found.machine.state == "terminated"
 
 
 def test_a_healthy_deployment_has_no_finding(around, monkeypatch):
-    assert examined(around, monkeypatch, "Starting shard\nrouter: Connected\n").diagnosis.clean
+    assert examined(around, monkeypatch, "Starting shard\nrouter: Connected\n").reading.findings == ()
 
 
 def test_nothing_is_changed(around, monkeypatch):
@@ -55,10 +55,9 @@ def test_an_unknown_name_is_bad_input(around):
     assert caught.value.code == "unknown_deployment"
 
 
-def test_what_a_machine_wrote_as_it_went_does_not_hide_why(around, monkeypatch):
+def test_the_reason_for_a_state_is_not_a_line_of_the_log(around, monkeypatch):
     (machine,) = around.world.running()
     around.world.reasons[machine.id] = "Server.SpotInstanceTermination"
-    monkeypatch.setattr(FakeCloud, "console", lambda _cloud, _id: OOM)
-    (finding,) = diagnose_deployment(around.context(), "demo", ended=True).diagnosis.findings
+    (finding,) = examined(around, monkeypatch, "hello\n").reading.findings
     assert (finding.code, finding.line) == ("spot_reclaimed", 0)
     assert finding.evidence.startswith("EC2 state reason")

@@ -116,6 +116,15 @@ def test_the_command_knows_the_plan(around, monkeypatch):
     assert data["remedy"].endswith(f" Command: {data['command']}")
 
 
+def test_what_the_wait_found_is_handed_over_and_the_log_is_not_read_again(around, monkeypatch):
+    looks = logs(monkeypatch, LOADING_OOM, READY)
+    around.probe = Probe(outcome="refused")
+    data = failure(around, on_failure=keep).data
+    assert (len(looks), data["finding"]) == (1, "oom_load")
+    assert data["cause"]
+    assert data["evidence"].startswith("torch.OutOfMemoryError")
+
+
 def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, monkeypatch):
     looks = logs(monkeypatch, READY, READY, OOM)
     around.engine = Refusing()

@@ -179,6 +179,16 @@ def test_a_deployment_is_proved_against_its_recorded_plan(around, monkeypatch):
     assert short.error.code == "kv_capacity_short"
 
 
+def test_a_deployment_that_started_again_without_its_gpu_is_not_proved(around, monkeypatch):
+    up(around.context(), request(wait=True))
+    warning = "Could not import Flash Attention enabled models: System cpu doesn't support flash/paged attention"
+    log = f"[tgi-deploy] phase=starting-engine\nWARN {warning}\nrouter: Connected\n"
+    monkeypatch.setattr(FakeCloud, "console", lambda *_: log)
+    (wrong,) = prove_all(around.context(), ("demo",), "fast", lambda release: (release,))
+    assert (wrong.error.code, wrong.error.exit_code) == ("wrong_device", 5)
+    assert "System cpu" in wrong.error.message
+
+
 def test_jobs_run_together():
     programs = FakePrograms(meet=threading.Barrier(3, timeout=60))
     jobs = [Job(model=name, name=f"smoke-{name}") for name in ("a", "b", "c")]

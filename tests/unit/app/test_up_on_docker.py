@@ -354,7 +354,7 @@ def test_a_change_of_the_plan_is_told_for_the_host(around, docker):
     log = Path(__file__).parents[2] / "cases" / "diagnosis" / "oom-warmup-3x" / "log.txt"
     lines = log.read_text(encoding="utf-8").splitlines()
     docker.log = "".join(f"2026-01-09T00:00:01.{at:09}Z {line}\n" for at, line in enumerate(lines)).encode()
-    (finding,) = diagnose_deployment(context(around, docker), "demo").diagnosis.findings
+    (finding,) = diagnose_deployment(context(around, docker), "demo").reading.findings
     assert finding.code == "oom_warmup_prefill"
     assert finding.remedy.endswith("--set max-batch-prefill-tokens=2048 --target docker")
 
@@ -372,7 +372,7 @@ def test_a_container_that_the_kernel_ended_is_told_as_such(around, docker):
     bring_up(around, docker)
     the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,
                                       "FinishedAt": "2026-01-09T00:00:02.5Z"}  # fmt: skip
-    (finding, *_) = diagnose_deployment(context(around, docker), "demo").diagnosis.findings
+    (finding, *_) = diagnose_deployment(context(around, docker), "demo").reading.findings
     assert (finding.code, finding.confidence >= 0.9) == ("host_oom_killed", True)
     assert finding.evidence.startswith("the container: OOMKilled")
     assert "EC2" not in finding.evidence

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tgi_deploy.app.deploying.service import SLOWEST_FACTOR
 from tgi_deploy.resources import profiles_dir
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,6 +84,20 @@ def test_the_plain_roofline_is_beaten(scripts, core, own):
     ours, theirs = scored(scripts, core, own), scored(scripts, core, plain)
     assert ours.mean < 0.6 * theirs.mean
     assert ours.median < 0.7 * theirs.median
+
+
+def test_no_published_measurement_would_be_called_implausibly_slow(scripts, rows, own):
+    """Whatever `up` refuses as slower than any start on the planned accelerators is slower than all of them."""
+    constants = scripts["speed_rows"].current()
+    slowest = 0.0
+    for item in rows:
+        metric, value, predicted = item.row["metric"], float(item.row["value"]), math.exp(own[item.row["id"]])
+        if metric == "tpot_ms":
+            slowest = max(slowest, value / predicted)
+        elif metric in {"decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s"}:
+            slowest = max(slowest, predicted / value)
+    slow_end = constants.interval("tpot_ms", "closed_loop")[1]
+    assert 1.5 < slowest / slow_end < SLOWEST_FACTOR / 1.5
 
 
 def test_the_document_holds_the_table_of_today(scripts, rows, left_out):

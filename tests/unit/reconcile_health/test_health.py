@@ -82,6 +82,25 @@ def test_a_console_that_cannot_be_read_is_told_once_and_does_not_matter():
     assert "not allowed" in tale.heard.lines[0]
 
 
+def test_what_a_machine_wrote_as_it_was_taken_back_does_not_hide_why():
+    taken = dead("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
+    tale = story(machines=[(0, RUNNING), (60, taken)], consoles=[(0, LOAD), (60, LOAD + OOM + EXIT)])
+    error = fails(tale)
+    assert (error.code, error.data["finding"], error.data["line"]) == ("spot_reclaimed", "spot_reclaimed", None)
+    assert error.data["evidence"].startswith("EC2 state reason of the machine: Server.Spot")
+    assert error.data["command"].startswith("tgi-deploy up ")
+
+
+def test_shards_that_only_wait_are_found_to_hang_when_their_time_is_up():
+    waits = "".join(
+        f"2026-01-09T00:{minute:02}:00Z  INFO x: Waiting for shard to be ready... rank={rank}\n"
+        for minute in range(12)
+        for rank in (0, 1)
+    )
+    error = fails(story(consoles=[(0, LOAD + LOAD.splitlines()[-1] + "1\n" + waits)]), NotHealthyError)
+    assert (error.code, error.data["finding"]) == ("not_ready_loading", "nccl_hang")
+
+
 def test_a_silent_machine_ends_at_the_sum_of_all_deadlines():
     tale = story(probes=[(0, TIMEOUT)])
     error = fails(tale, NotHealthyError)

@@ -74,7 +74,7 @@ class SlowClient:
 
     def stream(self, path, body):
         self.clock.sleep(3.0)
-        return Streamed(status=200, events=('{"generated_text": "x"}',), first_event_ms=40.0)
+        return Streamed(status=200, events=('{"generated_text": "x"}',), arrivals_ms=(40.0,))
 
 
 def test_steps_are_timed_in_milliseconds():

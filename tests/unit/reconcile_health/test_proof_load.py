@@ -34,7 +34,7 @@ class Engine:
     def __init__(self, clock=None, **changes):
         self.clock = clock or FakeClock()
         self.plain = Answer(status=200, body=PLAIN)
-        self.streamed = Streamed(status=200, events=(*TOKENS, LAST), first_event_ms=120.0)
+        self.streamed = Streamed(status=200, events=(*TOKENS, LAST), arrivals_ms=(120.0,))
         self.asked = []
         self.lock = threading.Lock()
         self.all_there = threading.Barrier(8, timeout=60)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.reconcile.health import Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.reconcile.patience import PhaseDeadline
-from tgi_deploy.reconcile.phase_table import table_from
 
-TABLE = table_from(read_phases())
+GRAMMAR = grammar_from(read_phases())
 RUNNING = MachineState(state="running", address="http://127.0.0.1:8080")
 PENDING = MachineState(state="pending")
 REFUSED = Probe(outcome="refused")
@@ -124,7 +124,7 @@ class Story:
         return wait_until_ready(
             self.world,
             deadlines,
-            table=TABLE,
+            grammar=GRAMMAR,
             clock=self.world.clock,
             listener=self.heard,
             settings=WaitSettings(**({"poll_s": 5.0, "probe_s": 5.0, "settle_s": 3.0} | settings)),

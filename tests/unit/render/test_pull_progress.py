@@ -12,8 +12,8 @@ from builders import plans
 from builders.machine import Machine
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.render.artifacts import render
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def test_it_does_not_outlive_a_script_that_is_killed(tmp_path: Path):
 
 
 def test_the_marker_is_progress_and_no_new_attempt():
-    table = table_from(read_phases())
+    grammar = grammar_from(read_phases())
     pull = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n"
-    view = read_phase(pull + "[  12.5] run-engine[812]: [tgi-deploy] received mb=4096\n", table)
-    assert (view.phase, view.received_mb, view.detail, view.exits) == ("pulling", 4096, "4,096 MB", 0)
-    view = read_phase(pull + "[tgi-deploy] received mb=4096\nStarting shard rank=0\n", table)
-    assert view.phase == "loading"
+    view = read(pull + "[  12.5] run-engine[812]: [tgi-deploy] received mb=4096\n", grammar)
+    assert (view.startup_phase, view.progress.received_mb, view.exits) == ("pulling", 4096, 0)
+    view = read(pull + "[tgi-deploy] received mb=4096\nStarting shard rank=0\n", grammar)
+    assert view.startup_phase == "loading"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders import plans
 from builders.hostile import HOSTILE
 from builders.machine import Machine
 
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.render.artifacts import render
 
 if TYPE_CHECKING:
@@ -136,6 +140,35 @@ def test_a_refused_configuration_is_no_reason_to_restart(boot, line: str):
     assert done.returncode == 64
     assert line in done.stdout
     assert done.stdout.endswith("phase=engine-exited code=1\n[tgi-deploy] verdict=configuration exit=64\n")
+
+
+def with_table(*more: dict[str, Any]) -> Deployable:
+    """A deployable of a table with these texts besides."""
+    data = copy.deepcopy(dict(read_phases()))
+    data["codes"][0]["signatures"] += [{"source": "x"} | text for text in more]
+    return plans.deployable(log_filter=grammar_from(data).log_filter)
+
+
+@pytest.mark.parametrize(("text", "code"), [({"final": True}, 64), ({}, 1)], ids=["final", "passing"])
+def test_the_table_decides_what_is_no_reason_to_restart(boot, text: dict[str, Any], code: int):
+    """Quotes and dollars of a pattern stay what they are."""
+    deployable = with_table({"match": [r"it's \$HOME (?:moon )?[0-9]+ `x` \"y\""]} | text)
+    done = boot(deployable, engine_log='said: IT\'S $HOME 42 `x` "y"\nError: X\n', engine_code=1).run("run-engine")
+    assert done.returncode == code
+
+
+def test_a_long_line_takes_no_time(boot):
+    """A failed start writes lines of tens of kilobytes, with colors and without."""
+    line = "\x1b[2mweight\x1b[0m model.layers.0 " * 2000
+    began = time.monotonic()
+    assert boot(engine_log=f"{line}\n" * 3 + "CUDA out of memory\n", engine_code=1).run("run-engine").returncode == 64
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_json_log_shows_that_the_engine_is_ready_too(boot, form: str):
+    ready = READY if form == "text" else '{"level":"INFO","message":"Connected","target":"text_generation_router"}\n'
+    assert boot(engine_log=f"{ready}CUDA out of memory\n", engine_code=1).run("run-engine").returncode == 1
 
 
 def test_a_crash_is_a_reason_to_restart(boot):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from builders.plans import candidate, profile
+from builders.plans import candidate, log_filter, profile
 
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.reconcile.model import KEPT
@@ -16,7 +16,8 @@ from tgi_deploy.targets.docker_commands import removal_command, tunnel
 
 def deployable(**changes):
     there = candidate()
-    return Deployable(name="demo", candidate=replace(there, engine=replace(there.engine, **changes)), model=profile())
+    engine = replace(there.engine, **changes)
+    return Deployable(name="demo", candidate=replace(there, engine=engine), model=profile(), log_filter=log_filter())
 
 
 def made(place="docker", devices=None, **changes):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.removing.receipt import document
 from tgi_deploy.app.watching.broken_off import price_words, there
-from tgi_deploy.app.watching.diagnose import diagnose_deployment
+from tgi_deploy.app.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.app.watching.places import target_words, typed_model
+from tgi_deploy.diagnosis.finding import command_of, report_of
 from tgi_deploy.errors import DeployError, NotHealthyError
-from tgi_deploy.reconcile.signatures import COMMAND
 from tgi_deploy.reconcile.unready import hint_of
 
 if TYPE_CHECKING:
@@ -23,41 +23,35 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.removing.receipt import Receipt
-    from tgi_deploy.reconcile.findings import Finding
+    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.reconcile.model import Deployment
 
 PROOF: Final = "proof"
 LEFT: Final = "left"
 # These say all there is to say: what an engine that runs would log is beside the point.
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
-_ENDED: Final = frozenset({"spot_reclaimed", "machine_died"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
 MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
 GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
-# Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
-# but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
-_HANG_SHARE: Final = 0.25
 
 
 def explained(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
-    """The same failure with what the machine's log and state and the plan tell of it."""
-    found = None if error.code in _PLAIN else _finding(context, deployment, error)
-    known = error.data
-    facts: dict[str, Any] = {
-        "phase": known.get("phase") or PROOF,
-        "finding": known.get("finding"),
-        "cause": None,
-        "evidence": known.get("evidence") or error.message.partition(": ")[2] or error.message,
-        "line": None,
-        "remedy": error.hint,
-        "command": None,
-    }
-    if found is not None:
-        facts |= {"finding": found.code, "cause": found.cause, "evidence": found.evidence, "line": found.line or None}
-        facts |= {"remedy": found.remedy, "command": found.remedy.partition(COMMAND)[2] or None}
-    return _like(error, error.hint, {**known, **facts})
+    """Return the same failure with the finding that the wait has made, or for a question of the proof the log's."""
+    known = {"phase": PROOF, **error.data}
+    if "phase" not in error.data and "finding" not in error.data:
+        known |= report_of(None if error.code in _PLAIN else _finding(context, deployment))
+    evidence = known.get("evidence") or error.message.partition(": ")[2] or error.message
+    remedy = known.get("remedy") or error.hint
+    if known.get("finding") and remedy:
+        remedy = remedy_there(remedy, _place(deployment))
+        known["command"] = command_of(remedy)
+    return _like(error, error.hint, {**report_of(None), **known, "evidence": evidence, "remedy": remedy})
+
+
+def _place(deployment: Deployment) -> str:
+    return deployment.machine.place if deployment.machine else deployment.region
 
 
 def _like(error: DeployError, hint: str | None, data: Mapping[str, Any]) -> DeployError:
@@ -65,26 +59,21 @@ def _like(error: DeployError, hint: str | None, data: Mapping[str, Any]) -> Depl
     return kind(error.code, error.message, hint=hint, data=data)
 
 
-def _finding(context: Context, deployment: Deployment, error: DeployError) -> Finding | None:
-    """What a diagnosis says of it now: the cause that the wait has named already, if it has named one."""
-    wanted = error.data.get("finding")
-    looks = 1 if "phase" in error.data else _LOOKS
-    for look in range(looks):
+def _finding(context: Context, deployment: Deployment) -> Finding | None:
+    """Return what the log shows of an engine that was ready and failed a question; None where it shows nothing."""
+    for look in range(_LOOKS):
         if look:
             context.clock.sleep(context.pace.ready_poll_s)
-        found = _diagnosed(context, deployment, error)
+        found = _findings(context, deployment)
         if found:
-            return next((item for item in found if item.code == wanted), None if wanted else found[0])
+            return found[0]
     return None
 
 
-def _diagnosed(context: Context, deployment: Deployment, error: DeployError) -> Sequence[Finding]:
-    """Nothing, where the machine or its log can't be asked any more."""
-    allowed_s = error.data.get("deadline_s")
-    hang_s = None if allowed_s is None else allowed_s * _HANG_SHARE
+def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
+    """Return nothing where the machine or its log can't be asked any more."""
     try:
-        ended = error.code in _ENDED
-        return diagnose_deployment(context, deployment.name, hang_s=hang_s, ended=ended).diagnosis.findings
+        return diagnose_deployment(context, deployment.name).reading.findings
     except DeployError:
         return ()
 

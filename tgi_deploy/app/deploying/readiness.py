@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.app.watching.diagnose import subject_of
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.reconcile.health import WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.health import Observer, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.patience import PhaseDeadline
 from tgi_deploy.targets.ec2 import endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tgi_deploy.app.context import Context
     from tgi_deploy.planner.types import Candidate
-    from tgi_deploy.reconcile.health import Probe, ReadyReport
-    from tgi_deploy.reconcile.model import MachineState, ResourceRecord
-    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.reconcile.health import ReadyReport
+    from tgi_deploy.reconcile.model import Deployment, ResourceRecord
+
+# Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
+# but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
+_HANG_SHARE: Final = 0.25
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CloudObserver:
-    """Looks at one machine: its cloud, its console, its endpoint."""
-
-    cloud: Cloud
-    instance_id: str
-    port: int
-    ask: Callable[[str], Probe]
-
-    def machine(self) -> MachineState:
-        return self.cloud.machine(self.instance_id)
-
-    def console(self) -> str:
-        return self.cloud.console(self.instance_id)
-
-    def probe(self, address: str) -> Probe:
-        return self.ask(endpoint(address, self.port))
-
-
-def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, name: str) -> ReadyReport:
-    """`machine` is its record, `name` the deployment's. Raises what `wait_until_ready` raises."""
-    observer = CloudObserver(
-        cloud=context.cloud(machine.place),
-        instance_id=machine.attributes["id"],
-        port=candidate.engine.port,
-        ask=context.probe,
+def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:
+    """Wait for the engine of a deployment; `machine` is its record. Raises what `wait_until_ready` raises."""
+    cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
+    observer = Observer(
+        machine=partial(cloud.machine, instance_id),
+        console=partial(cloud.console, instance_id),
+        probe=lambda address: context.probe(endpoint(address, candidate.engine.port)),
     )
     deadlines = [
         PhaseDeadline(
@@ -61,13 +44,19 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, nam
     return wait_until_ready(
         observer,
         deadlines,
-        table=context.phases(),
+        grammar=context.log_grammar(),
         clock=context.clock,
         listener=context.listener,
         settings=WaitSettings(
             poll_s=context.pace.ready_poll_s,
             probe_s=context.pace.health_poll_s,
             settle_s=context.pace.settle_s,
-            name=name,
+            name=deployment.name,
+            subject=subject_of(
+                deployment.name,
+                deployment.plan,
+                machine.place,
+                hang_s=_HANG_SHARE * next(item.deadline_s for item in deadlines if item.phase == "loading"),
+            ),
         ),
     )

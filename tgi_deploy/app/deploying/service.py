@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.launching.traffic import API_KEY_NOTE, traffic_of
+from tgi_deploy.app.watching.diagnose import subject_of
 from tgi_deploy.app.watching.status import unrecorded_deployment
+from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.phases import read_phase
 from tgi_deploy.reconcile.proof import ExpectedService, ProofReport, prove
 from tgi_deploy.reconcile.proof_load import LoadReport, Promise, prove_promise
+from tgi_deploy.reconcile.unready import wrong_device
 from tgi_deploy.render.container import served_as
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.proof import EngineClient, ProofStep, ProofWarning
 
 ReadyLevel = Literal["fast", "full"]
+# Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
+# (profiles/performance/measured.csv); what a CPU takes stands in docs/waiting.md.
+SLOWEST_FACTOR: Final = 5.0
+# An engine without CUDA graphs or flash attention takes up to 1 ms a layer, however small the model is
+# (profiles/performance/constants.json, engine.tgi-legacy.floor_quantized_ms), and models have up to 100 layers.
+_LEAST_SLOW_MS: Final = 100.0
 # From a release to all that it may report itself as.
 ReportedAs = Callable[[str], tuple[str, ...]]
 
@@ -91,7 +99,15 @@ def _expected(question: Question) -> ExpectedService:
         max_total_tokens=plan["engine"]["max_total_tokens"],
         versions=question.versions,
         chat=question.chat,
+        slowest_token_ms=slowest_token_ms(plan),
     )
+
+
+def slowest_token_ms(plan: Mapping[str, Any]) -> float | None:
+    """What no engine on the planned accelerators takes for a token, None for a plan without a prediction."""
+    speed = plan.get("performance") or {}
+    predicted_ms = speed.get("tpot_ms_high") or speed.get("tpot_ms")
+    return None if not predicted_ms else max(_LEAST_SLOW_MS, SLOWEST_FACTOR * float(predicted_ms))
 
 
 def promise_of(plan: Mapping[str, Any]) -> Promise:
@@ -114,7 +130,8 @@ def _unknown(_release: str) -> tuple[str, ...]:
 def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs = _unknown) -> Proof:
     """Prove a deployment that is on record here, of the version and with the room for tokens that its plan says.
 
-    Raises InputError `unknown_deployment` or `plaintext_key`, DeployError `no_endpoint`, what `prove_service` raises.
+    Raises InputError `unknown_deployment` or `plaintext_key`, DeployError `no_endpoint`, NotHealthyError `wrong_device`
+    where the engine's log shows that it does not run on the planned accelerators, and what `prove_service` raises.
     """
     recorded = context.store.load(name)
     if recorded is None:
@@ -128,25 +145,28 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
     traffic = traffic_of(recorded)
     if traffic is not None:
         traffic.check(plaintext=recorded.plaintext)
+    reading = _reading(context, recorded)
+    if reading.forbids_ready is not None:
+        raise wrong_device(f"reading the log of '{name}'", reading.forbids_ready)
     variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
     question = Question(
         plan=recorded.plan,
         url=recorded.endpoint,
         level=level,
         versions=reported_as(recorded.plan["engine"]["version"]),
-        kv_capacity_tokens=_told_capacity(context, recorded) if level == "full" else None,
+        kv_capacity_tokens=reading.progress.kv_capacity_tokens,
         api_key_variable=variable,
     )
     return prove_service(context, question)
 
 
-def _told_capacity(context: Context, deployment: Deployment) -> int | None:
-    """The room for tokens by the engine's log, None where that can't be read or has lost it."""
+def _reading(context: Context, deployment: Deployment) -> Reading:
+    """Return what the engine's log shows; nothing where it can't be read."""
     machine = deployment.machine
     if machine is None or "id" not in machine.attributes:
-        return None
+        return Reading()
     try:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:
-        return None
-    return read_phase(log, context.phases()).kv_capacity_tokens
+        return Reading()
+    return read(log, context.log_grammar(), subject=subject_of(deployment.name, deployment.plan, machine.place))

@@ -390,7 +390,7 @@ def _make_ready(
     if record is None:
         raise ValueError("there is no record of a machine")
     try:
-        ready = wait(lease.kept_by(context), candidate, record, name=deployment.name)
+        ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
         proof = prove_service(context, _question(request, deployment, url, ready))
     except DeployError as error:
         raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error

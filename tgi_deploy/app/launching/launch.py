@@ -260,6 +260,7 @@ class Launcher:
             name=name,
             candidate=candidate,
             model=self.plan.requirements.model,
+            log_filter=self.context.log_grammar().log_filter,
             ttl_s=ttl_s,
             idle_s=self.settings.idle_s,
             lease_s=self.settings.lease_s,

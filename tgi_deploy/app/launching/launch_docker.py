@@ -166,5 +166,6 @@ class DockerLauncher:
             name=name,
             candidate=candidate,
             model=self.plan.requirements.model,
+            log_filter=self.context.log_grammar().log_filter,
             ready_deadline_s=ready_deadline_s(candidate),
         )

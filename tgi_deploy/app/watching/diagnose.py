@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.watching.logs import hide_secrets, locate
 from tgi_deploy.app.watching.places import DOCKER, target_of, typed_model, up_there
-from tgi_deploy.reconcile.diagnosis import HANG_S, Diagnosis, diagnose
-from tgi_deploy.reconcile.signatures import COMMAND
+from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
+from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.reconcile.model import MachineState
 
 # Where a fact of the remedies stands in the plan's document.
@@ -23,23 +24,20 @@ _IN_PLAN: Final = {
     "disk_gib": ("storage", "root_volume_gib"),
     "instance": ("chosen", "instance_type"),
 }
-_MARK: Final = "error: "
 _UP: Final = "tgi-deploy up "
 _PREFILL: Final = "--max-batch-prefill-tokens"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examined:
-    """A diagnosis, and what the cloud says of the machine."""
+    """What the log shows, and what the cloud reports of the machine."""
 
-    diagnosis: Diagnosis
+    reading: Reading
     machine: MachineState
 
 
-def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = None, ended: bool = False) -> Examined:
-    """Ask for the machine's state and console, and read both by the table; `hang_s` as there, or its own.
-
-    `ended`: the machine is known to have ended, and what it wrote as it went is no cause.
+def diagnose_deployment(context: Context, name: str) -> Examined:
+    """Ask for the machine's state and console, and read both.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -48,38 +46,33 @@ def diagnose_deployment(context: Context, name: str, *, hang_s: float | None = N
     place, instance_id = locate(context, name)
     cloud = context.cloud(place)
     machine = cloud.machine(instance_id)
-    log = cloud.console(instance_id) if machine.state != "missing" else ""
+    log = hide_secrets(cloud.console(instance_id)) if machine.state != "missing" else ""
     recorded = context.store.load(name)
-    facts = {"name": name} | (_facts(recorded.plan) if recorded else {})
-    reason = _reason(place, machine)
-    log = "" if ended and reason else hide_secrets(log)
-    text = "\n".join(filter(None, (log, reason)))
-    found = diagnose(text, context.phases(), facts=facts, hang_s=HANG_S if hang_s is None else hang_s)
+    subject = subject_of(name, recorded.plan if recorded else {}, place)
+    text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
+    found = read(text, context.log_grammar(), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
-    return Examined(diagnosis=_placed(found, place, last_line=last_line), machine=machine)
+    return Examined(reading=_placed(found, place, last_line=last_line), machine=machine)
 
 
-def _placed(found: Diagnosis, place: str, *, last_line: int) -> Diagnosis:
-    """Remedies for the place; what only the state reason shows is no line of the log."""
-    remedied = tuple(replace(item, remedy=_remedy(item.remedy, place)) for item in found.findings)
-    findings = tuple(
-        replace(item, line=0, evidence=item.evidence.removeprefix(_MARK)) if item.line > last_line else item
-        for item in remedied
-    )
-    return replace(found, findings=findings)
+def subject_of(name: str, plan: Mapping[str, Any], place: str, *, hang_s: float = HANG_S) -> Subject:
+    """Return what is known of a deployment's engine beside its log; `plan` is a plan's document."""
+    label = {"state_label": "the container"} if target_of(place) == DOCKER else {}
+    return Subject(facts={"name": name, **_facts(plan)}, planned=True, hang_s=hang_s, **label)
 
 
-def _remedy(remedy: str, place: str) -> str:
-    sentence, _, command = remedy.partition(COMMAND)
-    if command.startswith(_UP):
-        return COMMAND.join(filter(None, (sentence, up_there(command, place))))
-    return remedy
+def remedy_there(remedy: str, place: str) -> str:
+    """Return the remedy with its command for the place; without one that would change what the place does not have."""
+    command = command_of(remedy)
+    if command is None or not command.startswith(_UP):
+        return remedy
+    return COMMAND.join(filter(None, (sentence_of(remedy), up_there(command, place))))
 
 
-def _reason(place: str, machine: MachineState) -> str:
-    """The state reason as a line that the table reads."""
-    whose = "the container" if target_of(place) == DOCKER else "EC2 state reason of the machine"
-    return f"{_MARK}{whose}: {machine.why}" if machine.why else ""
+def _placed(found: Reading, place: str, *, last_line: int) -> Reading:
+    """Return it with remedies for the place; what only the state's reason shows is not a line of the log."""
+    findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
+    return replace(found, findings=tuple(replace(item, remedy=remedy_there(item.remedy, place)) for item in findings))
 
 
 def _facts(plan: Mapping[str, Any]) -> dict[str, str]:

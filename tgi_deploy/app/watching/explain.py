@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.phases import read_cures, read_failures, read_tool_codes
+from tgi_deploy.diagnosis.patterns import pages_from
 from tgi_deploy.errors import InputError
-from tgi_deploy.reconcile.signatures import pages_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.reconcile.signatures import Page
+    from tgi_deploy.diagnosis.patterns import Page
 
 _SHOWN: Final = re.compile(r"\[(\w+)\]")
 

@@ -9,9 +9,9 @@ from tgi_deploy.app.watching.known import machine_of
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import unknown_deployment
+from tgi_deploy.diagnosis.lines import log_lines
+from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.loglines import log_lines
-from tgi_deploy.reconcile.logwindow import LogWindow
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
     """
     place, instance_id = locate(context, name)
     text = context.cloud(place).console(instance_id)
-    lines = _shown(text, raw=raw)
+    lines = _shown(context, text, raw=raw)
     return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
 
 
@@ -56,7 +56,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         if first and tail is not None:
             new = new[max(0, len(new) - tail) :]
         if new:
-            yield from _shown("\n".join(new), raw=raw)
+            yield from _shown(context, "\n".join(new), raw=raw)
         if not alive:
             return
         if keeper is not None:
@@ -65,9 +65,10 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         context.clock.sleep(context.pace.ready_poll_s)
 
 
-def _shown(text: str, *, raw: bool) -> Sequence[str]:
+def _shown(context: Context, text: str, *, raw: bool) -> Sequence[str]:
     """Secrets can stand on a line of their own, with what gives them away on the line before."""
-    return hide_secrets("\n".join(text.splitlines() if raw else log_lines(text))).splitlines()
+    lines = text.splitlines() if raw else log_lines(text, context.log_grammar())
+    return hide_secrets("\n".join(lines)).splitlines()
 
 
 def locate(context: Context, name: str) -> tuple[str, str]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tgi_deploy.diagnosis.progress import detail_of, fraction_of
+from tgi_deploy.diagnosis.reader import Subject, read
 from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.time_to_ready import packed_mb
-from tgi_deploy.reconcile.phases import read_phase
-from tgi_deploy.reconcile.progress import detail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Starting:
-    """`fraction` is from 0 to 1 where it is known. `cause` is the code of what its last attempt died of, if known."""
+    """`fraction` is from 0 to 1 where it is known. `cause` is the code of why its last start ended, if known."""
 
     phase: str
     detail: str = ""
@@ -43,17 +43,18 @@ def starting(
     if state.state == "pending":
         return Starting(phase="launching")
     try:
-        view = read_phase(console(), context.phases())
+        reading = read(console(), context.log_grammar(), subject=Subject(planned=True))
     except DeployError:
         return None
-    if not view.evident:
+    if not reading.evident:
         return Starting(phase="booting")
+    cause = reading.forbids_ready or reading.cause_of_end
     return Starting(
-        phase=view.phase,
-        detail=detail_of(view, amount_mb=_image_mb(recorded)),
-        fraction=view.progress,
-        exit_code=view.exit_code,
-        cause=view.died_of.code if view.died_of else None,
+        phase=reading.startup_phase,
+        detail=detail_of(reading.startup_phase, reading.progress, amount_mb=_image_mb(recorded)),
+        fraction=fraction_of(reading.startup_phase, reading.progress),
+        exit_code=reading.latest.exit_code,
+        cause=cause.code if cause else None,
     )
 
 

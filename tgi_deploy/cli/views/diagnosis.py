@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.reconcile.signatures import Remedy
+from tgi_deploy.diagnosis.patterns import Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.app.watching.explain import Explanation
-    from tgi_deploy.reconcile.diagnosis import Diagnosis
-    from tgi_deploy.reconcile.findings import Finding
-    from tgi_deploy.reconcile.signatures import Page
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.diagnosis.patterns import Page
+    from tgi_deploy.diagnosis.reader import ErrorSeen, Reading
 
 _CLEAN = "Nothing wrong in this log.\n"
 
 
-def diagnosis_document(found: Diagnosis) -> dict[str, Any]:
-    """The keys of `data`: `findings`, the most likely first, and what is known besides."""
-    unexplained = None
-    if found.unexplained is not None:
-        unexplained = {"evidence": found.unexplained, "line": found.unexplained_line}
+def diagnosis_document(found: Reading, *, before: int = 0) -> dict[str, Any]:
+    """Return the keys of `data`: `findings`, the most likely first, and what else is known.
+
+    `before`: how many lines of the log come before what was read.
+    """
+    error = found.unexplained
     return {
-        "findings": [asdict(item) for item in found.findings],
-        "phase": found.phase,
+        "findings": [asdict(_counted(item, before)) for item in found.findings],
+        "phase": found.startup_phase if found.evident else None,
         "failed": found.failed,
-        "attempts": found.attempts,
-        "unexplained": unexplained,
+        "attempts": found.starts,
+        "unexplained": None if error is None else {"evidence": error.text, "line": error.number + before},
     }
 
 
-def diagnosis_text(found: Diagnosis) -> str:
-    if found.clean:
+def diagnosis_text(found: Reading, *, before: int = 0) -> str:
+    if not found.failed:
         return _CLEAN
     if not found.findings:
-        return _unexplained(found)
-    blocks = [_finding(item, first=at == 0) for at, item in enumerate(found.findings)]
+        return _unexplained(found.unexplained, before)
+    blocks = [_finding(_counted(item, before), first=at == 0) for at, item in enumerate(found.findings)]
     return "\n\n".join([*blocks, f"More: tgi-deploy explain {found.findings[0].code}"]) + "\n"
+
+
+def _counted(item: Finding, before: int) -> Finding:
+    return replace(item, line=item.line + before) if item.line else item
 
 
 def _finding(item: Finding, *, first: bool) -> str:
@@ -55,10 +60,10 @@ def _finding(item: Finding, *, first: bool) -> str:
     return "\n".join(lines)
 
 
-def _unexplained(found: Diagnosis) -> str:
+def _unexplained(error: ErrorSeen | None, before: int) -> str:
     lines = ["The engine failed, and no line of this log names a cause that is known."]
-    if found.unexplained is not None:
-        lines.append(wrapped(f"first error, line {found.unexplained_line}: {one_line(found.unexplained)}", rest="    "))
+    if error is not None:
+        lines.append(wrapped(f"first error, line {error.number + before}: {one_line(error.text)}", rest="    "))
     lines.append(wrapped("A log that begins earlier may hold the cause: consequences come last."))
     return "\n".join(lines) + "\n"
 
@@ -111,4 +116,4 @@ def _page(page: Page) -> str:
 
 
 def _plain(command: str) -> str:
-    return Remedy(text=command).told({})
+    return Remedy(text=command).filled({})[0]

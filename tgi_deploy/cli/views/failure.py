@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.app.deploying.failed import GONE, MADE_GONE
 from tgi_deploy.cli.output import Told, one_line
 from tgi_deploy.cli.views.text import duration, usd, wrapped
-from tgi_deploy.reconcile.signatures import COMMAND
+from tgi_deploy.diagnosis.finding import sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield _line("phase", str(data["phase"]).replace("_", " "))
     where = f"line {data['line']}: " if data["line"] else ""
     yield _line("evidence", where + one_line(str(data["evidence"])))
-    remedy, _, _ = str(data["remedy"] or "").partition(COMMAND)
+    remedy = sentence_of(str(data["remedy"] or ""))
     if remedy:
         yield _line("do this", one_line(remedy))
     if data["command"]:

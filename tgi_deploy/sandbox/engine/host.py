@@ -26,8 +26,13 @@ class Host:
     memory_bytes: int
     data: Path | None = None
 
+    @property
+    def on_cpu(self) -> bool:
+        """No GPU is visible: the engine starts all the same."""
+        return self.gpus == 0 or self.accelerator.compute_capability is None
 
-# A machine without one: the launcher still starts, and its shard finds no card.
+
+# A machine without one.
 NO_ACCELERATOR: Final = Accelerator(
     name="none", vendor="none", architecture="none", compute_capability=None, memory_bytes=0, bandwidth_gb_s=0.0,
     fp16_tflops=None, fp8_tflops=None, int8_tops=None, bf16=False, interconnect="none",

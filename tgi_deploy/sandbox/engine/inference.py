@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.sandbox.engine import cpu
 from tgi_deploy.sandbox.engine.examples import example
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.generator import Step, generate
@@ -201,12 +202,13 @@ class Inference:
 
     def _step_s(self) -> float:
         situation = self.situation
-        bandwidth = situation.host.accelerator.bandwidth_gb_s * 1e9 * _BANDWIDTH_SHARE
+        card = situation.host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
+        bandwidth = 1e9 * (cpu.BANDWIDTH_GB_S if situation.host.on_cpu else card)
         return max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / situation.num_shard / bandwidth)
 
     def _prefill_s(self, tokens: int) -> float:
         situation = self.situation
-        tflops = situation.host.accelerator.fp16_tflops or 100.0
+        tflops = cpu.TFLOPS if situation.host.on_cpu else situation.host.accelerator.fp16_tflops or 100.0
         per_second = tflops * 1e12 * situation.num_shard * _COMPUTE_SHARE
         return tokens * 2 * situation.checkpoint.model.parameters / per_second
 

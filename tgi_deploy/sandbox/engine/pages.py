@@ -62,8 +62,8 @@ def _older_fields(service: Service) -> dict[str, Any]:
     native = situation.model_class
     default = native.default_dtype if native else "float16"
     return {
-        "model_dtype": f"torch.{dtype or default}",
-        "model_device_type": "cuda",
+        "model_dtype": f"torch.{'float32' if situation.host.on_cpu else dtype or default}",
+        "model_device_type": "cpu" if situation.host.on_cpu else "cuda",
         "waiting_served_ratio": situation.arguments.fraction("waiting-served-ratio", 0.3),
         "max_batch_total_tokens": service.inference.limits.max_batch_total_tokens,
         "max_waiting_tokens": situation.arguments.number("max-waiting-tokens"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.sandbox.engine import cpu
 from tgi_deploy.sandbox.engine.weights import UNQUANTIZED, indivisible
 
 if TYPE_CHECKING:
@@ -18,12 +19,15 @@ _TURING_REFUSAL: Final = "arch_flash_attention"
 
 def load_refusal(situation: Situation) -> str | None:
     """The last line of the shard's stderr, None if it loads (memory apart)."""
-    refusals = (check(situation) for check in _LOAD_CHECKS)
+    checks = _CPU_CHECKS if situation.host.on_cpu else _LOAD_CHECKS
+    refusals = (check(situation) for check in checks)
     return next((text for text in refusals if text is not None), None)
 
 
 def warmup_refusal(situation: Situation) -> str | None:
     """What the first kernels answer on a card the release was not built for."""
+    if situation.host.on_cpu:
+        return None
     rule = situation.release.architecture_rule(situation.host.accelerator.compute_capability)
     if rule is None or rule.verdict == "ok":
         return None
@@ -33,12 +37,6 @@ def warmup_refusal(situation: Situation) -> str | None:
     if rule.code == _TURING_REFUSAL:
         return "RuntimeError: FlashAttention only supports Ampere GPUs or newer."
     return "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-
-
-def _no_gpu(situation: Situation) -> str | None:
-    if situation.host.gpus > 0 and situation.host.accelerator.compute_capability is not None:
-        return None
-    return "ImportError: Could not import Flash Attention enabled models: Cannot determine GPU compute capability"
 
 
 def _too_many_shards(situation: Situation) -> str | None:
@@ -135,8 +133,8 @@ def _divisible(situation: Situation) -> str | None:
     return f"AssertionError: The choosen size {size} is not compatible with sharding on {count} shards"
 
 
+_CPU_CHECKS: Final = (_dtype_with_quantize, _model_type, cpu.refusal)
 _LOAD_CHECKS: Final = (
-    _no_gpu,
     _too_many_shards,
     _dtype_with_quantize,
     _attention,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.capacity import fits
+from tgi_deploy.sandbox.engine.cpu import warn_of_attention
 from tgi_deploy.sandbox.engine.failures import LauncherError
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.refusals import load_refusal
@@ -40,6 +41,7 @@ def load_shards(situation: Situation, stage: Stage) -> None:
     """
     for rank in _ranks(situation):
         stage.log.launcher("Starting shard", span=SPAN, rank=rank)
+    warn_of_attention(situation, stage)
     refusal = load_refusal(situation)
     if refusal is not None:
         _wait(situation, stage, _IMPORTS_S)
@@ -70,7 +72,7 @@ def _ranks(situation: Situation) -> range:
 
 
 def _verdict(situation: Situation) -> str:
-    return fits(situation.load, situation.release, situation.host).verdict
+    return "ok" if situation.host.on_cpu else fits(situation.load, situation.release, situation.host).verdict
 
 
 def _wait(situation: Situation, stage: Stage, real_s: float) -> None:
@@ -103,7 +105,7 @@ def _die_of_memory(situation: Situation, stage: Stage) -> NoReturn:
 
 def _die(situation: Situation, stage: Stage, reason: str) -> NoReturn:
     # With more shards than GPUs it is the highest rank that finds no device of its own.
-    rank = situation.num_shard - 1 if situation.num_shard > situation.host.gpus else 0
+    rank = situation.num_shard - 1 if situation.num_shard > situation.host.gpus and not situation.host.on_cpu else 0
     evidence = f"Shard complete standard error output:\n\nTraceback (most recent call last):\n\n{reason}"
     stage.log.launcher(evidence, level="ERROR", span=SPAN, rank=rank)
     stage.log.launcher(f"Shard {rank} failed to start", level="ERROR")

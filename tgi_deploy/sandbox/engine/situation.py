@@ -71,6 +71,7 @@ class Situation:
             self.release.chunked_prefill
             and (native is None or native.prefill_chunking)
             and self.attention in {"flashinfer", "flashdecoding"}
+            and not self.host.on_cpu
             and self.arguments.number("speculate") in {None, 0}
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
+from tgi_deploy.sandbox.engine.cpu import warn_of_driver
 from tgi_deploy.sandbox.engine.download import check_access, deny_unknown, download
 from tgi_deploy.sandbox.engine.host import devices_found
 from tgi_deploy.sandbox.engine.shards import load_shards
@@ -83,6 +84,7 @@ def _mention_hostname(arguments: Arguments, stage: Stage) -> None:
 
 def _announce_plan(situation: Situation, stage: Stage) -> None:
     arguments, log = situation.arguments, stage.log
+    warn_of_driver(situation, stage)
     if situation.release.default_attention:
         caching = str(situation.attention != "paged").lower()
         log.launcher(f"Using attention {situation.attention} - Prefix caching {caching}")

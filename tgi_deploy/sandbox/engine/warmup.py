@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.capacity import Capacity, fits
+from tgi_deploy.sandbox.engine.cpu import assumed_batch_tokens
 from tgi_deploy.sandbox.engine.failures import LauncherError
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.logs import BACKEND
@@ -43,6 +44,9 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
     refusal = warmup_refusal(situation)
     if refusal is not None:
         _fail_in_prefill(situation, stage, evidence=refusal, sentence=refusal)
+    if situation.host.on_cpu:
+        tokens = assumed_batch_tokens(situation, stage)
+        return _settled(situation, stage, Capacity(verdict="ok", tokens=tokens, block_tokens=1))
     capacity = fits(situation.load, situation.release, situation.host)
     if Fault.OOM_WARMUP in situation.faults or capacity.verdict != "ok":
         sentence = (
@@ -53,6 +57,10 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
             situation, stage, evidence=f"torch.OutOfMemoryError: CUDA out of memory.\n{sentence}", sentence=sentence
         )
     _announce_cache(situation, stage, capacity)
+    return _settled(situation, stage, capacity)
+
+
+def _settled(situation: Situation, stage: Stage, capacity: Capacity) -> TokenLimits:
     limits = _limits(situation, stage, capacity)
     _announce_limits(situation, stage, limits)
     return limits
@@ -121,7 +129,7 @@ def _check_router_rules(situation: Situation, stage: Stage, capacity: Capacity, 
 
 def _announce_limits(situation: Situation, stage: Stage, limits: TokenLimits) -> None:
     arguments, log = situation.arguments, stage.log
-    if arguments.number("max-batch-total-tokens") is not None:
+    if arguments.number("max-batch-total-tokens") is not None and not situation.host.on_cpu:
         log.router(
             "`max_batch_total_tokens` is deprecated for flash models: the value of the warm-up is used",
             level="WARN", source=BACKEND,

@@ -3,15 +3,15 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.loglines import read_lines
-from tgi_deploy.reconcile.phase_table import table_from
-from tgi_deploy.reconcile.phases import read_phase
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.lines import read_lines
+from tgi_deploy.diagnosis.reader import Subject, read
 
 REPOSITORY = Path(__file__).parents[3]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -19,7 +19,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 import diagnosis_accuracy as accuracy  # noqa: E402 -- a script, found by its folder
 
 CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
-TABLE = table_from(read_phases())
+GRAMMAR = grammar_from(read_phases())
 EVERY = accuracy.cases()
 WANTED = {
     "gated_no_token", "token_forbidden", "repo_not_found", "revision_not_found", "no_weights", "disk_full", "network",
@@ -34,13 +34,13 @@ LOADING = "2025-09-14T08:21:30.1Z  INFO shard-manager: text_generation_launcher:
 
 
 def codes(text, **facts):
-    return [item.code for item in diagnose(text, TABLE, facts=facts).findings]
+    return [item.code for item in read(text, GRAMMAR, subject=Subject(facts=facts)).findings]
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_case(case):
     expected = json.loads((CASES / case.name / "expected.json").read_text(encoding="utf-8"))
-    found = diagnose(case.log, TABLE)
+    found = read(case.log, GRAMMAR)
     assert [item.code for item in found.findings] == expected["codes"]
     if "phase" in expected:
         assert found.findings[0].phase == expected["phase"]
@@ -55,20 +55,22 @@ def test_there_are_enough_cases():
     assert len(EVERY) >= 120
     assert sum(not case.codes for case in EVERY) >= 20
     assert {code for case in EVERY for code in case.codes} >= WANTED
-    assert set(TABLE.pages) >= WANTED
+    assert set(GRAMMAR.pages) >= WANTED
 
 
-def test_waiting_and_diagnosis_name_the_same_cause():
-    died = [(case, view.died_of) for case in EVERY if (view := read_phase(case.log, TABLE)).died_of is not None]
-    assert len(died) > 10
-    for case, cause in died:
-        assert cause.code == case.codes[0], case.name
+def test_why_a_start_ended_is_the_first_finding():
+    found = [(case, reading) for case in EVERY if (reading := read(case.log, GRAMMAR)).cause_of_end is not None]
+    assert len(found) > 10
+    for case, reading in found:
+        assert replace(reading.cause_of_end, apart="", confidence=0) == replace(
+            reading.findings[0], apart="", confidence=0
+        ), case.name
 
 
 def test_a_changed_log_has_the_same_cause():
     random_ = random.Random(20261121)  # noqa: S311 -- variety, not secrecy
     for _ in range(120):
-        outcome = accuracy.examine(accuracy.mutated(random_.choice(EVERY), random_), TABLE)
+        outcome = accuracy.examine(accuracy.mutated(random_.choice(EVERY), random_), GRAMMAR)
         assert outcome.right, outcome
 
 
@@ -91,7 +93,7 @@ def test_the_script_ends_with_0_while_all_are_right(capsys):
 
 def test_one_line_with_two_causes_gives_both_and_what_tells_them_apart():
     text = LOADING + "RuntimeError: An error occurred while downloading using `hf_transfer`.\n"
-    found = diagnose(text.replace("Starting shard", "Starting check and download process for m/m"), TABLE).findings
+    found = read(text.replace("Starting shard", "Starting check and download process for m/m"), GRAMMAR).findings
     assert [item.code for item in found] == ["disk_full", "network"]
     assert found[0].confidence > found[1].confidence
     assert all("df -h" in item.apart for item in found)
@@ -108,12 +110,14 @@ def test_the_remedy_is_the_exact_command_with_what_is_known():
     wrapped = LOADING.replace("Starting shard", "Starting Webserver") + (
         "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease it\n"
     )
-    remedy = diagnose(wrapped, TABLE, facts={"name": "chat", "model": "llama3-8b"}).findings[0].remedy
+    remedy = read(wrapped, GRAMMAR, subject=Subject(facts={"name": "chat", "model": "llama3-8b"})).findings[0].remedy
     assert "tgi-deploy up llama3-8b --name chat --set max-batch-prefill-tokens=4096" in remedy
-    few = diagnose(wrapped.replace("8192", "256"), TABLE, facts={"num_shard": "2", "model": "m"}).findings[0]
+    few = read(
+        wrapped.replace("8192", "256"), GRAMMAR, subject=Subject(facts={"num_shard": "2", "model": "m"})
+    ).findings[0]
     assert "--num-shard 4" in few.remedy
     assert "weights alone" in few.cause
-    assert "tgi-deploy up MODEL" in diagnose(wrapped, TABLE).findings[0].remedy
+    assert "tgi-deploy up MODEL" in read(wrapped, GRAMMAR).findings[0].remedy
 
 
 def test_quiet_lines_accuse_nobody_and_warnings_only_where_the_attempt_failed():
@@ -132,8 +136,8 @@ def test_words_of_users_accuse_nobody():
 def test_a_crash_while_serving_stays_told_after_the_restart():
     crash = "2025-09-14T08:22:30.1Z ERROR text_generation_launcher: CUDA out of memory\nError: ShardFailed\n"
     again = "2025-09-14T08:22:40.1Z  INFO text_generation_launcher: Args { }\n" + READY
-    first = diagnose(READY + crash, TABLE).findings[0]
-    later = diagnose(READY + crash + again, TABLE).findings[0]
+    first = read(READY + crash, GRAMMAR).findings[0]
+    later = read(READY + crash + again, GRAMMAR).findings[0]
     assert (first.code, later.code) == ("oom_serving", "oom_serving")
     assert later.confidence < first.confidence
 
@@ -152,9 +156,9 @@ def test_a_hang_needs_ten_minutes_several_shards_and_no_progress():
 
 
 def test_what_failed_of_an_unknown_cause_is_said_to_have_failed():
-    found = diagnose(LOADING + "AttributeError: 'X' object has no attribute 'y'\nError: ShardCannotStart\n", TABLE)
-    assert (found.findings, found.failed, found.clean) == ((), True, False)
-    assert (found.unexplained, found.unexplained_line) == ("AttributeError: 'X' object has no attribute 'y'", 2)
+    found = read(LOADING + "AttributeError: 'X' object has no attribute 'y'\nError: ShardCannotStart\n", GRAMMAR)
+    assert (found.findings, found.failed) == ((), True)
+    assert (found.unexplained.text, found.unexplained.number) == ("AttributeError: 'X' object has no attribute 'y'", 2)
 
 
 def test_state_reasons_count_after_a_stop():
@@ -185,12 +189,12 @@ def test_state_reasons_count_after_a_stop():
     ],
 )
 def test_prefixes_of_those_who_pass_a_log_on_are_taken_off(line, said):
-    assert [item.text for item in read_lines(line)] == [said]
+    assert [item.text for item in read_lines(line, GRAMMAR)] == [said]
 
 
 def test_lines_keep_their_number_and_the_level_of_their_record():
     text = "2026-11-21T10:00:00.1Z  INFO x: well\n\n  more of it\ndocker: own words\n"
-    assert [(item.number, item.level, item.inherited) for item in read_lines(text)] == [
+    assert [(item.number, item.level, item.inherited) for item in read_lines(text, GRAMMAR)] == [
         (1, "INFO", False),
         (3, "INFO", True),
         (4, None, False),
@@ -201,8 +205,8 @@ def test_any_bytes_can_be_examined():
     random_ = random.Random(7)  # noqa: S311 -- variety, not secrecy
     for case in EVERY[::9]:
         cut = random_.randrange(len(case.log) + 1)
-        diagnose(case.log[cut:], TABLE)
-        diagnose(case.log[:cut][::-1], TABLE)
+        read(case.log[cut:], GRAMMAR)
+        read(case.log[:cut][::-1], GRAMMAR)
 
 
 def test_a_request_that_fails_is_not_what_the_engine_died_of():
@@ -228,7 +232,7 @@ def test_the_kernel_speaks_of_other_processes_too():
     ],
 )
 def test_an_end_that_was_asked_for_is_no_failure(line):
-    assert diagnose(READY + line + "\n", TABLE).clean
+    assert not read(READY + line + "\n", GRAMMAR).failed
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_an_end_that_was_asked_for_is_no_failure(line):
 )
 def test_further_lines_of_a_users_words_accuse_nobody(said):
     asked = "2025-09-14T08:22:30.1Z DEBUG x: Input: what is this?\n"
-    assert diagnose(READY + asked + said + "\n", TABLE).clean
+    assert not read(READY + asked + said + "\n", GRAMMAR).failed
     assert codes(asked.replace("DEBUG", "INFO") + "docker: manifest unknown\n") == ["image_not_found"]
 
 
@@ -253,12 +257,14 @@ def test_daemons_beside_the_engine_accuse_nobody():
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line():
-    assert [(item.text, item.level) for item in read_lines("\ufeffERROR x: hello\r\n")] == [("ERROR x: hello", "ERROR")]
+    assert [(item.text, item.level) for item in read_lines("\ufeffERROR x: hello\r\n", GRAMMAR)] == [
+        ("ERROR x: hello", "ERROR")
+    ]
 
 
 def test_a_line_without_end_is_judged_by_its_ends():
     filler = "{" + "data:image/png;base64,iVBORw0KGgo " * 20_000
-    (line,) = read_lines(f"2025-09-14T08:22:30.1Z ERROR x: begins {filler} ends")
+    (line,) = read_lines(f"2025-09-14T08:22:30.1Z ERROR x: begins {filler} ends", GRAMMAR)
     assert len(line.text) < 10_000
     assert line.text.startswith("2025-09-14T08:22:30.1Z ERROR x: begins")
     assert line.text.endswith("ends")
@@ -282,16 +288,16 @@ RAISING = (
 
 
 def test_the_evidence_is_what_the_exception_says_and_not_the_line_of_source():
-    found = diagnose(LOADING + RAISING + "ValueError: Unsupported model type parrot\n", TABLE).findings[0]
+    found = read(LOADING + RAISING + "ValueError: Unsupported model type parrot\n", GRAMMAR).findings[0]
     assert (found.evidence, found.line) == ("ValueError: Unsupported model type parrot", 6)
     record = (RAISING + "ValueError: Unsupported model type parrot").partition("x: ")[2]
     packed = json.dumps({"level": "ERROR", "fields": {"message": record}})
-    assert diagnose(LOADING + packed + "\n", TABLE).findings[0].evidence == "ValueError: Unsupported model type parrot"
+    assert read(LOADING + packed + "\n", GRAMMAR).findings[0].evidence == "ValueError: Unsupported model type parrot"
 
 
 @pytest.mark.parametrize("after", ["", "AssertionError\n", "torch.OutOfMemoryError: CUDA out of memory\n"])
 def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
-    found = diagnose(LOADING + RAISING + after, TABLE).findings[0]
+    found = read(LOADING + RAISING + after, GRAMMAR).findings[0]
     assert (found.code, found.line) == ("model_type_unsupported", 5)
 
 
@@ -317,7 +323,7 @@ def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
     ],
 )
 def test_what_docker_says_tells_the_phase(text, code, phase):
-    found = diagnose(text + "\n", TABLE).findings[0]
+    found = read(text + "\n", GRAMMAR).findings[0]
     assert (found.code, found.phase) == (code, phase)
 
 
@@ -368,8 +374,8 @@ def test_any_part_of_what_an_engine_that_serves_says_accuses_nobody():
     ],
 )
 def test_words_of_users_neither_end_nor_start_an_engine(words, end):
-    found = diagnose(READY + "2025-09-14T08:22:30.1Z " + end.format(f'generate{{stop: ["{words}"]}}') + "\n", TABLE)
-    assert (found.clean, found.phase, found.attempts) == (True, "ready", 1)
+    found = read(READY + "2025-09-14T08:22:30.1Z " + end.format(f'generate{{stop: ["{words}"]}}') + "\n", GRAMMAR)
+    assert (found.failed, found.startup_phase, found.starts) == (False, "ready", 1)
 
 
 def test_words_of_users_hide_no_crash():

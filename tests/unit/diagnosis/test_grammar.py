@@ -7,11 +7,11 @@ import re
 import pytest
 
 from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, patterns_from
+from tgi_deploy.diagnosis.progress import KINDS
+from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
-from tgi_deploy.reconcile.attempts import HEARD
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import PHASES, PROGRESS_KINDS, table_from
-from tgi_deploy.reconcile.signatures import signatures_from
 
 DATA = read_phases()
 WANTED = [
@@ -42,12 +42,12 @@ WANTED = [
 
 
 def test_the_table_has_every_wanted_code():
-    assert set(WANTED) <= {item.code for item in signatures_from(DATA["codes"])}
+    assert set(WANTED) <= {item.code for item in patterns_from(DATA["codes"])}
 
 
 def test_every_entry_says_where_it_is_from():
     texts = [text for page in DATA["codes"] for text in page["signatures"]]
-    entries = [*DATA["phases"], *DATA["progress"], *texts, DATA["exits"]]
+    entries = [*DATA["phases"], *DATA["progress"], *texts, DATA["exits"], *DATA["redactions"]]
     assert all(entry["source"] for entry in entries)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", DATA["date"])
 
@@ -61,9 +61,9 @@ def test_every_code_says_all_that_a_page_needs():
         assert page["commands"], page["code"]
 
 
-def test_reader_hears_every_kind_of_progress():
-    assert set(HEARD) == set(PROGRESS_KINDS)
-    assert [item["name"] for item in DATA["phases"]] == list(PHASES)
+def test_every_kind_of_progress_has_a_line():
+    assert {item["kind"] for item in DATA["progress"]} == set(KINDS)
+    assert [item["name"] for item in DATA["phases"]] == list(STARTUP_PHASES)
 
 
 PAGE = DATA["codes"][0]
@@ -94,19 +94,21 @@ def broken(**changes):
         (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
         (broken(error_lines=[{"kind": "message", "match": "x"}]), "no kind of error_lines is 'exception'"),
         (broken(exits=dict(DATA["exits"], match="exited")), "group 'code'"),
+        (broken(redactions=[{"match": "x"}]), "'by'"),
+        (broken(hang={"code": "nobody", "line_s": 10}), "no code 'nobody'"),
     ],
 )
 def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):
     with pytest.raises(InputError, match=re.escape(says)) as caught:
-        table_from(data)
+        grammar_from(data)
     assert caught.value.code == "bad_phase_table"
 
 
 @pytest.mark.parametrize("before", [[], [{"kind": "message", "match": "^never said$"}]])
 def test_an_exception_is_told_by_its_kind_and_not_by_its_row(before):
-    table = table_from(broken(error_lines=[*before, *DATA["error_lines"]]))
+    table = grammar_from(broken(error_lines=[*before, *DATA["error_lines"]]))
     log = "2025-09-14T08:22:30.1Z ERROR x: it broke\nValueError: Unsupported model\ntype parrot\n"
-    assert [item.code for item in diagnose(log, table).findings] == ["model_type_unsupported"]
+    assert [item.code for item in read(log, table).findings] == ["model_type_unsupported"]
 
 
 def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):

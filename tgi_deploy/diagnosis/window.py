@@ -1,7 +1,7 @@
-"""Follows a log of which only the last part can ever be seen. Pure.
+"""Follows a log of which only the last part is ever visible. Pure.
 
-A console keeps some 64 KiB: each look shows a window of lines that has grown, or has slid on. Neighbouring windows
-overlap, and the overlap says what is new.
+A console keeps some 64 KiB: each look shows a window of lines that has grown, or has moved on. Neighboring windows
+overlap, and the overlap shows what is new.
 """
 
 from __future__ import annotations

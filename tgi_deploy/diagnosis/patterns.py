@@ -1,6 +1,6 @@
-"""The table of known failures as values: a page for each code, and the texts that show it.
+"""Known failures as values: a page for each code, and the patterns of the texts that show it.
 
-It comes as plain data from `profiles/diagnosis/*.json`; here it is checked and its patterns are compiled.
+They come as plain data from `profiles/diagnosis/*.json`; here they are checked and compiled.
 """
 
 from __future__ import annotations
@@ -14,37 +14,34 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
-# How much a text says: it names the cause; several causes share it; it wraps whatever went wrong before.
+STARTUP_PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
+# How much a text shows: it names the cause; several causes share it; it wraps whatever went wrong before.
 STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
 _ALWAYS: Final = frozenset({"name", "model"})
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-# Between a remedy's sentence and its command.
-COMMAND: Final = " Command: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What to do. `commands`: ways to say it, the one with most known facts first; `{name}` stands for a fact."""
+    """What to do. `commands`: the one that needs most facts first; `{name}` stands for a fact."""
 
     text: str
     commands: tuple[str, ...] = ()
 
     @property
     def general(self) -> tuple[str, ...]:
-        """The commands that need no number of the case at hand."""
+        """Return the commands that need no number of the case at hand."""
         return tuple(item for item in self.commands if _fields(item) <= _ALWAYS)
 
-    def told(self, facts: Mapping[str, str]) -> str:
-        """The sentence, with the first command whose facts are all known."""
-        sentence = _filled(self.text, facts)
+    def filled(self, facts: Mapping[str, str]) -> tuple[str, str | None]:
+        """Return the sentence, and the first command whose facts are all known."""
         command = next((item for item in self.commands if _fields(item) <= facts.keys()), None)
-        return sentence if command is None else f"{sentence}{COMMAND}{_filled(command, facts)}"
+        return _filled(self.text, facts), None if command is None else _filled(command, facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """All that is told of a code."""
+    """Everything that `explain` and the runbooks show of a code."""
 
     code: str
     phase: str
@@ -61,21 +58,23 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twin:
-    """Another cause of the same text, and what tells the two apart."""
+    """Another cause of the same text, and what distinguishes the two."""
 
     code: str
     apart: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
-    """A known failure text.
+class FailurePattern:
+    """The text of a known failure.
 
-    The failure belongs to the phase `home` and can strike from `since` to `phase`. `phases`: the text means this cause
-    in these phases alone (empty: in any). `info`: also a quiet line shows it. `serving`: it can strike an engine that
-    serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails of it, not the
-    engine. `machine`: it is the machine that ended, whatever the engine was doing. `small` holds what counts when a
-    number in the text is small. A line that fits `unless` speaks of something else.
+    The failure belongs to the phase `home` and can occur from `since` to `phase`. `phases`: the text means this cause
+    in these phases only (empty: in any). `info`: also a quiet line shows it. `serving`: it can occur in an engine that
+    serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails, not the engine.
+    `machine`: it is the machine that ended, whatever the engine was doing. `forbids_ready`: an engine that writes it
+    while it starts does not run where it should, even if it answers. `final`: the next start would fail in the same
+    way, so the machine does not try again. `small` holds what counts when a number in the text is small. A line that
+    matches `unless` is about something else.
     """
 
     code: str
@@ -90,6 +89,8 @@ class Signature:
     frame: bool
     request: bool
     machine: bool
+    forbids_ready: bool
+    final: bool
     cause: str
     remedy: Remedy
     twins: tuple[Twin, ...] = ()
@@ -107,7 +108,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Small:
-    """Another cause and remedy where the number that `group` of the pattern names is at most `at_most`."""
+    """Another cause and remedy where the number in the pattern's group `group` is at most `at_most`."""
 
     group: str
     at_most: int
@@ -116,7 +117,7 @@ class Small:
 
 
 def pages_from(codes: Iterable[Mapping[str, Any]]) -> dict[str, Page]:
-    """Every page by its code, in the table's order.
+    """Return every page by its code, in the table's order.
 
     Raises:
         InputError: `bad_phase_table` for a page of no known phase, or a code that comes twice.
@@ -130,18 +131,18 @@ def pages_from(codes: Iterable[Mapping[str, Any]]) -> dict[str, Page]:
     return pages
 
 
-def signatures_from(codes: Sequence[Mapping[str, Any]]) -> tuple[Signature, ...]:
-    """The failure texts in table order.
+def patterns_from(codes: Sequence[Mapping[str, Any]]) -> tuple[FailurePattern, ...]:
+    """Return the failure texts in the table's order.
 
     Raises:
         InputError: `bad_phase_table` for an unknown phase, strength or twin.
     """
     pages = pages_from(codes)
-    found = tuple(_signature(pages[item["code"]], text) for item in codes for text in item["signatures"])
-    for signature in found:
-        for twin in signature.twins:
+    found = tuple(_pattern(pages[item["code"]], text) for item in codes for text in item["signatures"])
+    for pattern in found:
+        for twin in pattern.twins:
             if twin.code not in pages:
-                raise bad_table(f"signature of {signature.code}: there is no code {twin.code!r}")
+                raise bad_table(f"signature of {pattern.code}: there is no code {twin.code!r}")
     return found
 
 
@@ -161,12 +162,12 @@ def _page(item: Mapping[str, Any]) -> Page:
     )
 
 
-def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
+def _pattern(page: Page, item: Mapping[str, Any]) -> FailurePattern:
     strength = item.get("strength", "exact")
     if strength not in STRENGTHS:
         raise bad_table(f"signature of {page.code}: unknown strength {strength!r}")
     small = item.get("small")
-    return Signature(
+    return FailurePattern(
         code=page.code,
         home=page.phase,
         since=page.since,
@@ -179,6 +180,8 @@ def _signature(page: Page, item: Mapping[str, Any]) -> Signature:
         frame=bool(item.get("frame", False)),
         request=bool(item.get("request", False)),
         machine=bool(item.get("machine", False)),
+        forbids_ready=bool(item.get("forbids_ready", False)),
+        final=bool(item.get("final", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
         twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
@@ -196,13 +199,13 @@ def _remedy(item: Mapping[str, Any]) -> Remedy:
 
 
 def _phase(code: str, name: str) -> str:
-    if name not in PHASES:
+    if name not in STARTUP_PHASES:
         raise bad_table(f"{code}: unknown phase {name!r}")
     return name
 
 
 def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
-    """One pattern for a list of them. Raises InputError `bad_phase_table` for an empty list or what is no text."""
+    """Return one pattern for a list. Raises InputError `bad_phase_table` for an empty list or anything but text."""
     if not patterns or not all(isinstance(text, str) and text for text in patterns):
         raise bad_table("a list of patterns is empty or holds something else than text")
     return re.compile("|".join(f"(?:{text})" for text in patterns), flags)
@@ -221,5 +224,5 @@ def _fields(text: str) -> set[str]:
 
 
 def _filled(text: str, facts: Mapping[str, str]) -> str:
-    """Facts in their places; one that nobody knows stays as its name in capitals, as in a usage line."""
+    """Put facts in their places; an unknown one becomes its name in capitals, as in a usage line."""
     return _FIELD.sub(lambda match: facts.get(match[1], match[1].upper()), text)

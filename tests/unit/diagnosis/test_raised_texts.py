@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.reconcile.diagnosis import diagnose
-from tgi_deploy.reconcile.phase_table import table_from
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.reader import read
 
 RAISED = json.loads((Path(__file__).parents[2] / "cases" / "engine" / "raised.json").read_text(encoding="utf-8"))
-TABLE = table_from(read_phases())
+GRAMMAR = grammar_from(read_phases())
 STARTED = (
     "2025-06-02T07:11:04.1Z  INFO download: text_generation_launcher: Starting check and download process for a/b\n"
     "2025-06-02T07:11:40.1Z  INFO shard-manager: text_generation_launcher: Starting shard rank=0\n"
@@ -35,7 +35,7 @@ SERVES = (
     ("code", "text"), [(code, text) for code, texts in RAISED["texts"].items() for text in texts], ids=str
 )
 def test_a_text_has_its_cause_where_the_start_failed_and_none_where_it_did_not(code, text):
-    found = diagnose(STARTED + FAILED.format(text=text), TABLE).findings
+    found = read(STARTED + FAILED.format(text=text), GRAMMAR).findings
     assert (found[0].code, found[0].line) == (code, 6)
     warned = f"2025-06-02T07:11:50.1Z  WARN text_generation_launcher: {text}\n"
-    assert diagnose(STARTED + warned + SERVES, TABLE).clean
+    assert not read(STARTED + warned + SERVES, GRAMMAR).failed

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tgi_deploy.reconcile.logwindow import LOST, LogWindow
+from tgi_deploy.diagnosis.window import LOST, LogWindow
 
 
 def text(*lines):

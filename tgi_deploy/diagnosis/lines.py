@@ -1,4 +1,4 @@
-"""Log text as lines of plain messages: no colours, no prefixes of who passed it on, no JSON around it, no secrets."""
+"""Log text as lines of plain messages, without colors, prefixes of what forwarded it, JSON around it, or secrets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tgi_deploy import bounded_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tgi_deploy.diagnosis.grammar import LogGrammar
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A terminal's escapes as some viewers write them, when the escape character itself was lost.
@@ -54,35 +56,31 @@ _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and JSON records that were spread over several lines to be read.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
-# The router's spans carry what a request asked for; its own words come after the place in the source.
-_ROUTER: Final = re.compile(r"text_generation_(?:router|client)\S*: \S*?[\w/-]+\.rs:\d+: ")
 # Lines that speak for themselves, whatever record came before.
 _OWN_VOICE: Final = re.compile(
     r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
     r"|\[tgi-deploy\] |exec /\S+: |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
     r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
 )
+# The engine's own forms come with its grammar.
 # What `str.splitlines` splits at.
 _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 # Each takes a hundred bytes and 15 microseconds. The 16 MiB that are read of a log are 160,000 lines of a real one.
 _MOST_LINES: Final = 200_000
 _SECRETS: Final = (
-    # The launcher prints its own arguments, the API key among them.
-    (re.compile(r"(?:^|(?<=: ))Args \{.*"), "Args { … }"),
     (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
-    (re.compile(r"(?i)\b((?:api_key|ngrok_authtoken): Some\(\s*\")[^\"]*"), r"\1***"),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """A line and what is known of it. `number` counts the lines of the raw text from 1.
+    """A line and what is known of it. `number` counts the lines of the raw text from 1; 0: in an earlier part.
 
     `level` is that of its record, None where nothing says one; `inherited`: the record began on an earlier line.
     `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the
     record before a line that speaks for itself. `at_s`: seconds, of any clock.
-    `said` is what the writer itself said: the router's spans, which quote requests, are not in it.
+    `said` is what the writer itself wrote: what goes before it and quotes requests is not in it.
     """
 
     number: int
@@ -95,19 +93,19 @@ class LogLine:
     said: str = ""
 
 
-def log_lines(text: str) -> tuple[str, ...]:
-    """Every non-empty line, in order. A JSON record becomes its level and message; multi-line messages split."""
-    return tuple(line.text for line in read_lines(text))
+def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
+    """Return the non-empty lines. A JSON record becomes its level and message; multi-line messages are split."""
+    return tuple(line.text for line in read_lines(text, grammar))
 
 
-def read_lines(text: str) -> tuple[LogLine, ...]:
-    """The same lines with their number, level and source."""
+def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
+    """Return the same lines with their number, level and source."""
     end, before = _end_of(text.removeprefix("\ufeff"))
-    return tuple(_lines(_ESCAPES.sub("", end), before))
+    return tuple(_lines(_ESCAPES.sub("", end), grammar, before))
 
 
 def _end_of(text: str) -> tuple[str, int]:
-    """The text without the beginning of what has more lines than a log, and how many lines that had."""
+    """Cut the beginning off what has more lines than a log; return the rest and how many lines were cut."""
     before = 0
     while _count_breaks(text) > _MOST_LINES:
         cut = text.find("\n", len(text) // 2) + 1 or len(text) // 2
@@ -128,14 +126,14 @@ class _Raw:
     stamp: str | None
 
 
-def _lines(text: str, earlier: int) -> Iterator[LogLine]:
+def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
     before: str | None = None
     for number, line in enumerate(text.splitlines(), start=earlier + 1):
         raw = _unwrapped(line if line.endswith("}") else _shortened(line))
         level, inherited = _level_of(raw, before)
         after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
-            bare = _redact(_shortened(part.strip()))
+            bare = _redacted(_shortened(part.strip()), grammar)
             if bare:
                 yield LogLine(
                     number=number,
@@ -145,7 +143,7 @@ def _lines(text: str, earlier: int) -> Iterator[LogLine]:
                     system=raw.system,
                     after=after,
                     at_s=_seconds(raw.stamp),
-                    said=_said(bare),
+                    said=_said(bare, grammar),
                 )
 
 
@@ -162,9 +160,9 @@ def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
     return before, before is not None
 
 
-def _said(text: str) -> str:
-    router = _ROUTER.search(text)
-    return text if router is None else text[router.end() :]
+def _said(text: str, grammar: LogGrammar) -> str:
+    quoting = grammar.spans.search(text)
+    return text if quoting is None else text[quoting.end() :]
 
 
 def _unwrapped(line: str) -> _Raw:
@@ -198,7 +196,7 @@ def _without_prefixes(line: str) -> tuple[str, str]:
 
 
 def _unpacked(line: str, depth: int) -> _Raw | None:
-    """A JSON record: the launcher nests its message in `fields`, the router does not, docker's own files say `log`."""
+    """A JSON record: some nest their message in `fields`, others do not, docker's own files have `log`."""
     try:
         record = bounded_json.parse_object(line)
     except ValueError:
@@ -244,7 +242,7 @@ def _seconds(stamp: str | None) -> float | None:
         return None
 
 
-def _redact(line: str) -> str:
-    for pattern, replacement in _SECRETS:
+def _redacted(line: str, grammar: LogGrammar) -> str:
+    for pattern, replacement in (*grammar.redactions, *_SECRETS):
         line = pattern.sub(replacement, line)
     return line

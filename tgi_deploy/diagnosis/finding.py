@@ -1,0 +1,172 @@
+"""A cause, the line that shows it, and the remedy: the only form in which a failure of the engine is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Mapping
+
+    from tgi_deploy.diagnosis.lines import LogLine
+    from tgi_deploy.diagnosis.patterns import FailurePattern, Page, Remedy
+
+LINE_CHARS: Final = 400
+# Between a remedy's sentence and its command.
+COMMAND: Final = " Command: "
+# By rank: an exact text; the same in a warning; a vague one; the same in a warning; a wrapper.
+_CONFIDENCE: Final = (0.95, 0.6, 0.7, 0.4, 0.6, 0.3)
+_TWIN_SHARE: Final = 0.5
+_HANG_CONFIDENCE: Final = 0.5
+# Numbers that follow from others: name → (from, multiplied by, divided by).
+_DERIVED: Final = {
+    "half_tokens": ("tokens", 1, 2),
+    "half_prefill": ("prefill", 1, 2),
+    "half_context": ("context", 1, 2),
+    "double_shards": ("num_shard", 2, 1),
+    "half_shards": ("num_shard", 1, 2),
+    "double_disk_gib": ("disk_gib", 2, 1),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """A line that matches a failure's pattern. `rank`: 0 is the most telling; `phase` is where it occurred.
+
+    `pending`: it counts only if the start failed. `forbids`: it counts until the start ends, whatever comes after it.
+    """
+
+    pattern: FailurePattern
+    phase: str
+    line: LogLine
+    match: re.Match[str]
+    rank: int
+    pending: bool
+    forbids: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A cause and the line that shows it.
+
+    `confidence` is from 0 to 1. `line` counts the raw log's lines from 1, 0 where nothing is a line of it. `apart`:
+    what would distinguish this cause from the other one that the same line matches.
+    """
+
+    code: str
+    phase: str
+    confidence: float
+    evidence: str
+    line: int
+    cause: str
+    remedy: str
+    apart: str = ""
+
+
+def findings_of(
+    evidence: Evidence, pages: Mapping[str, Page], facts: Mapping[str, str], *, share: float = 1.0
+) -> tuple[Finding, ...]:
+    """Return the finding of a line, and those of the other causes that the line matches.
+
+    `facts`: what the plan and the log know; `share` lowers the confidence.
+    """
+    first = _finding(evidence, facts, share)
+    twins = evidence.pattern.twins
+    if not twins:
+        return (first,)
+    others = (_twin(first, pages[twin.code], twin.apart, facts) for twin in twins)
+    return (replace(first, apart=twins[0].apart), *others)
+
+
+def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Finding:
+    cause, remedy = _page_of(evidence)
+    return Finding(
+        code=evidence.pattern.code,
+        phase=evidence.phase,
+        confidence=round(_CONFIDENCE[evidence.rank] * share, 2),
+        evidence=evidence.line.text[:LINE_CHARS],
+        line=evidence.line.number,
+        cause=cause,
+        remedy=remedy_text(remedy, {**facts, **_numbers(evidence)}),
+    )
+
+
+def _twin(first: Finding, page: Page, apart: str, facts: Mapping[str, str]) -> Finding:
+    return replace(
+        first,
+        code=page.code,
+        phase=page.phase,
+        confidence=round(first.confidence * _TWIN_SHARE, 2),
+        cause=page.cause,
+        remedy=remedy_text(page.remedy, facts),
+        apart=apart,
+    )
+
+
+def hang_of(page: Page, last: LogLine, *, ranks: int, waited_s: float, facts: Mapping[str, str]) -> Finding:
+    """Return the finding of shards that only wait; `last` is the last line of it."""
+    return Finding(
+        code=page.code,
+        phase=page.phase,
+        confidence=_HANG_CONFIDENCE,
+        evidence=last.text[:LINE_CHARS],
+        line=last.number,
+        cause=f"{ranks} shards have only waited for {waited_s:.0f} s. {page.cause}",
+        remedy=remedy_text(page.remedy, facts),
+        apart="a GPU at 100 % in nvidia-smi with no progress means a hang; disk reads in iostat mean a slow load",
+    )
+
+
+def remedy_text(remedy: Remedy, facts: Mapping[str, str]) -> str:
+    """Return the sentence and the first command whose facts are known."""
+    sentence, command = remedy.filled(_with_derived(facts))
+    return sentence if command is None else f"{sentence}{COMMAND}{command}"
+
+
+def sentence_of(remedy: str) -> str:
+    """Return a finding's remedy without its command."""
+    return remedy.partition(COMMAND)[0]
+
+
+def command_of(remedy: str) -> str | None:
+    """Return the command of a finding's remedy, None where it has none."""
+    return remedy.partition(COMMAND)[2] or None
+
+
+def report_of(finding: Finding | None) -> dict[str, Any]:
+    """Return a finding as the data of an error: every failure of a start has these keys."""
+    if finding is None:
+        return {"finding": None, "cause": None, "line": None, "command": None}
+    return {
+        "finding": finding.code,
+        "cause": finding.cause,
+        "evidence": finding.evidence,
+        "line": finding.line or None,
+        "remedy": finding.remedy,
+        "command": command_of(finding.remedy),
+    }
+
+
+def _with_derived(facts: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts and the numbers that follow from them."""
+    known = dict(facts)
+    for name, (source, times, over) in _DERIVED.items():
+        value = known.get(source, "")
+        if value.isdecimal() and int(value) * times // over > 0:
+            known[name] = str(int(value) * times // over)
+    return known
+
+
+def _numbers(evidence: Evidence) -> dict[str, str]:
+    return {name: value for name, value in evidence.match.groupdict().items() if value}
+
+
+def _page_of(evidence: Evidence) -> tuple[str, Remedy]:
+    """Return cause and remedy: those for a small number, where the text has one."""
+    small = evidence.pattern.small
+    if small is not None:
+        value = evidence.match.groupdict().get(small.group) or ""
+        if value.isdecimal() and int(value) <= small.at_most:
+            return small.cause, small.remedy
+    return evidence.pattern.cause, evidence.pattern.remedy

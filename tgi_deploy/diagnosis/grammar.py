@@ -1,0 +1,217 @@
+"""The grammar that logs are read by: phases, progress, exits, redactions and known failures, as one value.
+
+It comes as plain data from `profiles/engines/*/phases.json`, with the failures of `profiles/diagnosis/` as `codes`;
+here it is checked and its patterns are compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.diagnosis.machine_filter import LogFilter, log_filter_from
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, any_of, bad_table, pages_from, patterns_from
+from tgi_deploy.diagnosis.progress import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tgi_deploy.diagnosis.patterns import FailurePattern, Page
+
+# The kind of the table's `error_lines` that is an exception's own line.
+EXCEPTION: Final = "exception"
+_UNKNOWN_CODE: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseMarkers:
+    """Texts that begin a phase. `restarts` also begin a new start of the engine when they come again."""
+
+    name: str
+    begins: re.Pattern[str] | None
+    restarts: re.Pattern[str] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressPattern:
+    kind: str
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorLine:
+    """The form of a line that reports an error. `kind`: `exception` is an exception's own line."""
+
+    kind: str
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HangRule:
+    """The code of a hang, and how often a shard that waits writes a line."""
+
+    code: str
+    line_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineMeaning:
+    """What one line means by itself. Phases are positions in STARTUP_PHASES.
+
+    `error_rank`: 0 is the most telling; `exception`: the line is an exception's own, and not a mere consequence.
+    """
+
+    restart: int | None
+    begins: int | None
+    progress: tuple[tuple[str, re.Match[str]], ...]
+    error_rank: int | None
+    exception: bool
+    exit_code: int | None
+    gave_up: bool
+    failed: bool
+    stops: bool
+    survived: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LogGrammar:
+    """Equal only to itself. `final_exit_codes`: the machine does not start the engine again after these.
+
+    `failures` are texts that only a start that failed shows, `stops` those of an engine that was asked to end,
+    `survived` those that an engine continues after, their tracebacks included. `error_lines`: the most telling first.
+    `spans` is what goes before a writer's own words and can quote users. `log_filter` runs on machines.
+    """
+
+    phases: tuple[PhaseMarkers, ...]
+    progress: tuple[ProgressPattern, ...]
+    pages: Mapping[str, Page]
+    patterns: tuple[FailurePattern, ...]
+    consequences: re.Pattern[str]
+    failures: re.Pattern[str]
+    stops: re.Pattern[str]
+    survived: re.Pattern[str]
+    error_lines: tuple[ErrorLine, ...]
+    exited: re.Pattern[str]
+    final_exit_codes: tuple[int, ...]
+    gave_up: re.Pattern[str]
+    spans: re.Pattern[str]
+    redactions: tuple[tuple[re.Pattern[str], str], ...]
+    hang: HangRule
+    log_filter: LogFilter
+
+
+def grammar_from(data: Mapping[str, Any]) -> LogGrammar:
+    """Return the grammar of an engine's table.
+
+    Raises:
+        InputError: `bad_phase_table` with the key that is missing or wrong.
+    """
+    try:
+        return _grammar(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise bad_table(f"missing or wrong key {error}") from error
+    except re.error as error:
+        raise bad_table(f"bad pattern {error.pattern!r}: {error}") from error
+
+
+def _grammar(data: Mapping[str, Any]) -> LogGrammar:
+    phases = tuple(
+        PhaseMarkers(name=item["name"], begins=_optional(item["begins"]), restarts=_optional(item["restarts"]))
+        for item in data["phases"]
+    )
+    if tuple(phase.name for phase in phases) != STARTUP_PHASES:
+        raise bad_table(f"phases must be {', '.join(STARTUP_PHASES)}, in this order")
+    exits, pages = data["exits"], pages_from(data["codes"])
+    return LogGrammar(
+        phases=phases,
+        progress=tuple(_progress(item) for item in data["progress"]),
+        pages=pages,
+        patterns=patterns_from(data["codes"]),
+        consequences=any_of(data["consequences"]),
+        failures=any_of(data["failures"]),
+        stops=any_of(data["stops"]),
+        survived=any_of(data["survived"]),
+        error_lines=_error_lines(data["error_lines"]),
+        exited=_with_code(exits["match"]),
+        final_exit_codes=tuple(int(code) for code in exits["final_codes"]),
+        gave_up=any_of(exits["gave_up"]),
+        spans=any_of(data["spans"]["match"]),
+        redactions=tuple((re.compile(item["match"]), item["by"]) for item in data["redactions"]),
+        hang=_hang(data["hang"], pages),
+        log_filter=log_filter_from(data),
+    )
+
+
+def _progress(item: Mapping[str, Any]) -> ProgressPattern:
+    if item["kind"] not in KINDS:
+        raise bad_table(f"unknown kind of progress {item['kind']!r}")
+    return ProgressPattern(kind=item["kind"], pattern=re.compile(item["match"]))
+
+
+def _error_lines(items: Sequence[Mapping[str, Any]]) -> tuple[ErrorLine, ...]:
+    lines = tuple(ErrorLine(kind=item["kind"], pattern=re.compile(item["match"])) for item in items)
+    if not any(line.kind == EXCEPTION for line in lines):
+        raise bad_table(f"no kind of error_lines is {EXCEPTION!r}")
+    return lines
+
+
+def _with_code(pattern: str) -> re.Pattern[str]:
+    compiled = re.compile(pattern)
+    if "code" not in compiled.groupindex:
+        raise bad_table("the pattern of an exit has no group 'code'")
+    return compiled
+
+
+def _hang(item: Mapping[str, Any], pages: Mapping[str, Page]) -> HangRule:
+    if item["code"] not in pages:
+        raise bad_table(f"hang: there is no code {item['code']!r}")
+    return HangRule(code=item["code"], line_s=float(item["line_s"]))
+
+
+def _optional(patterns: Sequence[Any]) -> re.Pattern[str] | None:
+    return any_of(patterns) if patterns else None
+
+
+# A growing log is read again at every look; its lines mean the same each time.
+@lru_cache(maxsize=8192)
+def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
+    """Return what a line means: `text` is the whole of it, `said` the writer's own words."""
+    progress = ((item.kind, item.pattern.search(said)) for item in grammar.progress)
+    error = _first(text, [line.pattern for line in grammar.error_lines])
+    consequence = error is not None and grammar.consequences.search(text) is not None
+    return LineMeaning(
+        restart=restart_at(grammar, said),
+        begins=_first(text, [phase.begins for phase in grammar.phases]),
+        progress=tuple((kind, match) for kind, match in progress if match is not None),
+        # Mere consequences come after every kind of error.
+        error_rank=error if error is None or not consequence else error + len(grammar.error_lines),
+        exception=error is not None and not consequence and grammar.error_lines[error].kind == EXCEPTION,
+        exit_code=_exit_code(grammar, said),
+        gave_up=grammar.gave_up.search(said) is not None,
+        failed=grammar.failures.search(said) is not None,
+        stops=grammar.stops.search(said) is not None,
+        survived=grammar.survived.search(said) is not None,
+    )
+
+
+@lru_cache(maxsize=8192)
+def matches_of(grammar: LogGrammar, said: str) -> tuple[tuple[FailurePattern, re.Match[str]], ...]:
+    """Return the known failures that a line's words show."""
+    found = ((item, item.search(said)) for item in grammar.patterns)
+    return tuple((item, match) for item, match in found if match is not None)
+
+
+def restart_at(grammar: LogGrammar, text: str) -> int | None:
+    """Return the phase that this line begins anew, None if it begins none."""
+    return _first(text, [phase.restarts for phase in grammar.phases])
+
+
+def _first(line: str, patterns: Iterable[re.Pattern[str] | None]) -> int | None:
+    return next((at for at, item in enumerate(patterns) if item is not None and item.search(line)), None)
+
+
+def _exit_code(grammar: LogGrammar, line: str) -> int | None:
+    match = grammar.exited.search(line)
+    return None if match is None else int(match["code"] or _UNKNOWN_CODE)

@@ -1,0 +1,75 @@
+"""What a machine needs of the table to judge a start by itself: patterns as bash reads them, small enough to send.
+
+A failure marked `final` in `profiles/diagnosis/` would meet the next start in the same way, so the machine does not try
+again. Once a phase named `ready` has begun, the log is also its users' and shows nothing about the configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, bad_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# What of Python's syntax is written differently in POSIX extended regular expressions, as glibc reads them.
+_TOKEN: Final = re.compile(
+    r"(?P<group>\(\?:|\(\?P<\w+>)"
+    r"|(?P<special>\(\?)"
+    r"|(?P<digit>\\d)"
+    r"|(?P<escape>\\[wWsSb.\\()\[\]{}|*+?^$])"
+    r"|(?P<plain>\\[^\w\s])"
+    r"|(?P<foreign>\\.)"
+    r"|(?P<bracket>\[\^?\]?[^\]\\]*\])"
+    r"|(?P<class>\[)"
+    r"|(?P<lazy>[*+?}][?+])"
+    r"|(?P<begin>\^)"
+    r"|(?P<end>\$)",
+    re.DOTALL,
+)
+_REFUSED: Final = frozenset({"special", "foreign", "class", "lazy"})
+# A message in a JSON record begins and ends with a quote.
+_REPLACED: Final = {"group": "(", "digit": "[0-9]", "begin": '(^|")', "end": '("|$)'}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFilter:
+    """POSIX extended regular expressions, to be matched without regard to case.
+
+    `refused`: the next start would fail in the same way. `ready`: the engine serves.
+    """
+
+    refused: str
+    ready: str
+
+
+def log_filter_from(data: Mapping[str, Any]) -> LogFilter:
+    """Return the filter of an engine's table: plain data with the failures as `codes`.
+
+    Raises:
+        InputError: `bad_phase_table` for a pattern that bash can't read.
+    """
+    final = (text for page in data["codes"] for text in page["signatures"] if text.get("final", False))
+    ready = next(phase for phase in data["phases"] if phase["name"] == STARTUP_PHASES[-1])
+    return LogFilter(
+        refused=_any_of(pattern for text in final for pattern in text["match"]), ready=_any_of(ready["begins"])
+    )
+
+
+def _any_of(patterns: Iterable[str]) -> str:
+    return "|".join(dict.fromkeys(extended(pattern) for pattern in patterns))
+
+
+def extended(pattern: str) -> str:
+    """Return a pattern of Python's as a POSIX extended one. Raises InputError `bad_phase_table` where there is none."""
+
+    def replaced(token: re.Match[str]) -> str:
+        if token.lastgroup in _REFUSED:
+            raise bad_table(f"a machine can't read {token[0]!r} in the pattern {pattern!r}, which is final")
+        kind = token.lastgroup or ""
+        return token[0][1:] if kind == "plain" else _REPLACED.get(kind, token[0])
+
+    return _TOKEN.sub(replaced, pattern)

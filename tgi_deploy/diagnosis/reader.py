@@ -1,0 +1,483 @@
+"""Reads a log: where the latest start of the engine stands, and what went wrong, in one value. Pure.
+
+A log is a sequence of engine starts: a container that is started again begins an early phase again. Within a start
+phases only go forward, and a phase that ended well forgives the errors that belong to it. What a line shows depends on
+who wrote it and when: a quiet line is not a failure, and once users are served their words are in the log, too.
+
+The first error of a start that names a cause wins; consequences and wrappers never do. A line can match two causes:
+then both are found, with what distinguishes them. A log of an engine that serves, or was asked to stop, has no cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.diagnosis.finding import LINE_CHARS, Evidence, Finding, findings_of, hang_of
+from tgi_deploy.diagnosis.grammar import matches_of, meaning_of, restart_at
+from tgi_deploy.diagnosis.lines import LogLine, read_lines
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, STRENGTHS
+from tgi_deploy.diagnosis.progress import RECOVERS, Progress, advanced
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tgi_deploy.diagnosis.grammar import LineMeaning, LogGrammar
+    from tgi_deploy.diagnosis.patterns import FailurePattern
+
+READY: Final = len(STARTUP_PHASES) - 1
+# A 70B model has been seen to load for 530 s; nothing but waiting for longer is a hang (threads 1838, 2763).
+HANG_S: Final = 600.0
+_DOWNLOADING: Final = STARTUP_PHASES.index("downloading")
+_LOADING: Final = STARTUP_PHASES.index("loading")
+# A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
+_BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
+# In a traceback the line of source comes before the exception's own, with its text or the pattern of it.
+_RAISES: Final = ("raise ", "assert ")
+_FRAME_LINES: Final = 6
+# Long messages are wrapped at the width of a terminal.
+_MAX_WRAPS: Final = 3
+_QUIET: Final = frozenset({"TRACE", "DEBUG", "INFO"})
+_EARLIER_SHARE: Final = 0.8
+_MARK: Final = "error: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What is known of a log's engine besides its log.
+
+    `facts` fill the remedies: `name`, `model`, `num_shard`, `prefill`, `context`, `disk_gib`, `instance`. `planned`: it
+    is a deployment, which is planned with accelerators. `hang_s`: how long shards that load may do nothing but wait.
+    `state_label` introduces the reason that a cloud gives for the state of its machine.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    planned: bool = False
+    hang_s: float = HANG_S
+    state_label: str = "EC2 state reason of the machine"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorSeen:
+    """A line that reports an error. `rank`: 0 is the most telling."""
+
+    rank: int
+    text: str
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineStart:
+    """What one start of the engine has shown. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
+
+    `exit_code`: -1 where the engine ended and its code is not known, None while it runs. `stranger` is the first
+    exception that no pattern matches. `restarts` are the phases that this start has begun.
+    """
+
+    phase: int = 0
+    evident: bool = False
+    restarts: frozenset[int] = frozenset()
+    progress: Progress = field(default_factory=Progress)
+    evidence: tuple[Evidence, ...] = ()
+    stranger: LogLine | None = None
+    error: ErrorSeen | None = None
+    failed: bool = False
+    stopping: bool = False
+    exit_code: int | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.phase == READY and self.exit_code is None
+
+    @property
+    def died(self) -> bool:
+        """Whether it has ended, and not because it was asked to: an engine that is asked to ends with 0."""
+        return self.exit_code not in {None, 0}
+
+    @property
+    def forbids(self) -> Evidence | None:
+        """Return the first line that shows that this start does not run where it should."""
+        first = next((item for item in self.evidence if item.forbids), None)
+        return None if first is None else replace(first, rank=first.pattern.strength)
+
+    def best(self, *, planned: bool) -> Evidence | None:
+        """Return the most telling line, the first of equals. A wrapper shows nothing where a stranger came before it.
+
+        An engine without the planned accelerators fails in many ways in which it would not fail with them.
+        """
+        if self.forbids is not None and (planned or not self.failed):
+            return self.forbids
+        counted = [item for item in self.evidence if self._counts(item)]
+        best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
+        if best is None or (best.rank >= STRENGTHS["wrapper"] and self.stranger is not None):
+            return None
+        return _own_line(_settled(best, counted), counted)
+
+    def _counts(self, item: Evidence) -> bool:
+        return not item.pattern.request if self.failed else not item.pending
+
+    def carried(self) -> EngineStart:
+        """Return what stays known where a later part of the log has lost the beginning of this start."""
+        known: dict[tuple[str, str, bool], Evidence] = {}
+        for item in self.evidence:  # parts of a log overlap
+            key = (item.pattern.code, item.line.text, item.forbids)
+            known.setdefault(key, replace(item, line=replace(item.line, number=0)))
+        return replace(
+            self,
+            progress=self.progress.carried(),
+            evidence=tuple(known.values()),
+            error=None if self.error is None else replace(self.error, number=0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What a log shows.
+
+    `findings`: what went wrong, the most likely first. `cause_of_end`: of the last start that ended badly, None where
+    it is not known or the engine has come to serve since. `forbids_ready`: the latest start does not run where it
+    should, so its answers are not a reason to call it ready. `hangs`: the finding is that shards only wait.
+    `exits` counts starts that ended badly; `final`: the machine won't try again. `error_before` is that of the start
+    before.
+    """
+
+    latest: EngineStart = field(default_factory=EngineStart)
+    earlier: tuple[EngineStart, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    cause_of_end: Finding | None = None
+    forbids_ready: Finding | None = None
+    hangs: bool = False
+    exits: int = 0
+    final: bool = False
+    error_before: ErrorSeen | None = None
+    last_line: str | None = None
+
+    @property
+    def startup_phase(self) -> str:
+        return STARTUP_PHASES[self.latest.phase]
+
+    @property
+    def evident(self) -> bool:
+        return self.latest.evident
+
+    @property
+    def progress(self) -> Progress:
+        return self.latest.progress
+
+    @property
+    def starts(self) -> int:
+        return len(self.earlier) + 1
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong, even if no cause is known."""
+        return bool(self.findings) or (self.latest.failed and not self.latest.stopping)
+
+    @property
+    def unexplained(self) -> ErrorSeen | None:
+        """Return the first error where no cause is known."""
+        return self.latest.error if self.failed and not self.findings else None
+
+    @property
+    def error_line(self) -> str | None:
+        """Return the first line that looks like an error and is not a mere consequence of one."""
+        before = None if self.latest.serves else self.error_before
+        error = self.latest.error or before
+        return None if error is None else error.text
+
+
+def read(
+    log_text: str, grammar: LogGrammar, *, subject: Subject | None = None, before: Reading | None = None
+) -> Reading:
+    """Read a log, or the part of it that there is.
+
+    A console keeps only its last part (64 KiB on EC2). Where that part has lost the beginning of the latest start,
+    `before`, the reading of an earlier part, supplies what was known. The reason for a machine's state can be in the
+    log as a line of its own.
+    """
+    lines = read_lines(log_text, grammar)
+    goes_on = before is not None and not any(restart_at(grammar, line.text) is not None for line in lines)
+    reader = _Reader(grammar, before if goes_on else None)
+    for line in lines:
+        reader.take(line)
+    return reader.reading(subject or Subject())
+
+
+def cause_of_state(why: str, grammar: LogGrammar, subject: Subject) -> Finding | None:
+    """Return what the reason for a machine's state shows by itself, None where that is nothing."""
+    found = read(state_line(why, subject), grammar, subject=subject).findings
+    return without_mark(found[0]) if found else None
+
+
+def state_line(why: str, subject: Subject) -> str:
+    """Return the reason as a line of a log, empty without a reason."""
+    return f"{_MARK}{subject.state_label}: {why}" if why else ""
+
+
+def without_mark(finding: Finding) -> Finding:
+    """Return the finding of a state line as what it is: not a line of the log."""
+    return replace(finding, line=0, evidence=finding.evidence.removeprefix(_MARK))
+
+
+class _Reader:
+    """Takes a log line by line. `_now` is the latest start, without its evidence, which grows beside it."""
+
+    def __init__(self, grammar: LogGrammar, before: Reading | None) -> None:
+        known = before or Reading()
+        self._grammar = grammar
+        self._now = known.latest.carried()
+        self._evidence = list(self._now.evidence)
+        self._earlier = list(known.earlier)
+        self._error_before = known.error_before
+        self._exits = known.exits
+        self._final = known.final
+        self._last_line = known.last_line
+        self._survived = False
+        self._wrapped: LogLine | None = None
+        self._wraps = 0
+
+    def reading(self, subject: Subject) -> Reading:
+        latest = self._finished()
+        return _judged(
+            Reading(
+                latest=latest,
+                earlier=tuple(self._earlier),
+                exits=self._exits,
+                final=self._final,
+                error_before=self._error_before,
+                last_line=None if self._last_line is None else self._last_line[:LINE_CHARS],
+            ),
+            self._grammar,
+            subject,
+        )
+
+    def take(self, line: LogLine) -> None:
+        meaning = meaning_of(self._grammar, line.text, line.said)
+        self._take_phase(meaning)
+        for kind, match in meaning.progress:
+            self._now = replace(self._now, progress=advanced(self._now.progress, kind, match, line))
+            if kind == RECOVERS:
+                self._forgive(_DOWNLOADING + 1)
+        self._take_end(line, meaning)
+        self._take_evidence(line, meaning)
+        self._take_error(line, meaning)
+        if meaning.exit_code is not None:
+            self._exit(meaning.exit_code)
+        self._final = self._final or meaning.gave_up
+        self._last_line = line.text
+
+    def _finished(self) -> EngineStart:
+        return replace(self._now, evidence=tuple(self._evidence))
+
+    def _take_phase(self, meaning: LineMeaning) -> None:
+        if meaning.restart is not None:
+            self._restart(meaning.restart)
+            self._reach(meaning.restart)
+        elif meaning.begins is not None and self._now.exit_code is None:
+            self._reach(meaning.begins)
+
+    def _restart(self, index: int) -> None:
+        again = index in self._now.restarts or index < self._now.phase
+        if self._now.exit_code is not None or (self._now.evident and again):
+            self._error_before = self._now.error or self._error_before
+            self._earlier.append(self._finished())
+            self._now, self._evidence = EngineStart(), []
+            self._survived, self._wrapped = False, None
+        self._now = replace(self._now, restarts=self._now.restarts | {index})
+
+    def _reach(self, index: int) -> None:
+        now = self._now
+        if index <= now.phase:
+            self._now = now if now.evident else replace(now, evident=True)
+            return
+        failed = now.failed and index < READY
+        self._now = replace(now, phase=index, evident=True, stranger=None, failed=failed, error=None)
+        self._forgive(index)
+
+    def _forgive(self, before: int) -> None:
+        """Drop what belongs to the phases before this one: they ended well."""
+        kept = (item for item in self._evidence if item.forbids or STARTUP_PHASES.index(item.phase) >= before)
+        self._evidence = list(kept)
+
+    def _take_end(self, line: LogLine, meaning: LineMeaning) -> None:
+        if meaning.stops and not self._now.failed:
+            self._now = replace(self._now, stopping=True)
+        if meaning.failed and not self._now.stopping and not self._echoes(line):
+            self._now = replace(self._now, failed=True)
+
+    def _take_evidence(self, line: LogLine, meaning: LineMeaning) -> None:
+        self._survived = meaning.survived or (self._survived and line.inherited)
+        if self._survived or self._take_matches(line) or self._now.stopping:
+            return
+        if meaning.exception and line.level not in _QUIET and not matches_of(self._grammar, line.said):
+            self._wrapped, self._wraps = line, 0
+            self._now = replace(self._now, stranger=self._now.stranger or line)
+        elif self._wrapped is not None:
+            self._take_wrapped(self._wrapped, line)
+
+    def _take_matches(self, line: LogLine) -> bool:
+        """Return whether the line matches a failure that can be meant here."""
+        if self._now.phase == READY and line.level in _QUIET:
+            return False
+        matches = [pair for pair in matches_of(self._grammar, line.said) if self._can_be_meant(pair[0], line)]
+        seen = [self._evidence_of(item, match, line) for item, match in matches]
+        best = min((item for item in seen if item is not None), key=lambda item: item.rank, default=None)
+        if best is not None:
+            self._evidence.append(best)
+        return best is not None
+
+    def _take_wrapped(self, first: LogLine, line: LogLine) -> None:
+        """An exception's message may continue in the next lines: read them as one."""
+        same_record = line.inherited or (line.level is None and first.level is None)
+        goes_on = same_record and self._wraps < _MAX_WRAPS
+        whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
+        self._wrapped, self._wraps = (whole, self._wraps + 1) if goes_on else (None, 0)
+        if goes_on and self._take_matches(whole):
+            stranger = self._now.stranger
+            if stranger is not None and stranger.number == first.number:
+                self._now = replace(self._now, stranger=None)
+            self._wrapped = None
+
+    def _can_be_meant(self, pattern: FailurePattern, line: LogLine) -> bool:
+        if line.text.startswith(_BOXED) and not pattern.frame:
+            return False
+        if self._now.stopping and not pattern.machine:
+            return False
+        if pattern.phases and self._now.evident:
+            return STARTUP_PHASES[self._now.phase] in pattern.phases
+        return STARTUP_PHASES.index(pattern.phase) >= self._now.phase or not pattern.vague
+
+    def _evidence_of(self, pattern: FailurePattern, match: re.Match[str], line: LogLine) -> Evidence | None:
+        serving = self._now.phase == READY
+        known = Evidence(
+            pattern=pattern,
+            phase=self._phase_of(pattern),
+            line=line,
+            match=match,
+            rank=pattern.strength,
+            pending=False,
+        )
+        if pattern.forbids_ready:
+            # Without a start in sight, or once users are served, the words may be a user's.
+            forbids = self._now.evident and not self._now.failed
+            return None if serving else replace(known, rank=known.rank + 1, pending=True, forbids=forbids)
+        if line.system:
+            # The kernel and systemd write about other processes, too.
+            return replace(known, pending=pattern.vague and self._now.evident and self._now.phase >= _DOWNLOADING)
+        quiet = line.level in _QUIET and (serving or not line.inherited)
+        if quiet or line.level == "WARN":
+            shown = line.level == "WARN" or pattern.info
+            return replace(known, rank=known.rank + 1, pending=True) if shown and not serving else None
+        certain = pattern.machine or (pattern.serving and _is_loud(line) and not self._echoes(line))
+        return replace(known, pending=serving and not certain)
+
+    def _phase_of(self, pattern: FailurePattern) -> str:
+        """Return the phase at hand where the failure can occur in it, else the one it belongs to."""
+        first, last = STARTUP_PHASES.index(pattern.since), STARTUP_PHASES.index(pattern.phase)
+        here = self._now.evident and first <= self._now.phase <= last
+        return STARTUP_PHASES[self._now.phase] if here else pattern.home
+
+    def _echoes(self, line: LogLine) -> bool:
+        """Return whether it may be a further line of what a user wrote: it comes right after a quiet record."""
+        return self._now.phase == READY and line.level is None and not line.system and line.after in _QUIET
+
+    def _take_error(self, line: LogLine, meaning: LineMeaning) -> None:
+        rank, known = meaning.error_rank, self._now.error
+        if rank is not None and (known is None or rank < known.rank):
+            self._now = replace(self._now, error=ErrorSeen(rank=rank, text=line.text[:LINE_CHARS], number=line.number))
+
+    def _exit(self, code: int) -> None:
+        """A later part of the log can show the same end again: it counts once."""
+        now = self._now
+        if code != 0 and now.exit_code is None:
+            self._exits += 1
+            now = replace(now, failed=now.failed or not now.stopping)
+        self._now = replace(now, exit_code=code)
+        self._final = self._final or code in self._grammar.final_exit_codes
+
+
+def _is_loud(line: LogLine) -> bool:
+    """Return whether it is reported as an error, or outside of any record."""
+    return line.level == "ERROR" or not line.inherited
+
+
+def _settled(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
+    """Return the other cause of an ambiguous line where another line shows that one and none shows the first.
+
+    Where another line shows the first, the line is not ambiguous any more.
+    """
+    twins = {twin.code for twin in best.pattern.twins}
+    others = [item for item in counted if item.pattern is not best.pattern]
+    if any(item.pattern.code == best.pattern.code for item in others):
+        return replace(best, pattern=replace(best.pattern, twins=()))
+    return next((item for item in others if item.pattern.code in twins), best)
+
+
+def _own_line(best: Evidence, counted: Sequence[Evidence]) -> Evidence:
+    """Return the exception's own line where the first match is the line of source that raises it."""
+    if not best.line.text.startswith(_RAISES):
+        return best
+    after = counted[counted.index(best) + 1 :] if best in counted else ()
+    near = (item for item in after if item.line.number - best.line.number <= _FRAME_LINES)
+    same = (item for item in near if item.pattern.code == best.pattern.code)
+    return next((item for item in same if not item.line.text.startswith(_RAISES)), best)
+
+
+def _judged(reading: Reading, grammar: LogGrammar, subject: Subject) -> Reading:
+    """Return the reading with its findings. The hang of the latest start counts where no line names a cause."""
+    latest = reading.latest
+    hang = _hang(latest, grammar, subject) if latest.best(planned=subject.planned) is None else None
+    start, share = _telling(reading, subject)
+    found = _causes(start.best(planned=subject.planned), start, grammar, subject, share=share)
+    died = next((item for item in (latest, *reversed(reading.earlier)) if item.died), latest)
+    ended = died.best(planned=subject.planned) if died.died and not latest.serves else None
+    return replace(
+        reading,
+        findings=found if hang is None else (hang,),
+        hangs=hang is not None,
+        cause_of_end=next(iter(_causes(ended, died, grammar, subject)), None),
+        forbids_ready=next(iter(_causes(latest.forbids, latest, grammar, subject)), None),
+    )
+
+
+def _causes(
+    evidence: Evidence | None, start: EngineStart, grammar: LogGrammar, subject: Subject, *, share: float = 1.0
+) -> tuple[Finding, ...]:
+    facts = _facts(start, subject)
+    return () if evidence is None else findings_of(evidence, grammar.pages, facts, share=share)
+
+
+def _facts(start: EngineStart, subject: Subject) -> dict[str, str]:
+    """Return what is known for the remedies: what was given counts more than what the log shows."""
+    return {"name": "NAME", "model": "MODEL", **start.progress.facts(), **subject.facts}
+
+
+def _telling(reading: Reading, subject: Subject) -> tuple[EngineStart, float]:
+    """Return the start that shows the cause, and how much of its confidence counts.
+
+    The latest, unless it shows nothing (yet) and an earlier one does. An engine that serves has recovered from the
+    failed starts before that, not from an earlier crash while it served.
+    """
+    latest = reading.latest
+    if latest.best(planned=subject.planned) is not None:
+        return latest, 1.0
+    serves = latest.phase == READY and not latest.failed
+    telling = (
+        item
+        for item in reversed(reading.earlier)
+        if (item.phase == READY or not serves) and item.best(planned=subject.planned) is not None
+    )
+    earlier = next(telling, None)
+    return (latest, 1.0) if earlier is None else (earlier, _EARLIER_SHARE)
+
+
+def _hang(start: EngineStart, grammar: LogGrammar, subject: Subject) -> Finding | None:
+    """Only waiting lines for long, of several shards, and no error."""
+    progress = start.progress
+    waits = start.phase == _LOADING and progress.ranks > 1 and progress.shards_ready == 0 and not start.failed
+    waited_s = progress.waited_s(grammar.hang.line_s)
+    if not waits or progress.last_wait is None or waited_s < subject.hang_s:
+        return None
+    page, facts = grammar.pages[grammar.hang.code], _facts(start, subject)
+    return hang_of(page, progress.last_wait, ranks=progress.ranks, waited_s=waited_s, facts=facts)
