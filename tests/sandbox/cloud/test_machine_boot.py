@@ -291,6 +291,19 @@ def test_a_reboot_runs_enabled_services_but_not_the_user_data_again(cloud):
     assert cloud.console(instance_id).count("finished at") == 1
 
 
+def test_a_reboot_empties_memory(cloud):
+    """What lies below /run/tgi-deploy is gone, and the uptime can be read."""
+    look = (
+        "/bin/bash -ec 'read -r up rest </proc/uptime; test $$up; "
+        "if test -e /run/tgi-deploy/note; then echo kept; else echo empty; fi; touch /run/tgi-deploy/note'"
+    )
+    instance_id = cloud.run(unit(f"Type=oneshot\nExecStart={look}"))
+    cloud.wait_for_line(instance_id, "finished at")
+    cloud.ec2.reboot_instances(InstanceIds=[instance_id])
+    cloud.wait(lambda: cloud.console(instance_id).count("]: empty\n") == 2)
+    assert "]: kept\n" not in cloud.console(instance_id)
+
+
 def test_the_console_keeps_its_latest_64_kib(cloud):
     _, console = cloud.booted(script("for i in $(seq 1 3000); do echo line $i of much output; done"))
     assert len(console.encode()) <= 64 * 1024

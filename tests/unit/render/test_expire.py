@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders import plans
-from builders.clocked import Clocked
+from builders.clocked import RUN, Clocked
 
 from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.reconcile.spot import notice_of
@@ -221,6 +221,30 @@ def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
     assert len(box.machine.calls("shutdown")) == 1
     assert box.machine.calls("systemctl") == []
     assert power(box) == ""
+
+
+def test_of_two_looks_at_once_one_orders_the_shutdown(clocked):
+    """The other one sees that the end has begun, and no more: then it is cut after a while as well."""
+    box = clocked(ttl_s=60)
+    box.at(1000)
+    box.machine.at(f"{RUN}/ending").touch()
+    assert not box.over(1060)
+    box.at(1060 + 449)
+    assert power(box) == ""
+    box.at(1060 + 450)
+    assert power(box) == "o\n"
+
+
+def test_many_looks_at_once_order_one_shutdown(clocked):
+    box = clocked(ttl_s=60)
+    box.at(1000)
+    box.show(1060)
+    looks = [
+        subprocess.Popen(box.machine.command("expire"), env=box.machine.surroundings(), stdout=subprocess.DEVNULL)
+        for _ in range(12)
+    ]
+    assert [look.wait() for look in looks] == [0] * 12
+    assert len(box.machine.calls("shutdown")) == 1
 
 
 @pytest.mark.parametrize("systemctl", ["", "exit 1"])
