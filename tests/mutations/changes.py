@@ -27,7 +27,19 @@ ODD = (
     *(Raw(text) for text in ("", "nul", "{", "}", "[", "]", '"', "'x'", "//", "0x1", "01", "+1", ".5", "1.")),
 )  # fmt: skip
 KEYS = ("", "x", "__metadata__", "__proto__", "a\0b", "\x1b", "../x", "k" * 600, "\u2028", "model_type")
-BYTES = (b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"[" * 100_000, b'{"a":' * 50_000, b'"', b"\\", b",", b"}", b" " * 100_000)
+BYTES = (
+    b"",
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b'"',
+    b"\\",
+    b",",
+    b"}",
+    b" " * 100_000,
+)
 
 
 def dump(value) -> bytes:
@@ -44,7 +56,9 @@ def dump(value) -> bytes:
 def places(document, path=()):
     """The way to every value in a document, itself included."""
     yield path
-    items = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
     for key, item in items:
         yield from places(item, (*path, key))
 

@@ -58,7 +58,9 @@ class Special:
     kind: str
 
 
-SPECIALS = tuple(map(Special, ("fifo", "folder", "nothing", "/dev/zero", "/dev/full", "/no/such/file", ".", "/proc/kmsg")))
+SPECIALS = tuple(
+    map(Special, ("fifo", "folder", "nothing", "/dev/zero", "/dev/full", "/no/such/file", ".", "/proc/kmsg"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,19 @@ from tgi_deploy.state import codec
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
 LOGS = tuple(sorted((Path(__file__).parents[1] / "cases" / "diagnosis").glob("*/log.*")))
-NOISE = ("\n" * 1000, "\u2028", "\x1b[2J", "{" * 500, "}" * 500, "[" * 500, '{"log":"' * 50, "\0", "a=" * 500, "Args { ", "\ufeff")
+NOISE = (
+    "\n" * 1000,
+    "\u2028",
+    "\x1b[2J",
+    "{" * 500,
+    "}" * 500,
+    "[" * 500,
+    '{"log":"' * 50,
+    "\0",
+    "a=" * 500,
+    "Args { ",
+    "\ufeff",
+)
 
 
 def record():
@@ -51,7 +63,10 @@ def changed_profile(draw):
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         return dump(tables)
     lines = [b"%s = %s" % (name.encode(), dump(value)) for name, value in tables.get("head", {}).items()]
-    lines += [b"[shape]", *(b"%s = %s" % (name.encode(), dump(value)) for name, value in tables.get("shape", {}).items())]
+    lines += [
+        b"[shape]",
+        *(b"%s = %s" % (name.encode(), dump(value)) for name, value in tables.get("shape", {}).items()),
+    ]
     content = b"\n".join(lines)
     return draw(changed_bytes(content)) if draw(st.integers(0, 4)) == 0 else content
 

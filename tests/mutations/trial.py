@@ -42,6 +42,8 @@ class Trials:
             exit_code = frame.run(ROOT, [*argv, "--json"])
         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
         envelope = json.loads(out.buffer.getvalue())
+        crash = envelope["data"].get("crash_file") if isinstance(envelope["data"], dict) else None
+        assert crash is None, Path(crash).read_text(encoding="utf-8")
         code = _code(exit_code, envelope)
         self.codes[code] = self.codes.get(code, 0) + 1
         return exit_code, code

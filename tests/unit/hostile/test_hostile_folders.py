@@ -69,7 +69,9 @@ def test_a_config_that_makes_no_model(files, trial):
     assert trial.run("plan", str(trial.folder(files))) == (2, "bad_model_config")
 
 
-@pytest.mark.parametrize("kind", ["fifo", "folder", "/dev/zero", "/dev/full", "/no/such/file", "config.json", "/proc/kmsg"])
+@pytest.mark.parametrize(
+    "kind", ["fifo", "folder", "/dev/zero", "/dev/full", "/no/such/file", "config.json", "/proc/kmsg"]
+)
 def test_a_config_that_is_not_a_file(kind, trial):
     assert trial.run("plan", str(trial.folder({models.CONFIG: (models.Special(kind), None)}))) == (2, "unreadable_path")
 
@@ -141,7 +143,7 @@ def test_weights_with_a_name_that_is_not_text_are_named_all_the_same(trial):
     assert trial.run("plan", str(folder)) == (2, "bad_checkpoint")
 
 
-def test_what_is_kept_of_a_model_may_not_be_trusted_either(tmp_path):
+def test_a_profile_nested_beyond_all_bounds_is_named(tmp_path):
     path = tmp_path / "models"
     path.mkdir()
     (path / "mine.toml").write_text("x = " + "[" * 5000)
@@ -153,7 +155,12 @@ def test_what_is_kept_of_a_model_may_not_be_trusted_either(tmp_path):
 def measured(folder, home):
     environ = {**os.environ, "TGI_DEPLOY_HOME": str(home)}
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(folder)], capture_output=True, text=True, check=False, env=environ, timeout=60
+        [sys.executable, "-c", MEASURED, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
+        timeout=60,
     )
     errors = json.loads(done.stdout)["errors"]
     return int(done.stderr), errors[0]["message"]

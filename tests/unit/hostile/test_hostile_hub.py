@@ -85,7 +85,10 @@ def test_another_commit_than_the_one_that_was_asked_for(place):
         {"siblings": [5]},
         {"siblings": [{"rfilename": 5, "size": 1}]},
         {"siblings": [{"rfilename": None}]},
-        *({"siblings": [{"rfilename": name}]} for name in ("/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a\0b")),
+        *(
+            {"siblings": [{"rfilename": name}]}
+            for name in ("/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a\0b")
+        ),
         *({"siblings": [{"rfilename": "config.json", "size": size}]} for size in ("9", -1, 1.5, 10**40, True, [])),
         {"tags": [5]},
         {"tags": "mit"},
