@@ -43,8 +43,8 @@ def understood(failures: tuple[type[Exception], ...]) -> Iterator[None]:
     except known:
         raise
     except Exception as error:  # parsers raise whatever strange bytes make of them: ValueError, KeyError, RuntimeError
-        first_line = next(iter(str(error).splitlines()), "")
-        raise ReplyError(f"{type(error).__name__}: {first_line[:_SHOWN_CHARS]}") from error
+        said = next(iter(str(error).splitlines()), "").partition(". ")[0]
+        raise ReplyError(f"{type(error).__name__}: {said[:_SHOWN_CHARS]}") from error
 
 
 @dataclass(frozen=True, slots=True)
