@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fakes.surroundings import request
 
@@ -221,5 +223,4 @@ def test_a_defect_is_one_line_with_its_file_and_what_exists(around, capsys):
     assert PRICE in item.hint
     assert "please report this defect with the file" in item.hint
     assert result.data["still_costs"]["machine"] == machine_of(around).id
-    with open(result.data["crash_file"], encoding="utf-8") as file:
-        assert "KeyError: 'State'" in file.read()
+    assert "KeyError: 'State'" in Path(result.data["crash_file"]).read_text(encoding="utf-8")
