@@ -31,7 +31,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 
 class ReplyError(Exception):
-    """The reply can't be one to what was asked. Of its content the message has nothing but names of members."""
+    """The reply can't be one to what was asked. `Reply` quotes nothing of the content, which may hold secrets."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Ec2Inspector:
             "service-quotas",
             "get_service_quota",
             f"reading the quota {code}",
-            lambda reply: reply.part("Quota").number("Value"),
+            lambda reply: float(reply.part("Quota").number("Value")),
             ServiceCode="ec2",
             QuotaCode=code,
         )

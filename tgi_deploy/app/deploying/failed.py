@@ -3,7 +3,7 @@
 The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
 diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `deployment` (its
 name), `fate` (`kept`, `removed`, or `left` where the removal failed), `still_costs` (null when nothing is left) and
-`receipt` (null while it runs).
+`receipt` (null while it runs). One that broke off has what is on record in `exists`: {kind, id, region, phase} each.
 """
 
 from __future__ import annotations

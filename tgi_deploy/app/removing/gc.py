@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.removing.receipt import Line
     from tgi_deploy.reconcile.model import Found
 
 _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -250,7 +251,11 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
-    with naming_what_is_left(lambda: ledger.open_lines, again="the same 'gc' goes on with it"):
+
+    def left() -> list[Line]:
+        return [line for line in ledger.lines.values() if line.gone is None]
+
+    with naming_what_is_left(left, again="the same 'gc' goes on with it"):
         try:
             sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
         except LeftBehindError as error:

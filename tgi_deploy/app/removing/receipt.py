@@ -134,11 +134,6 @@ class Ledger:
         )
 
     @property
-    def open_lines(self) -> tuple[Line, ...]:
-        """Of what nobody has seen go."""
-        return tuple(line for line in self.lines.values() if line.gone is None)
-
-    @property
     def regions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 

@@ -32,7 +32,8 @@ def _named(context: Context, name: str, error: DeployError, go_on: str) -> Deplo
     exists = on_record(deployment)
     if deployment is None or not exists or "fate" in error.data or isinstance(error, LeftBehindError):
         return error
-    words = f"{_words(deployment, exists)}: {go_on}, 'tgi-deploy down {name}' ends it"
+    ends = "ends" if deployment.machine else "removes"
+    words = f"{_words(deployment, exists)}: {go_on}, 'tgi-deploy down {name}' {ends} it"
     if error.hint is None or f"down {name}" not in error.hint:
         error.hint = f"{error.hint}; {words}" if error.hint else words
     facts = there(deployment, "kept") if deployment.machine else {"deployment": name}
