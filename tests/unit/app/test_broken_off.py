@@ -202,9 +202,12 @@ def test_collecting_garbage_names_what_is_left_and_goes_on(around, recorded):
     assert group.id in caught.value.message
 
 
-def test_a_renewal_that_fails_says_what_runs_on(around):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
     bring_up(around, settings={"lease_s": 3600})
     machine = machine_of(around)
+    if not recorded:
+        around.store.remove("demo")
     break_at(around, "complete instance", DeployError("cloud_unreachable", "no answer", hint="check the network"))
     with pytest.raises(DeployError) as caught:
         renew(around.context(), "demo")
