@@ -108,6 +108,10 @@ class Wire:
     kind: str = ""
     at: int = 0
     times: int = 0
+    _http: URLLib3Session = field(default_factory=lambda: URLLib3Session(proxies={}))
+
+    def close(self) -> None:
+        self._http.close()
 
     def watch(self) -> None:
         """Count anew, and spoil nothing."""
@@ -131,14 +135,13 @@ class Wire:
         self.calls.append(event_name.rpartition(".")[2])
         if not self.kind or not self.at <= number < self.at + self.times:
             return None
-        return response(request.url, INTERCEPTED.get(self.kind) or spoiled(self.kind, request))
+        return response(request.url, INTERCEPTED.get(self.kind) or self._spoiled(request))
 
-
-def spoiled(kind: str, request: Any) -> Spoiled:
-    """Have the request take effect, then spoil its reply."""
-    status, spoil = SPOILED[kind]
-    real = URLLib3Session(proxies={}).send(request)
-    return Spoiled(status or real.status_code, spoil(real.content), dict(real.headers))
+    def _spoiled(self, request: Any) -> Spoiled:
+        """Have the request take effect, then spoil its reply."""
+        status, spoil = SPOILED[self.kind]
+        real = self._http.send(request)
+        return Spoiled(status or real.status_code, spoil(real.content), dict(real.headers))
 
 
 def response(url: str, reply: Spoiled) -> AWSResponse:
@@ -156,6 +159,10 @@ class Tape:
     recording: bool = True
     changed: tuple[str, int, bytes] = ("", 0, b"")
     _played: dict[str, int] = field(default_factory=dict)
+    _http: URLLib3Session = field(default_factory=lambda: URLLib3Session(proxies={}))
+
+    def close(self) -> None:
+        self._http.close()
 
     def record(self) -> dict[str, list[Spoiled]]:
         """Begin a recording; what it fills."""
@@ -171,7 +178,7 @@ class Tape:
     def _send(self, request: Any, event_name: str, **_rest: Any) -> AWSResponse:
         action = event_name.rpartition(".")[2]
         if self.recording:
-            real = URLLib3Session(proxies={}).send(request)
+            real = self._http.send(request)
             self.replies.setdefault(action, []).append(Spoiled(real.status_code, real.content, dict(real.headers)))
             return real
         known = self.replies[action]

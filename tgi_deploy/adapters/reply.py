@@ -31,7 +31,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 
 class ReplyError(Exception):
-    """The reply can't be one to what was asked. Of its content the message has nothing but names of members."""
+    """The reply can't be one to what was asked. `Reply` quotes nothing of the content, which may hold secrets."""
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def understood(failures: tuple[type[Exception], ...]) -> Iterator[None]:
     except known:
         raise
     except Exception as error:  # parsers raise whatever strange bytes make of them: ValueError, KeyError, RuntimeError
-        first_line = next(iter(str(error).splitlines()), "")
-        raise ReplyError(f"{type(error).__name__}: {first_line[:_SHOWN_CHARS]}") from error
+        said = next(iter(str(error).splitlines()), "").partition(". ")[0]
+        raise ReplyError(f"{type(error).__name__}: {said[:_SHOWN_CHARS]}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,8 @@ def recording(sandbox):
             _remember(life, name, step(life))
         if name == "complete schedule":
             _bring_the_rest(life)
-    return made
+    yield made
+    made.tape.close()
 
 
 def _life(sandbox: Any, tape: Tape) -> Life:

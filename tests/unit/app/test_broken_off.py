@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fakes.surroundings import request
 
@@ -200,9 +202,12 @@ def test_collecting_garbage_names_what_is_left_and_goes_on(around, recorded):
     assert group.id in caught.value.message
 
 
-def test_a_renewal_that_fails_says_what_runs_on(around):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
     bring_up(around, settings={"lease_s": 3600})
     machine = machine_of(around)
+    if not recorded:
+        around.store.remove("demo")
     break_at(around, "complete instance", DeployError("cloud_unreachable", "no answer", hint="check the network"))
     with pytest.raises(DeployError) as caught:
         renew(around.context(), "demo")
@@ -221,5 +226,4 @@ def test_a_defect_is_one_line_with_its_file_and_what_exists(around, capsys):
     assert PRICE in item.hint
     assert "please report this defect with the file" in item.hint
     assert result.data["still_costs"]["machine"] == machine_of(around).id
-    with open(result.data["crash_file"], encoding="utf-8") as file:
-        assert "KeyError: 'State'" in file.read()
+    assert "KeyError: 'State'" in Path(result.data["crash_file"]).read_text(encoding="utf-8")

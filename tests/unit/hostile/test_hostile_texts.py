@@ -11,7 +11,9 @@ from mutations.changes import Raw, dump
 from mutations.texts import record
 from mutations.trial import trials
 
-from tgi_deploy.reconcile.loglines import read_lines
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.diagnosis.lines import read_lines
 from tgi_deploy.state import codec
 
 
@@ -79,7 +81,7 @@ def test_one_endless_line_is_a_log(line, trial):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028", "\f"])
 def test_of_more_lines_than_a_log_has_the_last_are_read(end):
     text = end.join(f"line {number}" for number in range(1, 450_001))
-    lines = read_lines(text)
+    lines = read_lines(text, grammar_from(read_phases()))
     assert 50_000 < len(lines) <= 200_000
     assert (lines[-1].text, lines[-1].number) == ("line 450000", 450_000)
     whole = [line for line in lines if line.number == 449_000]

@@ -14,13 +14,13 @@ from tgi_deploy.adapters.aws.api import acknowledged, each, read_pages, read_rep
 from tgi_deploy.adapters.aws.errors import refusal_of, translated
 from tgi_deploy.adapters.aws.rehearsal import REQUESTS, request_of
 from tgi_deploy.adapters.aws.session import is_loopback
+from tgi_deploy.adapters.reply import ReplyError
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
 from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from tgi_deploy.adapters.aws.session import SessionFactory
     from tgi_deploy.adapters.reply import Reply
@@ -39,7 +39,7 @@ _EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Inspector:
-    """Every question is asked once: what can't be answered now is unknown, not worth waiting for."""
+    """Nothing is waited for: what can't be answered now is unknown. What can't be understood is asked for once more."""
 
     region: str
     sessions: SessionFactory
@@ -67,7 +67,7 @@ class Ec2Inspector:
             "service-quotas",
             "get_service_quota",
             f"reading the quota {code}",
-            lambda reply: reply.part("Quota").number("Value"),
+            lambda reply: float(reply.part("Quota").number("Value")),
             ServiceCode="ec2",
             QuotaCode=code,
         )
@@ -82,8 +82,9 @@ class Ec2Inspector:
             return [_usage(item) for item in machines if _market(item) == market and _is_like(item, patterns)]
 
         client = self.sessions.client("ec2", self.region, creating=True)
-        with self._translated("counting running machines", "ec2"):
-            return read_pages(client, "describe_instances", parameters, read)
+        return self._twice(
+            "ec2", "counting running machines", lambda: read_pages(client, "describe_instances", parameters, read)
+        )
 
     def free_addresses(self, subnet: str) -> int:
         def read(reply: Reply) -> int:
@@ -131,8 +132,7 @@ class Ec2Inspector:
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
         client = self.sessions.client("ec2", self.region, creating=True)
         try:
-            with self._translated(f"rehearsing {action}", "ec2"):
-                return _rehearsed(client, action, launch)
+            return self._twice("ec2", f"rehearsing {action}", lambda: _rehearsed(client, action, launch))
         except PermissionDeniedError:
             return "denied"
         except DeployError as error:
@@ -149,11 +149,14 @@ class Ec2Inspector:
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
         client = self.sessions.client(service, self.region, creating=True)
-        with self._translated(doing, service):
-            return read_reply(client, method, parameters, read)
+        return self._twice(service, doing, lambda: read_reply(client, method, parameters, read))
 
-    def _translated(self, doing: str, service: str) -> AbstractContextManager[None]:
-        return translated(self.sessions.table, doing=f"{doing} in {self.region}", service=service)
+    def _twice(self, service: str, doing: str, request: Callable[[], _T]) -> _T:
+        with translated(self.sessions.table, doing=f"{doing} in {self.region}", service=service):
+            try:
+                return request()
+            except ReplyError:
+                return request()
 
 
 def _rehearsed(client: Any, action: str, launch: RehearsedLaunch) -> Verdict:  # noqa: ANN401 -- boto3 makes clients at run time

@@ -79,7 +79,7 @@ class Api:
     def look(self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T]) -> _T | None:
         """The same for something that may be missing: None then."""
 
-        def ask(client: Any) -> object:  # noqa: ANN401 -- see client()
+        def reply_or_missing(client: Any) -> object:  # noqa: ANN401 -- see client()
             try:
                 return call(client)
             except docker_errors.NotFound as error:
@@ -87,7 +87,7 @@ class Api:
                     return _MISSING
                 raise
 
-        return self.ask(doing, ask, lambda reply: None if reply is _MISSING else read(reply))
+        return self.ask(doing, reply_or_missing, lambda reply: None if reply is _MISSING else read(reply))
 
     def failure(self, error: Exception, doing: str, *, creating: bool = False) -> Exception:
         return translate(error, self.table, doing=doing, url=self.endpoint.url, creating=creating)

@@ -41,12 +41,8 @@ class Containers:
             lambda client: client.containers(all=True, filters={"label": labels}),
             lambda listed: [item.text("Id") for item in replies(listed)],
         )
-        details = (self.inspect(container_id, self._found) for container_id in ids)
-        return tuple(
-            sorted(
-                (item for item in details if item is not None), key=lambda item: (item.attributes["created"], item.id)
-            )
-        )
+        found = [item for container_id in ids if (item := self.inspect(container_id, self._found)) is not None]
+        return tuple(sorted(found, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Make it, not started yet: `complete` does that, so that a kill in between is mended by the next run.

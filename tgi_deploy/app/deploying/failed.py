@@ -3,7 +3,7 @@
 The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
 diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `deployment` (its
 name), `fate` (`kept`, `removed`, or `left` where the removal failed), `still_costs` (null when nothing is left) and
-`receipt` (null while it runs).
+`receipt` (null while it runs). One that broke off has what is on record in `exists`: {kind, id, region, phase} each.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
     state = "was there before this run and is kept" if known else "still runs"
-    told = f"the machine {state}{price_words(deployment)}: 'tgi-deploy logs {name}' shows its log, "
+    told = f"the machine {state}{price_words(deployment.usd_per_hour)}: 'tgi-deploy logs {name}' shows its log, "
     command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
     data = there(deployment, "kept") | {"command": error.data.get("command") or command, "before": list(before)}
     return _like(error, _hint(error, f"{told}'tgi-deploy down {name}' ends it"), {**error.data, **data})
@@ -92,7 +92,8 @@ def kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping
 def left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
     """It was to go, and `why` that failed: for all that is known it still runs, and costs money."""
     command = f"tgi-deploy down {deployment.name}"
-    told = f"its removal failed ({why.message}): it may still run{price_words(deployment)}; '{command}' removes it"
+    price = price_words(deployment.usd_per_hour)
+    told = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
     data = there(deployment, LEFT) | {"command": command}
     return _like(error, _hint(error, told), {**error.data, **data})
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.removing.receipt import Line
     from tgi_deploy.reconcile.model import Found
 
 _APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)
@@ -257,7 +258,11 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
-    with naming_what_is_left(lambda: ledger.open_lines, again="the same 'gc' goes on with it"):
+
+    def left() -> list[Line]:
+        return [line for line in ledger.lines.values() if line.gone is None]
+
+    with naming_what_is_left(left, again="the same 'gc' goes on with it"):
         try:
             sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
         except LeftBehindError as error:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.removing.kept import kept_things
 from tgi_deploy.app.removing.receipt import Ledger, recorded_things
 from tgi_deploy.app.watching.broken_off import recorded
 from tgi_deploy.app.watching.places import removal_command
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, InputError, LeftBehindError
+from tgi_deploy.reconcile.model import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @contextmanager
 def removing(context: Context, *names: str) -> Iterator[None]:
     """Have whatever breaks off the removal of these deployments, unforeseen errors too, say what is left of them."""
-    again = f"'tgi-deploy down {' '.join(names)}' goes on with it"
+    again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' goes on with it"
     with naming_what_is_left(lambda: _left_of(context, names), again=again):
         yield
 
@@ -55,8 +55,8 @@ def _left_of(context: Context, names: Sequence[str]) -> tuple[Line, ...]:
 
 def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]:
     ledger = Ledger.of((*context.store.events(deployment.name), *recorded_things(deployment)))
-    kept_things(context, deployment, ledger, ())
-    return ledger.open_lines
+    kept = {item.attributes.get("id") for item in deployment.resources if KEPT in item.notes}
+    return tuple(line for line in ledger.lines.values() if line.gone is None and line.id not in kept)
 
 
 def _unfinished(error: DeployError, left: Sequence[Line], again: str) -> DeployError:

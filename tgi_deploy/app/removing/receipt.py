@@ -144,11 +144,6 @@ class Ledger:
         self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
 
     @property
-    def open_lines(self) -> tuple[Line, ...]:
-        """Of what nobody has seen go."""
-        return tuple(line for line in self.lines.values() if line.gone is None)
-
-    @property
     def regions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 

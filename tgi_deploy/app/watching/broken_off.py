@@ -5,37 +5,42 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.app.watching.known import price_of
 from tgi_deploy.errors import DefectError, DeployError, LeftBehindError
 from tgi_deploy.reconcile.model import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from decimal import Decimal
 
     from tgi_deploy.app.context import Context
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.reconcile.model import Deployment, Found
 
 
 @contextmanager
-def naming_what_exists(context: Context, name: str, *, go_on: str) -> Iterator[None]:
-    """Have every error of the block, unforeseen ones too, say what there is of `name`. `go_on`: what else to do."""
+def naming_what_exists(context: Context, name: str, *, go_on: str, machine: Found | None = None) -> Iterator[None]:
+    """Have every error of the block, unforeseen ones too, say what there is of `name`. `go_on`: what else to do.
+
+    `machine` is the one at hand, where there may be no record of it.
+    """
     try:
         yield
     except DeployError as error:
-        raise _named(context, name, error, go_on) from error.__cause__
+        raise _named(context, name, error, go_on, machine) from error.__cause__
     except Exception as error:
-        raise _named(context, name, DefectError(error), go_on) from error
+        raise _named(context, name, DefectError(error), go_on, machine) from error
 
 
-def _named(context: Context, name: str, error: DeployError, go_on: str) -> DeployError:
+def _named(context: Context, name: str, error: DeployError, go_on: str, machine: Found | None) -> DeployError:
     """The same error, unless it says already what became of things."""
     deployment = recorded(context, name)
     exists = on_record(deployment)
-    if deployment is None or not exists or "fate" in error.data or isinstance(error, LeftBehindError):
+    if "fate" in error.data or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
-    words = f"{_words(deployment, exists)}: {go_on}, 'tgi-deploy down {name}' ends it"
+    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
     if error.hint is None or f"down {name}" not in error.hint:
         error.hint = f"{error.hint}; {words}" if error.hint else words
-    facts = there(deployment, "kept") if deployment.machine else {"deployment": name}
+    facts = there(deployment, "kept") if deployment and deployment.machine else {"deployment": name}
     error.data = {**error.data, **facts, "exists": list(exists)}
     return error
 
@@ -56,18 +61,19 @@ def on_record(deployment: Deployment | None) -> tuple[Mapping[str, str], ...]:
     )
 
 
-def _words(deployment: Deployment, exists: tuple[Mapping[str, str], ...]) -> str:
-    if deployment.machine is None:
+def _words(deployment: Deployment | None, exists: tuple[Mapping[str, str], ...], machine: Found | None) -> str:
+    record = deployment.machine if deployment else None
+    if record is None and machine is None:
         things = ", ".join(f"{item['kind']} {item['id'] or '(asked for, not confirmed)'}" for item in exists)
         return f"what exists costs nothing by the hour ({things})"
-    known = deployment.machine.attributes.get("id")
-    price = price_words(deployment)
+    known = machine.id if machine else record.attributes.get("id") if record else None
+    price = price_words(price_of(deployment, () if machine is None else (machine,)))
     return f"the machine {known} runs{price}" if known else f"a machine may have been launched{price}"
 
 
-def price_words(deployment: Deployment) -> str:
+def price_words(usd_per_hour: Decimal | None) -> str:
     """What follows "it runs"; empty where there is no price."""
-    return f" and costs ${deployment.usd_per_hour:.3f} an hour" if deployment.usd_per_hour else ""
+    return f" and costs ${usd_per_hour:.3f} an hour" if usd_per_hour else ""
 
 
 def there(deployment: Deployment, fate: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def renew(context: Context, name: str, *, for_s: int | None = None) -> Renewal:
         machine = _machine(name, recorded, seen)
         lease = _lease(context, name, ends_of(recorded, [machine.tags]))
         until = cast("datetime", lease_end(for_s or lease.seconds or 0, context.clock))
-        with naming_what_exists(context, name, go_on=f"'tgi-deploy renew {name}' tries again"):
+        with naming_what_exists(context, name, go_on=f"'tgi-deploy renew {name}' tries again", machine=machine):
             move_lease(context, machine.place, machine.kind, machine.id, until)
             if recorded is not None:
                 recorded = _record(context, recorded, until)
