@@ -95,7 +95,14 @@ def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
 
 def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
     """Return the same lines with their number, level and source."""
-    return tuple(_lines(_ESCAPES.sub("", text.removeprefix("\ufeff")), grammar))
+    return tuple(_lines(redacted(_ESCAPES.sub("", text.removeprefix("\ufeff")), grammar), grammar))
+
+
+def redacted(text: str, grammar: LogGrammar) -> str:
+    """Return a log or a line without keys and tokens; what reveals one can be on the line before it."""
+    for pattern, replacement in (*grammar.redactions, *_SECRETS):
+        text = pattern.sub(replacement, text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +120,7 @@ def _lines(text: str, grammar: LogGrammar) -> Iterator[LogLine]:
         level, inherited = _level_of(raw, before)
         after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
-            bare = _redacted(_shortened(part.strip()), grammar)
+            bare = redacted(_shortened(part.strip()), grammar)
             if bare:
                 yield LogLine(
                     number=number,
@@ -220,9 +227,3 @@ def _seconds(stamp: str | None) -> float | None:
         return (datetime.fromisoformat(stamp.replace("T", " ")) - datetime.min).total_seconds()  # noqa: DTZ901 -- differences alone count
     except ValueError:
         return None
-
-
-def _redacted(line: str, grammar: LogGrammar) -> str:
-    for pattern, replacement in (*grammar.redactions, *_SECRETS):
-        line = pattern.sub(replacement, line)
-    return line
