@@ -101,7 +101,7 @@ def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
 def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
     """Return the same lines with their number, level and source."""
     end, before = _end_of(text.removeprefix("\ufeff"))
-    return tuple(_lines(_ESCAPES.sub("", end), grammar, before))
+    return tuple(_lines(redacted(_ESCAPES.sub("", end), grammar), grammar, before))
 
 
 def _end_of(text: str) -> tuple[str, int]:
@@ -116,6 +116,13 @@ def _end_of(text: str) -> tuple[str, int]:
 
 def _count_breaks(text: str) -> int:
     return sum(map(text.count, _BREAKS)) - text.count("\r\n")
+
+
+def redacted(text: str, grammar: LogGrammar) -> str:
+    """Return a log or a line without keys and tokens; what reveals one can be on the line before it."""
+    for pattern, replacement in (*grammar.redactions, *_SECRETS):
+        text = pattern.sub(replacement, text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +140,7 @@ def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
         level, inherited = _level_of(raw, before)
         after, before = before, level
         for at, part in enumerate(raw.text.splitlines()):
-            bare = _redacted(_shortened(part.strip()), grammar)
+            bare = redacted(_shortened(part.strip()), grammar)
             if bare:
                 yield LogLine(
                     number=number,
@@ -240,9 +247,3 @@ def _seconds(stamp: str | None) -> float | None:
         return (datetime.fromisoformat(stamp.replace("T", " ")) - datetime.min).total_seconds()  # noqa: DTZ901 -- differences alone count
     except ValueError:
         return None
-
-
-def _redacted(line: str, grammar: LogGrammar) -> str:
-    for pattern, replacement in (*grammar.redactions, *_SECRETS):
-        line = pattern.sub(replacement, line)
-    return line

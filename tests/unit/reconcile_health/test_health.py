@@ -101,6 +101,13 @@ def test_shards_that_only_wait_are_found_to_hang_when_their_time_is_up():
     assert (error.code, error.data["finding"]) == ("not_ready_loading", "nccl_hang")
 
 
+def test_a_key_in_the_line_that_shows_the_cause_is_hidden():
+    refused = "error: unexpected argument '--api-key sesame-open' found\n[tgi-deploy] phase=engine-exited code=2\n"
+    error = fails(story(consoles=[(0, ENGINE + refused)]), NotHealthyError)
+    assert error.data["finding"] == "unknown_flag"
+    assert "sesame" not in f"{error.message} {error.hint} {error.data}"
+
+
 def test_a_silent_machine_ends_at_the_sum_of_all_deadlines():
     tale = story(probes=[(0, TIMEOUT)])
     error = fails(tale, NotHealthyError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.watching.logs import hide_secrets, locate
+from tgi_deploy.app.watching.logs import locate
 from tgi_deploy.app.watching.places import DOCKER, target_of, typed_model, up_there
 from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
@@ -46,7 +46,7 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     place, instance_id = locate(context, name)
     cloud = context.cloud(place)
     machine = cloud.machine(instance_id)
-    log = hide_secrets(cloud.console(instance_id)) if machine.state != "missing" else ""
+    log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
     subject = subject_of(name, recorded.plan if recorded else {}, place)
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))

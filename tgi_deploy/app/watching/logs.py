@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.app.watching.known import machine_of
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import unknown_deployment
-from tgi_deploy.diagnosis.lines import log_lines
+from tgi_deploy.diagnosis.lines import log_lines, redacted
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.observe import observe
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
 
 _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
-_HIDDEN: Final = r"\1***"
-# On top of what every reader of the log takes out: what options and variables can carry into a line.
-_SECRETS: Final = (
-    re.compile(r"(api_key: Some\(\s*\")[^\"]*"),
-    re.compile(r"((?:--api-key|--hf-token)[= ]+)\S+", re.IGNORECASE),
-    re.compile(r"((?:API_KEY|HF_TOKEN|HUGGING_FACE_HUB_TOKEN)\s*[=:]\s*)\S+"),
-)
 
 
 def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
@@ -66,9 +58,8 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
 
 
 def _shown(context: Context, text: str, *, raw: bool) -> Sequence[str]:
-    """Secrets can stand on a line of their own, with what gives them away on the line before."""
-    lines = text.splitlines() if raw else log_lines(text, context.log_grammar())
-    return hide_secrets("\n".join(lines)).splitlines()
+    grammar = context.log_grammar()
+    return redacted(text, grammar).splitlines() if raw else log_lines(text, grammar)
 
 
 def locate(context: Context, name: str) -> tuple[str, str]:
@@ -84,10 +75,3 @@ def locate(context: Context, name: str) -> tuple[str, str]:
     if record is not None and "id" in record.attributes:
         return record.place, record.attributes["id"]
     raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")
-
-
-def hide_secrets(text: str) -> str:
-    """`text` with keys and tokens replaced by `***`."""
-    for pattern in _SECRETS:
-        text = pattern.sub(_HIDDEN, text)
-    return text
