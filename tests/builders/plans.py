@@ -7,21 +7,19 @@ from decimal import Decimal
 from typing import Any
 
 from tgi_deploy.planner.types import (
-    Accelerator,
     Candidate,
     Cost,
     CostLine,
     EngineCommand,
     EngineSettings,
-    InstanceType,
     MemoryBudget,
-    ModelSpec,
     Offer,
     Performance,
-    Profile,
     Storage,
 )
 from tgi_deploy.render.deployable import Deployable
+from tgi_deploy.values.hardware import Accelerator, InstanceType
+from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 1024**3
 VERSION = "3.3.7"

@@ -1,4 +1,4 @@
-"""`planner/` and `reconcile/` touch nothing of the machine; `catalog/` alone finds `profiles/`. Read off the code."""
+"""`planner/`, `reconcile/` and `values/` touch nothing of the machine; `catalog/` alone finds `profiles/`. Read off the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
-PURE = ("planner", "reconcile")
+PURE = ("planner", "reconcile", "values")
 
 # Whoever imports one of these is about to touch files, the environment, the clock, chance or the network.
 IMPURE_MODULES = frozenset(

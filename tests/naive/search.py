@@ -19,16 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import (
-        EngineRelease,
-        InstanceType,
-        ModelClass,
-        ModelSpec,
-        Offer,
-        Profile,
-        QuantizationRule,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import EngineRelease, ModelClass, Offer, QuantizationRule, Requirements
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)

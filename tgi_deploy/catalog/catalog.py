@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.comparison import Comparison
     from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.catalog.predictions import Predictions
-    from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
+    from tgi_deploy.planner.types import EngineRelease, Market
+    from tgi_deploy.values.hardware import Accelerator, InstanceType
+    from tgi_deploy.values.model import Profile
 
 ENGINE: Final = "tgi"
 LOCAL_REGION: Final = "local"

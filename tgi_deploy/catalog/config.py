@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.catalog.count import count_parameters
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.quantization import METHOD_ALIASES
-from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+from tgi_deploy.values.model import CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

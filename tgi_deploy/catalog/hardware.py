@@ -24,7 +24,7 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Accelerator, InstanceType
+from tgi_deploy.values.hardware import Accelerator, InstanceType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

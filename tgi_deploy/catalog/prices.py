@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.store import Store
-    from tgi_deploy.planner.types import InstanceType, Market
+    from tgi_deploy.planner.types import Market
+    from tgi_deploy.values.hardware import InstanceType
 
 PRICES_FOLDER: Final = "aws/prices"
 EXTRAS_FILE: Final = "aws/extras.json"

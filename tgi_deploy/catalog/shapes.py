@@ -16,7 +16,7 @@ from tgi_deploy.catalog.fields import (
     read,
     text,
 )
-from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+from tgi_deploy.values.model import CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.fields import Where

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Profile
+    from tgi_deploy.values.model import Profile
 
 _DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
 _DRAFT_END: Final = """

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import (
         ArchitectureRule,
         EngineRelease,
-        InstanceType,
         MemoryBudget,
         ModelClass,
-        ModelSpec,
         Performance,
         Requirements,
     )
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.model import ModelSpec
 
 
 _CUDA_VENDOR: Final = "nvidia"

@@ -15,14 +15,8 @@ from tgi_deploy.planner.types import EngineCommand, EngineSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import (
-        ArchitectureRule,
-        EngineRelease,
-        Flag,
-        ModelClass,
-        ModelSpec,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import ArchitectureRule, EngineRelease, Flag, ModelClass, Requirements
+    from tgi_deploy.values.model import ModelSpec
 
 STOP_TIMEOUT_S: Final = 120  # the engine drains for up to 90 s before it ends
 SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is enough

@@ -25,15 +25,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner import memory_weights
 from tgi_deploy.planner.engine import graph_batches
 from tgi_deploy.planner.types import MemoryBudget
+from tgi_deploy.values import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec
+    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.values.model import ModelSpec
 
 MIB: Final = 1024**2
 GIB: Final = 1024**3
@@ -116,10 +117,10 @@ def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the car
 
 
 def weights_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    """Weights on one accelerator, as TGI lays them out (`memory_weights`): tied or not, it holds embedding and head."""
-    counts = memory_weights.count(model)
+    """Weights on one accelerator, as TGI lays them out (`values.sizes`): tied or not, it holds embedding and head."""
+    counts = sizes.count(model)
     linear = _linear_bytes(model, scheme, counts)
-    return memory_weights.resident_bytes(model, linear, counts, num_shard, tied_once=False)
+    return sizes.resident_bytes(model, linear, counts, num_shard, tied_once=False)
 
 
 def total_weights_bytes(model: ModelSpec, scheme: Scheme) -> int:
@@ -127,22 +128,22 @@ def total_weights_bytes(model: ModelSpec, scheme: Scheme) -> int:
     own = scheme.prequantized == (model.quantization is not None)
     if own and model.stored_bytes:
         return model.stored_bytes * (2 if model.needs_conversion else 1)
-    counts = memory_weights.count(model)
+    counts = sizes.count(model)
     if scheme.prequantized:
-        return memory_weights.stored_bytes(_linear_bytes(model, scheme, counts), counts)
+        return sizes.stored_bytes(_linear_bytes(model, scheme, counts), counts)
     return model.parameters * (4 if model.torch_dtype == "float32" else 2)
 
 
-def _linear_bytes(model: ModelSpec, scheme: Scheme, counts: memory_weights.Counts) -> float:
+def _linear_bytes(model: ModelSpec, scheme: Scheme, counts: sizes.Counts) -> float:
     """All linear layers together; exact where the checkpoint's own headers were read."""
     if scheme.prequantized and model.quantization is not None and model.quantized_bytes:
         return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * _BYTES_16_BIT
-    return memory_weights.linear_bytes(model, counts, memory_weights.uniform(scheme.bits))
+    return sizes.linear_bytes(model, counts, sizes.uniform(scheme.bits))
 
 
 def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    bits = memory_weights.SIXTEEN_BITS if scheme.rule is not None and not scheme.prequantized else scheme.bits
-    return memory_weights.loading_extra_bytes(model, bits, num_shard, repacked=scheme.rule is not None)
+    bits = sizes.SIXTEEN_BITS if scheme.rule is not None and not scheme.prequantized else scheme.bits
+    return sizes.loading_extra_bytes(model, bits, num_shard, repacked=scheme.rule is not None)
 
 
 def activation_bytes(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.planner.types import Interconnect, Performance, Span, UsdSpan
+from tgi_deploy.planner.types import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.speed_constants import Constants
-    from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec, Requirements
+    from tgi_deploy.planner.types import MemoryBudget, Requirements
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.model import ModelSpec
 
 _LOAD: Final = "closed_loop"
 

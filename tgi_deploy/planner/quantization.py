@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.types import (
-        Accelerator,
-        EngineRelease,
-        ModelClass,
-        ModelSpec,
-        Profile,
-        QuantizationRule,
-        QuantizedRepository,
-    )
+    from tgi_deploy.planner.types import EngineRelease, ModelClass, QuantizationRule
+    from tgi_deploy.values.hardware import Accelerator
+    from tgi_deploy.values.model import ModelSpec, Profile, QuantizedRepository
 
 UNQUANTIZED: Final = "none"
 AUTO: Final = "auto"

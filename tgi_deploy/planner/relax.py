@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.search import Evaluation, Option
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, InstanceType, Offer, Requirements
+    from tgi_deploy.planner.types import Candidate, Offer, Requirements
+    from tgi_deploy.values.hardware import InstanceType
 
 Axes = frozenset[str]
 

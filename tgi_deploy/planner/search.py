@@ -22,15 +22,15 @@ if TYPE_CHECKING:
         ArchitectureRule,
         Cost,
         EngineRelease,
-        InstanceType,
         MemoryBudget,
         ModelClass,
-        ModelSpec,
         Offer,
         Performance,
         Requirements,
         Storage,
     )
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.model import ModelSpec
 
 _UNPRICED: Final = {
     "capacity_block_only": "on-demand hours are sold only inside a Capacity Block that is paid for in advance",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.values.model import ModelSpec
 
 _USUAL_COUNTS: Final = (1, 2, 4, 8, 16)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from tgi_deploy.planner.types import Accelerator, Interconnect
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 OWN_ENGINE: Final = "tgi"
 DEFAULT: Final = "default"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import Accelerator
+    from tgi_deploy.values.hardware import Accelerator
 
 _BITSANDBYTES: Final = "bitsandbytes"
 _SIXTEEN: Final = 16.0

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import Candidate, InstanceType
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.hardware import InstanceType
 
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0

@@ -16,16 +16,8 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.checks import Failure
     from tgi_deploy.planner.search import Evaluation, Option
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import (
-        Candidate,
-        Cost,
-        InstanceType,
-        MemoryBudget,
-        Offer,
-        Performance,
-        Preference,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import Candidate, Cost, MemoryBudget, Offer, Performance, Preference, Requirements
+    from tgi_deploy.values.hardware import InstanceType
 
 # What the parts of `rank.sort_key` compare.
 CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import Candidate, Profile
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.model import Profile
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 API_KEY: Final = "API_KEY"

@@ -16,8 +16,8 @@ from tgi_deploy.catalog.predictions import MEMORY_FILE, SPEED_FILE
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_constants import missing
-from tgi_deploy.planner.types import Interconnect
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.values.hardware import Interconnect
 
 WISH = Wish(model="llama3-8b", regions=("us-east-1",))
 

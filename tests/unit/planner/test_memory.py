@@ -18,14 +18,15 @@ from tgi_deploy.planner.memory import (
     weights_bytes,
 )
 from tgi_deploy.planner.memory_launcher import default_prefill_tokens
-from tgi_deploy.planner.memory_weights import count
 from tgi_deploy.planner.quantization import schemes
-from tgi_deploy.planner.types import CheckpointQuantization, QuantizedRepository
+from tgi_deploy.values.model import CheckpointQuantization, QuantizedRepository
+from tgi_deploy.values.sizes import count
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import MemoryBudget, ModelSpec, Profile
+    from tgi_deploy.planner.types import MemoryBudget
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 2**30
 A10G_BYTES = 22.5 * GIB

@@ -16,7 +16,8 @@ from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.quantization import schemes, served_dtype
 from tgi_deploy.planner.rank import sort_key
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import CheckpointQuantization, ExtraPrices
+from tgi_deploy.planner.types import ExtraPrices
+from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from tgi_deploy.planner import sharding
 from tgi_deploy.planner.quantization import schemes
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import QuantizedRepository
+from tgi_deploy.values.model import QuantizedRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable

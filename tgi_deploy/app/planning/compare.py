@@ -7,14 +7,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.catalog.comparison import Support
-from tgi_deploy.planner.types import InstanceType
+from tgi_deploy.values.hardware import InstanceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.comparison import Misquote
-    from tgi_deploy.planner.types import Accelerator, Interconnect, Offer
+    from tgi_deploy.planner.types import Offer
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 Verdict = Literal["runs", "by_hand", "override", "no"]
 

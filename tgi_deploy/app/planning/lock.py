@@ -18,7 +18,8 @@ from tgi_deploy.app.planning.wish import Wish, variable_of_option
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec, Plan
+    from tgi_deploy.planner.types import EngineRelease, Plan
+    from tgi_deploy.values.model import ModelSpec
 
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 1

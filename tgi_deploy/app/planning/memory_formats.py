@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.memory_weights import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
+from tgi_deploy.values.sizes import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import memory, memory_launcher, memory_weights
+from tgi_deploy.planner import memory, memory_launcher
 from tgi_deploy.planner.quantization import Scheme
-from tgi_deploy.planner.types import LATENT_ROPE_DIM
+from tgi_deploy.values import sizes
+from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import MemoryBudget, ModelSpec
+    from tgi_deploy.planner.types import MemoryBudget
+    from tgi_deploy.values.model import ModelSpec
 
 _GIB: Final = memory_formats.GIB
 _SMALL_CARD_GIB: Final = 70
@@ -33,7 +35,7 @@ class Setup:
 
     row: Mapping[str, str]
     model: ModelSpec
-    packed: memory_weights.Format
+    packed: sizes.Format
     engine: str
     catalog: Catalog
 
@@ -97,19 +99,19 @@ class Setup:
         return _number(self.row, "gpu_memory_utilization", most=1)
 
     @cached_property
-    def counts(self) -> memory_weights.Counts:
-        return memory_weights.count(self.model)
+    def counts(self) -> sizes.Counts:
+        return sizes.count(self.model)
 
     @cached_property
     def linear_bytes(self) -> float:
         """Linear layers as stored; a packed checkpoint's own count where it is known."""
         model, counts = self.model, self.counts
-        if model.quantized_bytes and self.packed != memory_weights.UNQUANTIZED:
+        if model.quantized_bytes and self.packed != sizes.UNQUANTIZED:
             return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * 2
         scales = 0.0
         if "w8a8" in self.row.get("quant", "").lower():  # a 16-bit scale a row
             scales = counts.linear / model.hidden_size * 2
-        return memory_weights.linear_bytes(model, counts, self.packed) + scales
+        return sizes.linear_bytes(model, counts, self.packed) + scales
 
     @cached_property
     def weights_bytes(self) -> int:
@@ -118,9 +120,9 @@ class Setup:
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
             padded = replace(packed, expert_bits=packed.expert_bits * wider)
-            linear = memory_weights.linear_bytes(self.model, self.counts, padded)
+            linear = sizes.linear_bytes(self.model, self.counts, padded)
         tied_once = self.engine != "tgi"
-        return memory_weights.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=tied_once)
+        return sizes.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=tied_once)
 
     @cached_property
     def kv_bytes_per_token(self) -> int:

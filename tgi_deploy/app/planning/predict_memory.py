@@ -11,7 +11,8 @@ from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.app.planning.memory_setup import Setup
 from tgi_deploy.app.planning.prediction import Prediction
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import memory, memory_weights
+from tgi_deploy.planner import memory
+from tgi_deploy.values import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,11 +82,11 @@ def _checkpoint(setup: Setup) -> float:
     """Files of the repository: what is known of it, or every parameter once in its format."""
     model, packed = setup.model, setup.packed
     own = model.hub_id == setup.row.get("model", "").strip()
-    if own and model.stored_bytes and packed == memory_weights.UNQUANTIZED:
+    if own and model.stored_bytes and packed == sizes.UNQUANTIZED:
         return model.stored_bytes
     if "32" in setup.row.get("weight_dtype", ""):
         return model.parameters * 4
-    return memory_weights.stored_bytes(setup.linear_bytes, setup.counts)
+    return sizes.stored_bytes(setup.linear_bytes, setup.counts)
 
 
 def _parameters_stored(setup: Setup) -> float:
@@ -182,9 +183,9 @@ def _peak(setup: Setup) -> float:
     if not constants.get("loose"):
         return _driver_total(setup)
     bits = constants.get("bits", {}).get(setup.row.get("quant", ""))
-    packed = memory_weights.uniform(bits) if bits else setup.packed
-    linear = memory_weights.linear_bytes(setup.model, setup.counts, packed)
-    weights = memory_weights.resident_bytes(setup.model, linear, setup.counts, setup.num_shard, tied_once=True)
+    packed = sizes.uniform(bits) if bits else setup.packed
+    linear = sizes.linear_bytes(setup.model, setup.counts, packed)
+    weights = sizes.resident_bytes(setup.model, linear, setup.counts, setup.num_shard, tied_once=True)
     length = setup.context_tokens
     logits = length * setup.model.vocab_size * constants.get("logit_bytes", 0)
     return float(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.speed_constants import Constants
     from tgi_deploy.planner.speed_load import Timing
-    from tgi_deploy.planner.types import Interconnect
+    from tgi_deploy.values.hardware import Interconnect
 
 COLUMNS: Final = frozenset(
     {

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Accelerator, InstanceType, Requirements
+    from tgi_deploy.planner.types import Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.values.hardware import Accelerator, InstanceType
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
 

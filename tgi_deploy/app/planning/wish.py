@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import EngineRelease, Profile
+    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.values.model import Profile
 
 _T = TypeVar("_T")
 Source = Literal["flag", "environment", "profile", "default"]

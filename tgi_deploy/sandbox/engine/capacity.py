@@ -9,8 +9,9 @@ from tgi_deploy.planner.memory import Layout, memory_budget, scores_prompts
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec
+    from tgi_deploy.planner.types import EngineRelease
     from tgi_deploy.sandbox.engine.host import Host
+    from tgi_deploy.values.model import ModelSpec
 
 Verdict = Literal["ok", "oom-load", "oom-warmup"]
 _WARMUP_ROWS: Final = 1

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.memory import total_weights_bytes
 from tgi_deploy.planner.quantization import UNQUANTIZED, Scheme, schemes
-from tgi_deploy.planner.types import CheckpointQuantization
+from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import Accelerator, EngineRelease, ModelSpec, Profile
+    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.values.hardware import Accelerator
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 _FILE_BYTES: Final = 5_000_000_000
 

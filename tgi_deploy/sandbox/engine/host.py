@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.types import Accelerator
+from tgi_deploy.values.hardware import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

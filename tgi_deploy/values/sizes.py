@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.values.model import ModelSpec
 
 SIXTEEN_BITS: Final = 16.0
 _BYTES_16: Final = 2
