@@ -11,7 +11,6 @@ from tgi_deploy.catalog.fields import (
     OPTIONAL_TEXT,
     REQUIRED_TEXT,
     Field,
-    Where,
     boolean,
     capability,
     count,
@@ -24,6 +23,7 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Where
 from tgi_deploy.values.hardware import Accelerator, InstanceType
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from tgi_deploy.catalog.fields import (
     OPTIONAL_TEXT,
     REQUIRED_TEXT,
     Field,
-    Where,
     anything,
     boolean,
     positive,
@@ -24,6 +23,7 @@ from tgi_deploy.catalog.fields import (
 )
 from tgi_deploy.catalog.shapes import read_shape
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Where
 from tgi_deploy.values.model import Profile, QuantizedRepository
 
 if TYPE_CHECKING:

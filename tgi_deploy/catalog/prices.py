@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.fields import (
-    IGNORED,
-    REQUIRED_TEXT,
-    Field,
-    Where,
-    anything,
-    boolean,
-    read,
-    table,
-    usd,
-)
+from tgi_deploy.catalog.fields import IGNORED, REQUIRED_TEXT, Field, anything, boolean, read, table, usd
 from tgi_deploy.planner.types import ExtraPrices, Offer
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,7 +19,7 @@ from tgi_deploy.catalog.fields import (
 from tgi_deploy.values.model import CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
-    from tgi_deploy.catalog.fields import Where
+    from tgi_deploy.values.base import Where
 
 _OPTIONAL_COUNT: Final = Field(check=count, required=False)
 _OPTIONAL_SIZE: Final = Field(check=positive, required=False)

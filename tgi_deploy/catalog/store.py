@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import resources
-from tgi_deploy.catalog.fields import Where
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -62,9 +62,9 @@ def _validate(*, file: Path) -> Result:
 
 
 def _open(profiles_dir: Path | None) -> Catalog:
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- help is printed without the catalogue
 
-    return Catalog.open(profiles_dir)
+    return open_catalog(profiles_dir)
 
 
 def _read(file: Path) -> Profile:

@@ -236,9 +236,9 @@ def _request(
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
         plan=plan,
-        settings=on_docker.docker_settings(options, host, release)
+        settings=on_docker.docker_settings(options, host, plan.chosen.engine)
         if host
-        else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
+        else _settings(wish, options, context, secret_wishes_of(options, plan)),
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
 LATENT_ROPE_DIM: Final = 64
+# Other names of a number format in `quant_method` of config.json.
+FORMAT_ALIASES: Final = {"fbgemm_fp8": "fp8"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ def mine(tmp_path):
 
 
 def test_a_users_alerts_stand_in_for_ours(mine):
-    (alert,) = read_alerts(user_dir=mine("engines/tgi/alerts.json", {"alerts": [ALERT]}))
+    (alert,) = read_alerts("tgi", user_dir=mine("engines/tgi/alerts.json", {"alerts": [ALERT]}))
     assert (alert.name, alert.lasting, alert.commands) == ("Slow", "5m", ("tgi-deploy status {name}",))
 
 
@@ -48,7 +48,7 @@ def test_a_users_alerts_stand_in_for_ours(mine):
 )
 def test_broken_alerts(mine, document, place):
     with pytest.raises(InputError) as caught:
-        read_alerts(user_dir=mine("engines/tgi/alerts.json", document))
+        read_alerts("tgi", user_dir=mine("engines/tgi/alerts.json", document))
     assert (caught.value.code, caught.value.message) == ("bad_profile", f"engines/tgi/alerts.json: {place}")
 
 

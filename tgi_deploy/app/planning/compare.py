@@ -153,7 +153,7 @@ def _on_cuda(
     release = catalog.release(version)
     rule = release.architecture_rule(chip.compute_capability)
     if rule is None or rule.verdict == "refused":
-        reason = rule.message if rule else f"TGI {version} has no rule for its compute capability."
+        reason = rule.message if rule else f"{catalog.engine.title} {version} has no rule for its compute capability."
         return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)
     whole = machine is None or machine.partition == 1
     fraction = "" if whole else "The engine runs, but plans are made for whole cards only. "

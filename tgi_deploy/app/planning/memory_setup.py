@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import memory, memory_launcher
-from tgi_deploy.planner.quantization import Scheme
 from tgi_deploy.values import sizes
+from tgi_deploy.values.engine import DefaultRun
 from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import MemoryBudget
+    from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.model import ModelSpec
 
 _GIB: Final = memory_formats.GIB
@@ -27,6 +26,8 @@ _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
+# Whatever else runs a model in Python behaves like it.
+_LIKE_TRANSFORMERS: Final = "transformers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Setup:
     def of(cls, row: Mapping[str, str], catalog: Catalog) -> Setup:
         return cls(
             row=row, model=_model(row, catalog), packed=memory_formats.format_of(row),
-            engine=memory_formats.engine_of(row), catalog=catalog,
+            engine=catalog.predictions.memory_engine(row.get("engine", "")) or _LIKE_TRANSFORMERS, catalog=catalog,
         )  # fmt: skip
 
     @cached_property
@@ -72,6 +73,11 @@ class Setup:
             if version and version < memory_formats.version_key(older["before"]):
                 return {**profile, **older}
         return profile
+
+    @property
+    def planned(self) -> bool:
+        """Whether plans are made for the engine: then the plans' own arithmetic predicts it."""
+        return bool(self.constants.get("planned"))
 
     @cached_property
     def small(self) -> bool:
@@ -115,45 +121,30 @@ class Setup:
 
     @cached_property
     def weights_bytes(self) -> int:
-        """Resident weights. TGI holds a tied head again; MXFP4 kernels hold padded matrices."""
+        """Resident weights. The engine of plans holds a tied head again; MXFP4 kernels hold padded matrices."""
         linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
             padded = replace(packed, expert_bits=packed.expert_bits * wider)
             linear = sizes.linear_bytes(self.model, self.counts, padded)
-        tied_once = self.engine != "tgi"
-        return sizes.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=tied_once)
+        return sizes.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=not self.planned)
 
     @cached_property
     def kv_bytes_per_token(self) -> int:
-        if self.model.kv_lora_rank and self.engine != "tgi":
+        if self.model.kv_lora_rank and not self.planned:
             return self.model.layers * (self.model.kv_lora_rank + LATENT_ROPE_DIM) * _CACHED_BYTES
-        layout = memory.Layout(num_shard=self.num_shard, share=1.0, workspace_bytes=0, block_tokens=1)
-        return memory.kv_bytes_per_token(self.model, layout)
+        return sizes.kv_bytes_per_token(self.model, self.num_shard)
 
     @cached_property
     def budget(self) -> MemoryBudget:
-        """TGI's own: the planner's arithmetic on the release nearest to the row's."""
+        """The plans' own arithmetic on the release nearest to the row's."""
         release = self.catalog.release(_nearest_release(self.row.get("engine_version", ""), self.catalog))
-        fraction = self._told_share or 1.0
-        kind = release.model_classes.get(self.model.model_type)
-        layout = memory.Layout(
-            num_shard=self.num_shard, share=release.memory_share * fraction, workspace_bytes=release.workspace_bytes,
-            block_tokens=release.block_tokens.get(release.default_attention or "paged", 1),
-            replicated_kv=kind.replicated_kv if kind else False,
-            prompt_logprobs=memory.scores_prompts(release, {}),
+        run = DefaultRun(
+            model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
+            accelerator=self.row.get("gpu", ""), total_bytes=self.total_bytes, share=self._told_share or 1.0,
+            prefill_tokens=int(self.constants["old_prefill_tokens"]),
         )  # fmt: skip
-        prefill = int(self.constants["old_prefill_tokens"])
-        if release.chunked_prefill:
-            prefill = memory_launcher.default_prefill_tokens(
-                self.model, self.row.get("gpu", ""), self.num_shard, self.total_bytes
-            )
-        bits = self.linear_bytes * 8 / max(1, self.counts.linear)
-        scheme = Scheme(name="as stored", hub_id=self.model.hub_id, bits=bits, lost_bits=0.0, prequantized=False)
-        return memory.memory_budget(
-            self.model, scheme, layout, total_bytes=self.total_bytes, prefill_tokens=prefill,
-            required_tokens=prefill, concurrency=1,
-        )  # fmt: skip
+        return self.catalog.engine.default_memory(run, release)
 
 
 def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float:

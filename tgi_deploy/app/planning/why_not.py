@@ -134,9 +134,7 @@ def _way(way: Way) -> dict[str, Any]:
         "quantize": way.quantize,
         "works": not way.codes,
         "codes": list(way.codes),
-        "reasons": [
-            {"code": item.code, "message": item.message, "numbers": dict(item.numbers)} for item in way.failures
-        ],
+        "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],
         "memory": memory_document(way.memory),
         "performance": None if way.performance is None else performance_document(way.performance),
         "prices": [_price(item) for item in way.prices],

@@ -1,16 +1,17 @@
-"""Whether the model fits, by the planner's own arithmetic, and how many tokens of KV cache remain."""
+"""Whether the model fits, by the engine's own arithmetic, and how many tokens of KV cache remain."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tgi_deploy.planner.memory import Layout, memory_budget, scores_prompts
+from tgi_deploy.engines.tgi.memory import Layout, memory_budget, scores_prompts
+from tgi_deploy.values.engine import Load as Promised
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.sandbox.engine.host import Host
+    from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.model import ModelSpec
 
 Verdict = Literal["ok", "oom-load", "oom-warmup"]
@@ -44,25 +45,26 @@ class Capacity:
         return self.tokens // self.block_tokens
 
 
-def fits(load: Load, release: EngineRelease, host: Host) -> Capacity:
+def fits(load: Load, release: TgiRelease, host: Host) -> Capacity:
     """Load the weights, then prefill the largest batch, then give what remains of the share to the KV cache."""
     block = release.block_tokens.get(load.attention, 1)
+    layout = Layout(
+        num_shard=load.num_shard,
+        share=release.memory_share * load.fraction,
+        workspace_bytes=release.workspace_bytes,
+        block_tokens=block,
+        kv_bytes=load.kv_bytes,
+        replicated_kv=load.replicated_kv,
+        prompt_logprobs=scores_prompts(release, {}),
+    )
+    warm_up = Promised(input_tokens=0, output_tokens=0, concurrency=_WARMUP_ROWS, context_tokens=0)
     budget = memory_budget(
         load.model,
         load.scheme,
-        Layout(
-            num_shard=load.num_shard,
-            share=release.memory_share * load.fraction,
-            workspace_bytes=release.workspace_bytes,
-            block_tokens=block,
-            kv_bytes=load.kv_bytes,
-            replicated_kv=load.replicated_kv,
-            prompt_logprobs=scores_prompts(release, {}),
-        ),
+        layout,
+        warm_up,
         total_bytes=host.memory_bytes,
         prefill_tokens=load.prefill_tokens,
-        required_tokens=load.prefill_tokens,
-        concurrency=_WARMUP_ROWS,
     )
     resident = max(budget.load_peak_bytes, budget.weights_bytes + budget.overhead_bytes)
     peak = resident + budget.activation_bytes + load.prefill_tokens * budget.kv_bytes_per_token

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tgi_deploy.engines.tgi.schemes import schemes
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.memory import total_weights_bytes
-from tgi_deploy.planner.quantization import UNQUANTIZED, Scheme, schemes
+from tgi_deploy.values.engine import UNQUANTIZED, Scheme
 from tgi_deploy.values.model import CheckpointQuantization
+from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.engine import Release
     from tgi_deploy.values.hardware import Accelerator
     from tgi_deploy.values.model import ModelSpec, Profile
 
@@ -33,7 +35,7 @@ class Models(Protocol):
 class EngineCatalog(Models, Protocol):
     """The part of the catalogue the stand-in reads."""
 
-    def release(self, version: str) -> EngineRelease: ...
+    def release(self, version: str) -> Release: ...
     def accelerator(self, name: str) -> Accelerator: ...
 
 
@@ -48,7 +50,7 @@ class Checkpoint:
 
     @property
     def stored_bytes(self) -> int:
-        return total_weights_bytes(self.model, self.scheme)
+        return download_bytes(self.model, self.scheme)
 
     @property
     def is_local(self) -> bool:
@@ -70,7 +72,7 @@ def made_up_hash(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def find_checkpoint(models: Models, release: EngineRelease, model_id: str) -> Checkpoint | None:
+def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
     """The checkpoint, None where the hub would have no such repository."""
     if "/" not in model_id and not Path(model_id).is_dir():
         return None
@@ -81,12 +83,12 @@ def find_checkpoint(models: Models, release: EngineRelease, model_id: str) -> Ch
     return Checkpoint(model_id=model_id, profile=profile, model=profile.model, scheme=_stored_scheme(profile, release))
 
 
-def _stored_scheme(profile: Profile, release: EngineRelease) -> Scheme:
+def _stored_scheme(profile: Profile, release: TgiRelease) -> Scheme:
     """As it is on the hub: the checkpoint's own method comes first, or 16 bits do."""
     return schemes(profile, release, "auto")[0]
 
 
-def _published_copy(models: Models, release: EngineRelease, model_id: str) -> Checkpoint | None:
+def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
     for profile in _profiles(models):
         for repository in profile.quantized:
             if repository.hub_id == model_id:
@@ -108,14 +110,15 @@ def _profiles(models: Models) -> Iterator[Profile]:
         yield models.resolve(name)
 
 
-def served_scheme(checkpoint: Checkpoint, release: EngineRelease, quantize: str | None) -> Scheme:
+def served_scheme(checkpoint: Checkpoint, release: TgiRelease, quantize: str | None) -> Scheme:
     """How the weights end up in memory. Problems with the pair are the shard's to report."""
     if quantize is None or checkpoint.scheme.name != UNQUANTIZED:
         return checkpoint.scheme
     rule = release.quantizations.get(quantize)
     return Scheme(
         name=quantize, hub_id=checkpoint.model_id, bits=16.0 if rule is None else rule.bits, lost_bits=0.0,
-        prequantized=False, rule=rule, known=rule is not None and rule.on_the_fly,
+        prequantized=False, method=rule.method if rule else None, known=rule is not None and rule.on_the_fly,
+        cuda_graphs=rule is None or rule.cuda_graphs,
     )  # fmt: skip
 
 

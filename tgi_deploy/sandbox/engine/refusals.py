@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.quantization import UNQUANTIZED
-from tgi_deploy.planner.sharding import indivisible
+from tgi_deploy.engines.tgi.kernels import indivisible
+from tgi_deploy.values.engine import UNQUANTIZED
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation
@@ -52,7 +52,7 @@ def _dtype_with_quantize(situation: Situation) -> str | None:
     scheme = situation.scheme
     if situation.arguments.text("dtype") is None or scheme.name == UNQUANTIZED:
         return None
-    if scheme.rule is not None and scheme.rule.takes_dtype:
+    if situation.method is not None and situation.method.takes_dtype:
         return None
     return "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide the final dtype"
 
@@ -76,10 +76,10 @@ def _model_type(situation: Situation) -> str | None:
 
 
 def _quantization_on_transformers(situation: Situation) -> str | None:
-    native, scheme = situation.model_class, situation.scheme
-    if native is None or native.backend != "transformers" or scheme.rule is None:
+    native, scheme, rule = situation.model_class, situation.scheme, situation.method
+    if native is None or native.backend != "transformers" or rule is None:
         return None
-    if scheme.rule.transformers_backend or scheme.name in _SILENTLY_IGNORED:
+    if rule.transformers_backend or scheme.name in _SILENTLY_IGNORED:
         return None
     return f"ValueError: {scheme.name} quantization is not supported for AutoModel"
 
@@ -95,7 +95,7 @@ def _quantization_of_checkpoint(situation: Situation) -> str | None:
 
 
 def _quantization_on_card(situation: Situation) -> str | None:
-    rule = situation.scheme.rule
+    rule = situation.method
     capability = situation.host.accelerator.compute_capability
     if rule is None or capability is None or capability >= rule.min_compute_capability:
         return None
@@ -104,14 +104,14 @@ def _quantization_on_card(situation: Situation) -> str | None:
 
 
 def _quantized_experts(situation: Situation) -> str | None:
-    rule = situation.scheme.rule
+    rule = situation.method
     if rule is None or rule.fused_moe or not situation.checkpoint.model.experts:
         return None
     return f"ValueError: Unsupported weights loader for {rule.method} in fused experts"
 
 
 def _shardable(situation: Situation) -> str | None:
-    native, rule = situation.model_class, situation.scheme.rule
+    native, rule = situation.model_class, situation.method
     if situation.num_shard == 1:
         return None
     if native is not None and not native.shardable:

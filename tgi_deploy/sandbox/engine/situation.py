@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.memory_launcher import default_prefill_tokens
+from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
 from tgi_deploy.sandbox.engine.capacity import Load
 from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_scheme
 from tgi_deploy.sandbox.engine.validation import input_limit
@@ -13,13 +13,13 @@ from tgi_deploy.sandbox.engine.validation import input_limit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import EngineRelease, ModelClass
+    from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
     from tgi_deploy.sandbox.engine.arguments import Arguments
     from tgi_deploy.sandbox.engine.faults import Fault
     from tgi_deploy.sandbox.engine.host import Host
     from tgi_deploy.sandbox.engine.logs import Log
     from tgi_deploy.sandbox.engine.pace import Pace
+    from tgi_deploy.values.engine import Scheme
 
 _OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
 _OLD_PREFILL_MARGIN: Final = 50
@@ -37,7 +37,7 @@ class Stage:
 class Situation:
     arguments: Arguments
     environ: Mapping[str, str]
-    release: EngineRelease
+    release: TgiRelease
     host: Host
     num_shard: int
     checkpoint: Checkpoint
@@ -50,6 +50,11 @@ class Situation:
     @property
     def scheme(self) -> Scheme:
         return served_scheme(self.checkpoint, self.release, self.arguments.text("quantize"))
+
+    @property
+    def method(self) -> QuantizationRule | None:
+        """The release's rule for how the weights are quantized."""
+        return self.release.quantizations.get(self.scheme.name)
 
     @property
     def attention(self) -> str:
