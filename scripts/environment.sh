@@ -4,7 +4,7 @@
 # The newest Python of 3.11 or later on this machine.
 find_python() {
   local name
-  for name in python3.13 python3.12 python3.11 python3 python; do
+  for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
     if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       command -v "$name"
       return

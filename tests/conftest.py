@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,8 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Collect garbage seldom: a sixth of the time of a run went into looking through what lives as long as the run."""
+    """Collect garbage seldom, which takes a sixth off a run; accept Ctrl-C, which background jobs start without."""
     gc.set_threshold(100_000, 50, 100)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.capacity import Load, fits
-from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_scheme
+from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_weights
 from tgi_deploy.sandbox.engine.download import cache_folder
 from tgi_deploy.sandbox.engine.examples import example
 from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
@@ -116,7 +116,7 @@ def test_checkpoints_come_from_shapes_and_published_copies(catalog):
     release = catalog.release("3.3.7")
     own = find_checkpoint(catalog, release, "elinas/Llama-3-13B-Instruct")
     copy = find_checkpoint(catalog, release, "TheBloke/CodeLlama-7B-AWQ")
-    assert (own.scheme.name, copy.scheme.name) == ("none", "awq")
+    assert (own.weights.name, copy.weights.name) == ("none", "awq")
     assert copy.stored_bytes < 5e9 < own.stored_bytes
     assert len(own.files()) == 6
     assert copy.files() == ("model.safetensors",)
@@ -130,9 +130,9 @@ def test_quantizing_on_the_fly_leaves_more_room(catalog):
     host = Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes)
 
     def tokens(quantize, **load):
-        scheme = served_scheme(checkpoint, release, quantize)
+        weights = served_weights(checkpoint, release, quantize)
         wanted = {"num_shard": 1, "attention": "flashinfer", "prefill_tokens": 2048, **load}
-        return fits(Load(model=checkpoint.model, scheme=scheme, **wanted), release, host).tokens
+        return fits(Load(model=checkpoint.model, weights=weights, **wanted), release, host).tokens
 
     assert tokens(None) < tokens("eetq") < tokens("bitsandbytes-nf4")
     assert tokens(None) < tokens(None, kv_bytes=1)
@@ -258,3 +258,14 @@ def test_log_shapes():
     assert router == f"{stamp}  WARN text_generation_router: router/src/server.rs:7: Connected"
     assert json.loads(launcher_json)["fields"] == {"message": "two\nlines"}
     assert json.loads(router_json)["message"] == "Connected"
+
+
+def test_the_room_for_tokens_is_that_of_a_recorded_start(catalog):
+    """Llama-3.1-8B on one A10G under TGI 2.2: "Setting max batch total tokens to 19056" (issue of September 2024)."""
+    release, card = catalog.release("2.2.0"), catalog.accelerator("A10G")
+    checkpoint = find_checkpoint(catalog, release, "meta-llama/Llama-3.1-8B-Instruct")
+    load = Load(
+        model=checkpoint.model, weights=checkpoint.weights, num_shard=1, attention="paged", prefill_tokens=4096 + 50
+    )
+    host = Host(accelerator=card, gpus=1, memory_bytes=int(22.49 * 1024**3))
+    assert fits(load, release, host).tokens == pytest.approx(19056, rel=0.1)

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tgi_deploy.engines.tgi.schemes import schemes
 from tgi_deploy.errors import InputError
-from tgi_deploy.values.engine import UNQUANTIZED, Scheme
+from tgi_deploy.sandbox.engine.weights import (
+    UNQUANTIZED,
+    Weights,
+    checkpoint_bytes,
+    quantized_on_load,
+    stored_weights,
+)
 from tgi_deploy.values.model import CheckpointQuantization
-from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,16 +45,16 @@ class EngineCatalog(Models, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """What `--model-id` names. `scheme` is how its weights are stored, before the launcher's own wishes."""
+    """What `--model-id` names. `weights` is how they are stored, whatever `--quantize` makes of them."""
 
     model_id: str
     profile: Profile
     model: ModelSpec
-    scheme: Scheme
+    weights: Weights
 
     @property
     def stored_bytes(self) -> int:
-        return download_bytes(self.model, self.scheme)
+        return checkpoint_bytes(self.model, self.weights)
 
     @property
     def is_local(self) -> bool:
@@ -80,12 +84,7 @@ def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Check
         profile = models.resolve(model_id)
     except InputError:
         return _published_copy(models, release, model_id)
-    return Checkpoint(model_id=model_id, profile=profile, model=profile.model, scheme=_stored_scheme(profile, release))
-
-
-def _stored_scheme(profile: Profile, release: TgiRelease) -> Scheme:
-    """As it is on the hub: the checkpoint's own method comes first, or 16 bits do."""
-    return schemes(profile, release, "auto")[0]
+    return Checkpoint(model_id=model_id, profile=profile, model=profile.model, weights=stored_weights(profile, release))
 
 
 def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
@@ -100,8 +99,7 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
                     hub_id=model_id, quantization=quantization, stored_bytes=None, revision=None, gated=False,
                 )  # fmt: skip
                 copy = replace(profile, model=model, quantized=())
-                scheme = _stored_scheme(copy, release)
-                return Checkpoint(model_id=model_id, profile=copy, model=model, scheme=scheme)
+                return Checkpoint(model_id=model_id, profile=copy, model=model, weights=stored_weights(copy, release))
     return None
 
 
@@ -110,16 +108,11 @@ def _profiles(models: Models) -> Iterator[Profile]:
         yield models.resolve(name)
 
 
-def served_scheme(checkpoint: Checkpoint, release: TgiRelease, quantize: str | None) -> Scheme:
+def served_weights(checkpoint: Checkpoint, release: TgiRelease, quantize: str | None) -> Weights:
     """How the weights end up in memory. Problems with the pair are the shard's to report."""
-    if quantize is None or checkpoint.scheme.name != UNQUANTIZED:
-        return checkpoint.scheme
-    rule = release.quantizations.get(quantize)
-    return Scheme(
-        name=quantize, hub_id=checkpoint.model_id, bits=16.0 if rule is None else rule.bits, lost_bits=0.0,
-        prequantized=False, method=rule.method if rule else None, known=rule is not None and rule.on_the_fly,
-        cuda_graphs=rule is None or rule.cuda_graphs,
-    )  # fmt: skip
+    if quantize is None or checkpoint.weights.name != UNQUANTIZED:
+        return checkpoint.weights
+    return quantized_on_load(quantize, release)
 
 
 def hub_token(environ: Mapping[str, str]) -> str | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.engines.tgi.kernels import indivisible
-from tgi_deploy.values.engine import UNQUANTIZED
+from tgi_deploy.sandbox.engine.weights import UNQUANTIZED, indivisible
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation
@@ -49,10 +48,10 @@ def _too_many_shards(situation: Situation) -> str | None:
 
 
 def _dtype_with_quantize(situation: Situation) -> str | None:
-    scheme = situation.scheme
-    if situation.arguments.text("dtype") is None or scheme.name == UNQUANTIZED:
+    weights = situation.weights
+    if situation.arguments.text("dtype") is None or weights.name == UNQUANTIZED:
         return None
-    if situation.method is not None and situation.method.takes_dtype:
+    if weights.rule is not None and weights.rule.takes_dtype:
         return None
     return "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide the final dtype"
 
@@ -76,26 +75,26 @@ def _model_type(situation: Situation) -> str | None:
 
 
 def _quantization_on_transformers(situation: Situation) -> str | None:
-    native, scheme, rule = situation.model_class, situation.scheme, situation.method
-    if native is None or native.backend != "transformers" or rule is None:
+    native, weights = situation.model_class, situation.weights
+    if native is None or native.backend != "transformers" or weights.rule is None:
         return None
-    if rule.transformers_backend or scheme.name in _SILENTLY_IGNORED:
+    if weights.rule.transformers_backend or weights.name in _SILENTLY_IGNORED:
         return None
-    return f"ValueError: {scheme.name} quantization is not supported for AutoModel"
+    return f"ValueError: {weights.name} quantization is not supported for AutoModel"
 
 
 def _quantization_of_checkpoint(situation: Situation) -> str | None:
-    scheme = situation.scheme
-    if scheme.known:
+    weights = situation.weights
+    if weights.known:
         return None
     return (
-        f"RuntimeError: weight model.layers.0.self_attn.q_proj.qweight does not exist for `{scheme.name}`: "
+        f"RuntimeError: weight model.layers.0.self_attn.q_proj.qweight does not exist for `{weights.name}`: "
         "make sure the model is already quantized"
     )
 
 
 def _quantization_on_card(situation: Situation) -> str | None:
-    rule = situation.method
+    rule = situation.weights.rule
     capability = situation.host.accelerator.compute_capability
     if rule is None or capability is None or capability >= rule.min_compute_capability:
         return None
@@ -104,14 +103,14 @@ def _quantization_on_card(situation: Situation) -> str | None:
 
 
 def _quantized_experts(situation: Situation) -> str | None:
-    rule = situation.method
+    rule = situation.weights.rule
     if rule is None or rule.fused_moe or not situation.checkpoint.model.experts:
         return None
     return f"ValueError: Unsupported weights loader for {rule.method} in fused experts"
 
 
 def _shardable(situation: Situation) -> str | None:
-    native, rule = situation.model_class, situation.method
+    native, rule = situation.model_class, situation.weights.rule
     if situation.num_shard == 1:
         return None
     if native is not None and not native.shardable:
@@ -125,7 +124,7 @@ def _divisible(situation: Situation) -> str | None:
     count = situation.num_shard
     if count == 1:
         return None
-    dimension = next(indivisible(situation.checkpoint.model, situation.scheme, count), None)
+    dimension = indivisible(situation.checkpoint.model, situation.weights, count)
     if dimension is None:
         return None
     name, size = dimension

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
 from tgi_deploy.sandbox.engine.capacity import Load
-from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_scheme
+from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_weights
+from tgi_deploy.sandbox.engine.prefill import default_prefill_tokens
 from tgi_deploy.sandbox.engine.validation import input_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
+    from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
     from tgi_deploy.sandbox.engine.arguments import Arguments
     from tgi_deploy.sandbox.engine.faults import Fault
     from tgi_deploy.sandbox.engine.host import Host
     from tgi_deploy.sandbox.engine.logs import Log
     from tgi_deploy.sandbox.engine.pace import Pace
-    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.sandbox.engine.weights import Weights
 
 _OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
 _OLD_PREFILL_MARGIN: Final = 50
@@ -48,13 +48,8 @@ class Situation:
         return self.release.model_classes.get(self.checkpoint.model.model_type)
 
     @property
-    def scheme(self) -> Scheme:
-        return served_scheme(self.checkpoint, self.release, self.arguments.text("quantize"))
-
-    @property
-    def method(self) -> QuantizationRule | None:
-        """The release's rule for how the weights are quantized."""
-        return self.release.quantizations.get(self.scheme.name)
+    def weights(self) -> Weights:
+        return served_weights(self.checkpoint, self.release, self.arguments.text("quantize"))
 
     @property
     def attention(self) -> str:
@@ -95,7 +90,7 @@ class Situation:
         fp8_cache = self.arguments.text("kv-cache-dtype") is not None
         return Load(
             model=self.checkpoint.model,
-            scheme=self.scheme,
+            weights=self.weights,
             num_shard=self.num_shard,
             attention=self.attention,
             prefill_tokens=self.prefill_tokens,

@@ -61,7 +61,8 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
 def _announce_cache(situation: Situation, stage: Stage, capacity: Capacity) -> None:
     stage.log.launcher(f"KV-cache blocks: {capacity.blocks}, size: {capacity.block_tokens}")
     graphs = situation.arguments.values.get("cuda-graphs") or DEFAULT_GRAPHS
-    if graphs != (0,) and situation.scheme.cuda_graphs:
+    rule = situation.weights.rule
+    if graphs != (0,) and (rule is None or rule.cuda_graphs):
         stage.log.launcher(f"Cuda Graphs are enabled for sizes {_sizes(graphs)}")
         stage.pace.pause(_GRAPHS_S)
 

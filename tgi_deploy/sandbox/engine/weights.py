@@ -1,0 +1,185 @@
+"""How a checkpoint's weights are stored, tensor by tensor, and what of them one rank loads.
+
+The stub server's own arithmetic: the planner is judged by it, so none of the planner's is used. Layouts are those of
+TGI 3.3.7 (`layers/tensor_parallel.py` and the model classes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
+    from tgi_deploy.values.model import ModelSpec, Profile
+
+UNQUANTIZED: Final = "none"
+_SIXTEEN_BITS: Final = 16.0
+_BYTES_16: Final = 2
+_BYTES_32: Final = 4
+# `quant_method` in config.json where the launcher has another name for it.
+_LAUNCHER_NAMES: Final = {"fbgemm_fp8": "fp8"}
+# Model classes that copy their single KV head to every rank.
+_COPIED_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
+
+Split = Literal["padded", "if-divisible", "even", "whole"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """How linear layers are held. `bits` a value, group scales included; `rule` None for 16 bits as they are.
+
+    `stored` is true where the checkpoint has this format already; `known` where the release can load it.
+    """
+
+    name: str
+    bits: float
+    stored: bool
+    rule: QuantizationRule | None = None
+    group_size: int | None = None
+    known: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensors:
+    """`count` alike tensors of `rows` x `columns`. `packed` ones are what quantization applies to."""
+
+    rows: int
+    columns: int
+    split: Split
+    count: int = 1
+    packed: bool = False
+
+    @property
+    def values(self) -> int:
+        return self.count * self.rows * self.columns
+
+    def held_by_a_rank(self, ranks: int) -> float:
+        """Values that one rank holds."""
+        if self.split == "whole" or (self.split == "if-divisible" and self.rows % ranks):
+            return self.values
+        if self.split == "padded":
+            return self.count * -(-self.rows // ranks) * self.columns
+        return self.values / ranks
+
+
+def stored_weights(profile: Profile, release: TgiRelease) -> Weights:
+    """The format of the files on the hub."""
+    stored = profile.model.quantization
+    if stored is None:
+        return Weights(name=UNQUANTIZED, bits=_SIXTEEN_BITS, stored=True)
+    name = _LAUNCHER_NAMES.get(stored.method, stored.method)
+    rule = release.quantizations.get(name)
+    group = stored.group_size or 0
+    scales = rule.group_overhead_bits / group if rule and group > 0 else 0.0
+    return Weights(
+        name=name, bits=_bits_read(profile.model) or stored.bits + scales, stored=True, rule=rule,
+        group_size=stored.group_size,
+        known=rule is not None and rule.prequantized,
+    )  # fmt: skip
+
+
+def _bits_read(model: ModelSpec) -> float | None:
+    """Mean bits of a linear layer's value where the checkpoint's headers were read: some layers stay in 16 bits."""
+    if not model.quantized_bytes:
+        return None
+    linear = sum(item.values for item in tensors(model) if item.packed)
+    return 8 * (model.quantized_bytes + max(0, linear - model.quantized_parameters) * _BYTES_16) / linear
+
+
+def quantized_on_load(name: str, release: TgiRelease) -> Weights:
+    """What `--quantize` makes of 16-bit files."""
+    rule = release.quantizations.get(name)
+    return Weights(
+        name=name, bits=_SIXTEEN_BITS if rule is None else rule.bits, stored=False, rule=rule,
+        known=rule is not None and rule.on_the_fly,
+    )  # fmt: skip
+
+
+def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
+    """Size of the files, twice where the engine converts them first."""
+    if model.stored_bytes:
+        return model.stored_bytes * (2 if model.needs_conversion else 1)
+    plain_bytes = _BYTES_32 if model.torch_dtype == "float32" else _BYTES_16
+    tied = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
+    return int(sum(_bytes(item, item.values, weights, plain_bytes) for item in tensors(model))) - tied * plain_bytes
+
+
+def rank_bytes(model: ModelSpec, weights: Weights, ranks: int) -> int:
+    """What one rank holds after loading; a tied head is loaded a second time."""
+    return int(sum(_bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16) for item in tensors(model, ranks)))
+
+
+def largest_layer_bytes(model: ModelSpec, weights: Weights, ranks: int) -> int:
+    """What converting a layer while loading takes beside it: its 32-bit file, or its form before quantization."""
+    widest = max(
+        item.held_by_a_rank(ranks) / item.count for item in tensors(model, ranks) if item.split in {"even", "padded"}
+    )
+    if model.torch_dtype == "float32":
+        return int(widest * _BYTES_32)
+    return 0 if weights.rule is None or weights.stored else int(widest * _BYTES_16)
+
+
+def _bytes(item: Tensors, values: float, weights: Weights, plain_bytes: int) -> float:
+    return values * (weights.bits / 8 if item.packed and weights.rule is not None else plain_bytes)
+
+
+def tensors(model: ModelSpec, ranks: int = 1) -> Iterator[Tensors]:
+    """Every tensor of the model. What its dimensions do not explain of its size counts as linear layers."""
+    known = tuple(_named(model, ranks))
+    yield from known
+    explained = sum(item.values for item in _named(model, 1)) - _head(model).values * model.tied_embeddings
+    rest = model.parameters - explained
+    if rest:
+        yield Tensors(rows=1, columns=rest, split="even", packed=True)
+
+
+def _named(model: ModelSpec, ranks: int) -> Iterator[Tensors]:
+    hidden, layers = model.hidden_size, model.layers
+    kv_rows = max(model.kv_heads, ranks if model.kv_heads < ranks else 0) * model.head_dim
+    yield Tensors(rows=model.vocab_size, columns=hidden, split="padded")
+    yield _head(model)
+    yield Tensors(
+        rows=model.attention_heads * model.head_dim, columns=hidden, split="even", count=2 * layers, packed=True
+    )
+    yield Tensors(rows=kv_rows, columns=hidden, split="even", count=2 * layers, packed=True)
+    yield Tensors(rows=1, columns=hidden, split="whole", count=2 * layers + 1)
+    yield Tensors(rows=1, columns=model.vision_parameters, split="whole")
+    yield from _feed_forward(model)
+
+
+def _head(model: ModelSpec) -> Tensors:
+    return Tensors(rows=model.vocab_size, columns=model.hidden_size, split="if-divisible")
+
+
+def _feed_forward(model: ModelSpec) -> Iterator[Tensors]:
+    hidden, layers = model.hidden_size, model.layers
+    if not model.experts:
+        yield Tensors(rows=model.intermediate_size, columns=hidden, split="even", count=3 * layers, packed=True)
+        return
+    mixed = layers - model.first_dense_layers
+    an_expert = 3 * model.expert_intermediate_size * hidden
+    # Llama 4 Maverick has experts in every second layer alone, which no field of a shape says: its size does.
+    mixed = min(mixed, model.parameters // (model.experts * an_expert))
+    yield Tensors(
+        rows=model.expert_intermediate_size, columns=hidden, split="even", count=3 * mixed * model.experts, packed=True
+    )
+    yield Tensors(rows=model.experts, columns=hidden, split="whole", count=mixed)
+
+
+def indivisible(model: ModelSpec, weights: Weights, ranks: int) -> tuple[str, int] | None:
+    """The first dimension that TGI can't split over `ranks`: (name, size)."""
+    if model.attention_heads % ranks:
+        return "attention heads", model.attention_heads
+    if model.kv_heads % ranks and not (model.kv_heads == 1 and model.model_type in _COPIED_KV_HEAD):
+        return "KV heads", model.kv_heads
+    widths = [model.intermediate_size, model.expert_intermediate_size if model.experts else 0]
+    uneven = next((width for width in widths if width % ranks), None)
+    if uneven is not None:
+        return "intermediate size", uneven
+    for width in (model.attention_heads * model.head_dim, *widths):
+        if weights.group_size and weights.group_size > 0 and width // ranks % weights.group_size:
+            return "quantization groups", width
+    return None
