@@ -6,6 +6,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.planner.time_to_ready import rates
 from tgi_deploy.planner.types import Candidate, Cost, CostLine, EngineRun, Offer, Performance, Storage
 from tgi_deploy.render.deployable import Deployable
 from tgi_deploy.values.base import replaced
@@ -115,6 +117,7 @@ def engine(**changes: Any) -> EngineRun:
         version=VERSION,
         settings=settings,
         container=container(num_shard=num_shard),
+        startup=(),
         metrics=Metrics(path="/metrics", request_counters=("tgi_request_count", "tgi_batch_inference_count")),
         access=Access(key_variable="API_KEY"),
         port=8080,
@@ -196,7 +199,9 @@ def candidate(**changes: Any) -> Candidate:
         "engine": command,
         "storage": storage(),
     }
-    return Candidate(**(values | changes))
+    made = Candidate(**(values | changes))
+    started = Tgi().startup(made.engine.settings, rates(made.offer.instance_type, made.storage))
+    return replace(made, engine=replace(made.engine, startup=started))
 
 
 def memory_budget() -> MemoryBudget:

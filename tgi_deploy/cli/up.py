@@ -199,6 +199,7 @@ def _bring_up(
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
 
     healer = Healer(
+        engine=catalog.engine,
         edits=read_cures(user_dir=options.profiles_dir),
         plan_again=lambda changed: make(changed, catalog, os.environ),
     )

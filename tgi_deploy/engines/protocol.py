@@ -9,7 +9,20 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.values.container import Container
-    from tgi_deploy.values.engine import Case, DefaultRun, Fit, Load, MemoryBudget, Pins, Release, Scheme
+    from tgi_deploy.values.engine import (
+        Case,
+        DefaultRun,
+        EngineSettings,
+        Fit,
+        Load,
+        MemoryBudget,
+        Pins,
+        Rates,
+        Release,
+        RequestEdit,
+        Scheme,
+        StartupPhase,
+    )
     from tgi_deploy.values.model import ModelSpec, Profile
     from tgi_deploy.values.serving import Access, Metrics
 
@@ -31,6 +44,10 @@ class Engine(Protocol):
     def cache_path(self) -> str:
         """Return where its container keeps weights."""
 
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Return the names of changes of its settings that cure failures (`profiles/diagnosis/heal.json`)."""
+
     def release(self, version: str, documents: Mapping[str, Any]) -> Release:
         """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
 
@@ -49,11 +66,17 @@ class Engine(Protocol):
     def container(self, fit: Fit) -> Container:
         """Return the finished container of a configuration."""
 
+    def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
+        """Return the phases from the container's start to the first answer, in order."""
+
     def metrics(self, release: Release) -> Metrics:
         """Return where the release counts what it serves."""
 
     def access(self, release: Release) -> Access:
         """Return how the release asks for an API key."""
+
+    def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
+        """Return the change of that name, one of `edits`, for a configuration that failed."""
 
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
         """Return the memory of a release that is left to its own defaults."""

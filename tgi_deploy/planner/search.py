@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.planner import checks, cost, performance, rank
+from tgi_deploy.planner.time_to_ready import rates
 from tgi_deploy.planner.types import Candidate, EngineRun, Rejection
 from tgi_deploy.values.engine import Case, Pins
 from tgi_deploy.values.sizes import download_bytes
@@ -255,8 +256,10 @@ class Search:
             performance=performance.with_prices(evaluation.performance, option.cost.usd_per_hour, self.wish),
             engine=EngineRun(
                 name=self.engine.name, version=self.release.version, settings=fit.settings,
-                container=self.engine.container(fit), metrics=self.engine.metrics(self.release),
-                access=self.engine.access(self.release), port=self.wish.port,
+                container=self.engine.container(fit),
+                startup=self.engine.startup(fit.settings, rates(option.offer.instance_type, option.storage)),
+                metrics=self.engine.metrics(self.release), access=self.engine.access(self.release),
+                port=self.wish.port,
             ),
             storage=option.storage,
         )  # fmt: skip

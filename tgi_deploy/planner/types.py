@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tgi_deploy.values.container import Container
-    from tgi_deploy.values.engine import EngineSettings, MemoryBudget
+    from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.serving import Access, Metrics
@@ -142,7 +142,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineRun:
-    """The engine of a candidate: what it is set to by meaning, its finished container, and how it is watched.
+    """The engine of a candidate: what it is set to by meaning, its finished container, its start, how it is watched.
 
     `port` is where the container's own is published.
     """
@@ -151,6 +151,7 @@ class EngineRun:
     version: str
     settings: EngineSettings
     container: Container
+    startup: tuple[StartupPhase, ...]
     metrics: Metrics
     access: Access
     port: int

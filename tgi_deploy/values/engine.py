@@ -228,6 +228,36 @@ class Fit(Value, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
 
 
+class Rates(Value, frozen=True, kw_only=True):
+    """What a host needs for the weights: seconds until they have come and are stored, and to read them again."""
+
+    weights_bytes: int
+    download_s: float
+    read_s: float
+
+
+class StartupPhase(Value, frozen=True, kw_only=True):
+    """A phase between the container's start and the first answer.
+
+    Nothing need be heard of it for `step_s`, its longest single step, nor for `silent_s`, what the engine itself lets
+    pass in silence. Its deadline is never below `floor_s`. `amount_mb` is what comes over the network in it.
+    """
+
+    phase: str
+    expected_s: float
+    floor_s: float
+    silent_s: float
+    step_s: float = 0.0
+    amount_mb: float = 0.0
+
+
+class RequestEdit(Value, frozen=True, kw_only=True):
+    """A flag that a request pins, without its dashes, and its value."""
+
+    flag: str
+    value: str
+
+
 class DefaultRun(Value, frozen=True, kw_only=True):
     """A model on cards under an engine that is left to its own defaults, as published measurements are made.
 

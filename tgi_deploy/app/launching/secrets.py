@@ -82,7 +82,7 @@ def _api_key(options: SecretOptions, environment: Mapping[str, str], engine: Eng
             hint="choose a newer --engine-version, or leave the API key out",
         )
     if variable is not None:
-        _check_variable(variable, environment)
+        _check_variable(variable, environment, example=f"{engine.name.upper()}_API_KEY")
     elif options.wait:
         raise InputError(
             "api_key_unknown",
@@ -92,11 +92,11 @@ def _api_key(options: SecretOptions, environment: Mapping[str, str], engine: Eng
     return SecretWish(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
 
 
-def _check_variable(variable: str, environment: Mapping[str, str]) -> None:
+def _check_variable(variable: str, environment: Mapping[str, str], *, example: str) -> None:
     if not _VARIABLE.fullmatch(variable):
         raise InputError(
             "bad_env_name",
             "--api-key-from-env takes the name of an environment variable, not a key",
-            hint="export TGI_API_KEY=… and give --api-key-from-env TGI_API_KEY",
+            hint=f"export {example}=… and give --api-key-from-env {example}",
         )
     checked(environment.get(variable), variable, "the API key")

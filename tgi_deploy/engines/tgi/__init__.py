@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.tgi import fit, kernels, memory, schemes
 from tgi_deploy.engines.tgi.container import CACHE_PATH, PORT, container
-from tgi_deploy.engines.tgi.pins import flag_problems
+from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
 from tgi_deploy.engines.tgi.release import TgiRelease, read_release
+from tgi_deploy.engines.tgi.startup import startup
 from tgi_deploy.values.serving import Access, Metrics
 
 if TYPE_CHECKING:
@@ -16,7 +17,20 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.values.container import Container
-    from tgi_deploy.values.engine import Case, DefaultRun, Fit, Load, MemoryBudget, Pins, Release, Scheme
+    from tgi_deploy.values.engine import (
+        Case,
+        DefaultRun,
+        EngineSettings,
+        Fit,
+        Load,
+        MemoryBudget,
+        Pins,
+        Rates,
+        Release,
+        RequestEdit,
+        Scheme,
+        StartupPhase,
+    )
     from tgi_deploy.values.model import ModelSpec, Profile
 
 
@@ -28,6 +42,7 @@ class Tgi:
     title: str = "TGI"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    edits: tuple[str, ...] = EDITS
 
     def release(self, version: str, documents: Mapping[str, Any]) -> TgiRelease:
         return read_release(version, documents)
@@ -49,6 +64,9 @@ class Tgi:
     def container(self, fit: Fit) -> Container:
         return container(fit, _own(fit.case.release))
 
+    def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
+        return startup(settings, rates)
+
     def metrics(self, release: Release) -> Metrics:
         own = _own(release)
         return Metrics(path=own.metrics_path, request_counters=own.request_counters)
@@ -56,6 +74,9 @@ class Tgi:
     def access(self, release: Release) -> Access:
         flag = release.flags.get("--api-key")
         return Access(key_variable=flag.env if flag else None)
+
+    def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
+        return edit(name, settings)
 
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
         return memory.default_memory(run, _own(release))

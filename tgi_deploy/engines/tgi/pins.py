@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.engines.flag_values import value_problem
 from tgi_deploy.errors import Problem
 from tgi_deploy.values.base import Value
+from tgi_deploy.values.engine import RequestEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.values.engine import Flag, Load
+    from tgi_deploy.values.engine import EngineSettings, Flag, Load
     from tgi_deploy.values.model import ModelSpec
 
 DEFAULT_PREFILL_TOKENS: Final = 4096
@@ -35,6 +36,11 @@ _NOT_PINNABLE: Final = {
     "--quantize": "use --quantize",
     "--env": "it only logs; run nvidia-smi on the machine instead",
 }
+
+
+# Changes of settings that cure failures, by the names of `profiles/diagnosis/heal.json`.
+_LESS_PREFILL: Final = "less_prefill"
+EDITS: Final = (_LESS_PREFILL,)
 
 
 class Limits(Value, frozen=True, kw_only=True):
@@ -134,3 +140,10 @@ def _broken_promises(limits: Limits, pins: Mapping[str, str], load: Load, model:
         yield f"--max-concurrent-requests {admitted} is fewer than the promised {load.concurrency} at once"
     if limits.max_total_tokens > max(longest, load.context_tokens):
         yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} the model was made for"
+
+
+def edit(name: str, settings: EngineSettings) -> RequestEdit:
+    """Return a change of `EDITS`: half the prefill batch takes half of what the warm-up needs."""
+    if name != _LESS_PREFILL:
+        raise ValueError(f"there is no change {name!r}")
+    return RequestEdit(flag="max-batch-prefill-tokens", value=str(max(1, settings.max_batch_prefill_tokens // 2)))
