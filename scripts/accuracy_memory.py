@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy import resources
 from tgi_deploy.app.planning.memory_formats import metric_of
 from tgi_deploy.app.planning.predict_memory import predict_memory_row
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
 
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 _MISS: Final = 0.05
@@ -109,7 +111,7 @@ def misses(found: Sequence[Scored]) -> Iterable[str]:
 
 
 def report(path: Path | None = None) -> str:
-    found, failed = scored(measured_rows(path), Catalog.open())
+    found, failed = scored(measured_rows(path), open_catalog())
     return "\n".join([table(found), *(f"{row}: {reason}" for row, reason in failed)])
 
 
@@ -130,7 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     print(report(options.rows))
     if options.misses:
-        print("\n".join(misses(scored(measured_rows(options.rows), Catalog.open())[0])))
+        print("\n".join(misses(scored(measured_rows(options.rows), open_catalog())[0])))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from refresh_common import layout, report
 
-from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.planner.types import Flag
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.values.engine import Flag, FlagKind
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +75,7 @@ def _values(body: str) -> tuple[str, ...]:
     return tuple(re.findall(r"^ +- ([\w-]+):? ", long.partition("\n\n")[0].partition("[env")[0], re.MULTILINE))
 
 
-def _likely_kind(takes_value: bool, values: tuple[str, ...], default: str | None) -> str:  # noqa: FBT001 -- likewise
+def _likely_kind(takes_value: bool, values: tuple[str, ...], default: str | None) -> FlagKind:  # noqa: FBT001 -- likewise
     if not takes_value or set(values) == {"true", "false"}:
         return "bool"
     if values:
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--released", required=True, metavar="YYYY-MM-DD")
     parser.add_argument("--write", action="store_true", help="write the release file, not only show it")
     options = parser.parse_args()
-    old = Catalog.open().release(options.extends).flags
+    old = open_catalog().release(options.extends).flags
     new = flags_of(options.help_text.read_text(encoding="utf-8"), old)
     for name in new:
         if name not in old:

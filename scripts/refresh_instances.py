@@ -23,7 +23,7 @@ from tgi_deploy.resources import profiles_dir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tgi_deploy.planner.types import Accelerator
+    from tgi_deploy.values.hardware import Accelerator
 
 FILE: Final = "aws/instance_types.json"
 _ACCELERATED: Final = ("GpuInfo", "NeuronInfo", "InferenceAcceleratorInfo")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.report import report
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.render.report import report_html
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from builders.browser import Browser
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _look(browser: Browser, page: Path) -> None:
-    wish, catalog = Wish(model="llama3-13b", budget="5"), Catalog.open()
+    wish, catalog = Wish(model="llama3-13b", budget="5"), open_catalog()
     page.write_text(report_html(report(plan(wish, catalog, {}), wish, catalog, {})), encoding="utf-8")
     browser.open(page, width=1120, height=1520)
     browser.evaluate(_CHOSEN.format(name="wide"))

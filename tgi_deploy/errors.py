@@ -7,10 +7,22 @@ may raise these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A message with a code. `data` holds the values behind it, keys with units."""
+
+    code: str
+    message: str
+    severity: Literal["error", "warning"] = "error"
+    hint: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class DeployError(Exception):

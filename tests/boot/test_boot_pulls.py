@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS
+from builders.plans import altered
 from builders.registry import saved_image, serving
 
 from tgi_deploy.render.artifacts import render
@@ -30,13 +31,13 @@ def registry(docker_engine, tmp_path):
 
 def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, registry):
     deployable = KINDS["bare"].deployable()
-    engine = replace(deployable.candidate.engine, image=registry.reference())
+    engine = altered(deployable.candidate.engine, image=registry.reference())
     deployable = replace(deployable, candidate=replace(deployable.candidate, engine=engine))
     with boot(docker_engine, render("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         said = machine.markers()
-        pulling = said[said.index(f"phase=pulling image={engine.image}") : said.index("phase=starting-engine")]
+        pulling = said[said.index(f"phase=pulling image={registry.reference()}") : said.index("phase=starting-engine")]
         assert [mb for mb in pulling if re.fullmatch(r"received mb=[1-9]\d*", mb)], said
         assert not any(marker.startswith("received") for marker in said[said.index("phase=starting-engine") :])
         assert registry.refusals == 0

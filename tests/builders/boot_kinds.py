@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.app.planning.artifacts import deployable
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.render.artifacts import render
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from tgi_deploy.render.deployable import Deployable
@@ -37,7 +37,7 @@ class Kind:
     def deployable(self) -> Deployable:
         wished = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.wish}
         wish = Wish(**wished)
-        found = plan(wish, Catalog.open(), {})
+        found = plan(wish, open_catalog(), {})
         assert isinstance(found, Plan), found
         made = deployable(found, wish, {}, name="boot")
         storage = replace(made.candidate.storage, weights_on_nvme=self.has_nvme)

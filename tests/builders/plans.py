@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.planner.types import (
-    Accelerator,
-    Candidate,
-    Cost,
-    CostLine,
-    EngineCommand,
-    EngineSettings,
-    InstanceType,
-    MemoryBudget,
-    ModelSpec,
-    Offer,
-    Performance,
-    Profile,
-    Storage,
-)
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.planner.time_to_ready import rates
+from tgi_deploy.planner.types import Candidate, Cost, CostLine, EngineRun, Offer, Performance, Storage
 from tgi_deploy.render.deployable import Deployable
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
+from tgi_deploy.values.engine import EngineSettings, MemoryBudget
+from tgi_deploy.values.hardware import Accelerator, InstanceType
+from tgi_deploy.values.model import ModelSpec, Profile
+from tgi_deploy.values.serving import Access, Metrics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tgi_deploy.diagnosis.machine_filter import LogFilter
 
 GIB = 1024**3
@@ -105,8 +101,8 @@ def profile(**changes: Any) -> Profile:
     return Profile(**({"name": "example-13b", "summary": "An example.", "model": model(**changes)} | own))
 
 
-def engine(**changes: Any) -> EngineCommand:
-    """An engine command. `num_shard`, `quantize` and `args` (extra ones) shape its arguments."""
+def engine(**changes: Any) -> EngineRun:
+    """An engine. `num_shard`, `quantize` and `args` (extra ones) shape its arguments; `altered` has the other words."""
     num_shard = changes.pop("num_shard", 1)
     settings = EngineSettings(
         model_id=changes.pop("model_id", HUB_ID),
@@ -121,21 +117,58 @@ def engine(**changes: Any) -> EngineCommand:
         max_concurrent_requests=128,
         cuda_graphs=(1, 2, 4, 8, 16, 32),
     )
-    values: dict[str, Any] = {
-        "name": "tgi",
-        "version": VERSION,
-        "image": IMAGE,
-        "env": {"HF_HOME": "/data"},
-        "settings": settings,
-        "gpus": num_shard,
-        "shm_bytes": GIB if num_shard > 1 else 0,
-        "port": 8080,
-        "stop_timeout_s": 120,
-        "metrics_path": "/metrics",
-        "request_counters": ("tgi_request_count", "tgi_batch_inference_count"),
+    usual = EngineRun(
+        name="tgi",
+        version=VERSION,
+        settings=settings,
+        container=container(num_shard=num_shard),
+        startup=(),
+        metrics=Metrics(path="/metrics", request_counters=("tgi_request_count", "tgi_batch_inference_count")),
+        access=Access(key_variable="API_KEY"),
+        port=8080,
+    )
+    return altered(usual, args=(*_arguments(settings), *changes.pop("args", ())), **changes)
+
+
+def container(*, num_shard: int = 1) -> Container:
+    return Container(
+        image=Image(reference=IMAGE, bytes=15 * 10**9),
+        args=(),
+        env=(("HF_HOME", "/data"),),
+        secrets=(),
+        port=80,
+        accelerators=num_shard,
+        shm_bytes=GIB if num_shard > 1 else 0,
+        mounts=(Mount(path="/data", purpose="weights", layout="HF_HOME"),),
+        health=Health(path="/health", every_s=20, failures=5, refuses_while_starting=True),
+        restart=Restart(policy="on-failure", never_after=(2,), most=3),
+        stop=Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False),
+        redactions=(),
+    )
+
+
+def altered(run: EngineRun, **changes: Any) -> EngineRun:
+    """The engine with other fields, its container's among them: `args`, `env` (a table), `image` and the like."""
+    into: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "args": lambda args: {"args": tuple(args)},
+        "env": lambda env: {"env": tuple(sorted(env.items()))},
+        "gpus": lambda gpus: {"accelerators": gpus},
+        "image": lambda image: {"image": replaced(run.container.image, reference=image)},
+        "secret_env": lambda names: {"secrets": tuple(SecretRef(variable=name) for name in names)},
+        "shm_bytes": lambda size: {"shm_bytes": size},
+        "stop_timeout_s": lambda seconds: {"stop": replaced(run.container.stop, grace_s=seconds)},
     }
-    args = (*_arguments(settings), *changes.pop("args", ()))
-    return EngineCommand(**(values | {"args": args} | changes))
+    inside: dict[str, Any] = {}
+    for name in into.keys() & changes.keys():
+        inside.update(into[name](changes[name]))
+    page = {"metrics_path": "path", "request_counters": "request_counters"}
+    metrics = {page[name]: value for name, value in changes.items() if name in page}
+    return replace(
+        run,
+        container=replaced(run.container, **inside),
+        metrics=replaced(run.metrics, **metrics),
+        **{name: value for name, value in changes.items() if name not in {*into, *page}},
+    )
 
 
 def _arguments(settings: EngineSettings) -> tuple[str, ...]:
@@ -158,7 +191,7 @@ def _arguments(settings: EngineSettings) -> tuple[str, ...]:
 
 def candidate(**changes: Any) -> Candidate:
     """A candidate whose `engine` says how many shards it has."""
-    command: EngineCommand = changes.pop("engine", engine())
+    command: EngineRun = changes.pop("engine", engine())
     values: dict[str, Any] = {
         "offer": offer(),
         "num_shard": command.settings.num_shard,
@@ -171,7 +204,9 @@ def candidate(**changes: Any) -> Candidate:
         "engine": command,
         "storage": storage(),
     }
-    return Candidate(**(values | changes))
+    made = Candidate(**(values | changes))
+    started = Tgi().startup(made.engine.settings, rates(made.offer.instance_type, made.storage))
+    return replace(made, engine=replace(made.engine, startup=started))
 
 
 def memory_budget() -> MemoryBudget:

@@ -15,19 +15,26 @@ SHARED = {"bounded_files", "bounded_json", "errors", "futures", "resources", "se
 
 # What each layer may import of our own, beside itself and the shared modules.
 ALLOWED = {
-    "planner": set(),
+    "values": set(),
+    "engines": {"values"},
+    "planner": {"engines", "values"},
     # Its grammar comes as a value: it knows no engine, no cloud and no file.
-    "diagnosis": set(),
-    "reconcile": {"diagnosis"},
-    "catalog": {"planner"},
-    "render": {"planner", "diagnosis"},
-    "targets": {"planner", "reconcile", "render"},
-    "app": {"planner", "diagnosis", "reconcile", "catalog", "render", "targets"},
-    "adapters": {"reconcile", "planner", "catalog"},
-    "state": {"reconcile", "planner", "catalog"},
-    "sandbox": {"reconcile", "planner", "catalog"},
-    "cli": {"app", "planner", "diagnosis", "reconcile", "catalog", "render", "targets"},
+    "diagnosis": {"values"},
+    "reconcile": {"diagnosis", "values"},
+    "catalog": {"planner", "engines", "values"},
+    "render": {"planner", "diagnosis", "values"},
+    "targets": {"planner", "reconcile", "render", "values"},
+    "app": {"planner", "engines", "diagnosis", "reconcile", "catalog", "render", "targets", "values"},
+    "adapters": {"reconcile", "planner", "catalog", "values"},
+    "state": {"reconcile", "planner", "catalog", "values"},
+    # Of engines the stub server takes the releases' data, and no arithmetic: it judges that.
+    "sandbox": {"reconcile", "engines", "catalog", "values"},
+    "cli": {"app", "planner", "diagnosis", "reconcile", "catalog", "render", "targets", "values", "wiring"},
+    "wiring": {"catalog", "engines"},
 }
+# Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
+KNOW_ENGINES = {"engines", "sandbox", "wiring"}
+PROTOCOL = "engines.protocol"
 # Within app/: what each part may import of the others, beside app/context.py and app/survey.py.
 PARTS = {
     "planning": set(),
@@ -41,6 +48,7 @@ WIRING = "cli/wiring.py"
 # A command that has nothing but a type to name may name it; at run time only wiring knows what acts.
 THIRD_PARTY = {
     "click": {"cli"},
+    "msgspec": {"values"},
     "rich": {"cli"},
     "jinja2": {"render"},
     "font_lato": {"render"},
@@ -105,6 +113,7 @@ def violations(module, source):
         if top == "tgi_deploy":
             yield from _own(module, layer, rest.partition(".")[0] or "__init__", types_only=types_only)
             yield from _parts(module, rest)
+            yield from _engines(module, layer, rest)
         elif top in THIRD_PARTY and layer not in THIRD_PARTY[top]:
             yield f"{module} imports {top}"
         elif top not in THIRD_PARTY and not _is_standard(top) and not (types_only and top in TYPES_ONLY):
@@ -129,6 +138,22 @@ def _parts(module, target):
         yield f"{module} imports app.{theirs}"
 
 
+def _engines(module, layer, target):
+    """An engine that is imported by its own name; one engine never imports another."""
+    if not target.startswith("engines.") or target == PROTOCOL:
+        return
+    is_another = layer == "engines" and _folder(target) not in {None, _folder(module.replace("/", "."))}
+    is_arithmetic = layer == "sandbox" and target.count(".") > 1 and not target.endswith(".release")
+    if layer not in KNOW_ENGINES or is_another or is_arithmetic:
+        yield f"{module} imports {target}"
+
+
+def _folder(target):
+    """The engine's, None for what engines share."""
+    name = target.split(".")[1]
+    return name if (PACKAGE / "engines" / name).is_dir() else None
+
+
 def _is_standard(top):
     return top in sys.stdlib_module_names
 
@@ -141,9 +166,17 @@ def test_imports_follow_the_arrows(module):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("planner/memory.py", "from tgi_deploy.reconcile import model"),
-        ("planner/memory.py", "from tgi_deploy.catalog.catalog import Catalog"),
-        ("planner/memory.py", "import click"),
+        ("planner/search.py", "from tgi_deploy.reconcile import model"),
+        ("planner/search.py", "from tgi_deploy.catalog.catalog import Catalog"),
+        ("planner/search.py", "from tgi_deploy.engines.tgi import Tgi"),
+        ("planner/search.py", "import click"),
+        ("planner/search.py", "import msgspec"),
+        ("engines/tgi/fit.py", "from tgi_deploy.planner.types import Plan"),
+        ("engines/protocol.py", "from tgi_deploy.engines.tgi import Tgi"),
+        ("app/planning/plan.py", "from tgi_deploy.engines.tgi import Tgi"),
+        ("sandbox/engine/capacity.py", "from tgi_deploy.engines.tgi.memory import memory_budget"),
+        ("app/planning/plan.py", "from tgi_deploy.wiring import open_catalog"),
+        ("values/model.py", "from tgi_deploy.planner.types import Plan"),
         ("reconcile/diff.py", "import boto3"),
         ("diagnosis/reader.py", "from tgi_deploy.reconcile.model import MachineState"),
         ("diagnosis/reader.py", "from tgi_deploy.catalog.phases import read_phases"),
@@ -175,6 +208,9 @@ def test_a_forbidden_arrow_is_found(module, source):
         ("app/deploying/up.py", "from tgi_deploy.app.planning.wish import Wish"),
         ("app/deploying/up.py", "from tgi_deploy.app.context import Context"),
         ("planner/plan.py", "from tgi_deploy.errors import InputError\nimport json"),
+        ("planner/supply.py", "from tgi_deploy.engines.protocol import Engine"),
+        ("engines/tgi/fit.py", "from tgi_deploy.engines.tgi import memory"),
+        ("engines/tgi/pins.py", "from tgi_deploy.engines.flag_values import value_problem"),
         ("adapters/aws/ec2.py", "import botocore.exceptions"),
     ],
 )

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import EngineCommand, EngineRelease, Flag
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.engine import Flag
 
 _BITS = {"uint": 64, "uint16": 16, "uint32": 32, "uint64": 64}
 _TAKES_DTYPE = {"bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"}
@@ -23,7 +25,7 @@ _ALWAYS_SAID = (
 )
 
 
-def complaints(command: EngineCommand, release: EngineRelease, *, prefills_in_chunks: bool) -> tuple[str, ...]:
+def complaints(command: Container, release: TgiRelease, *, prefills_in_chunks: bool) -> tuple[str, ...]:
     parsed, unparsed = parse(command.args, release.flags)
     if unparsed:
         return unparsed
@@ -61,7 +63,7 @@ def _is_a(flag: Flag, value: str) -> bool:
     return bool(value) and not value.startswith("--") and " " not in value
 
 
-def _refusals(parsed: Mapping[str, str], command: EngineCommand, *, prefills_in_chunks: bool) -> Iterator[str]:
+def _refusals(parsed: Mapping[str, str], command: Container, *, prefills_in_chunks: bool) -> Iterator[str]:
     if "--max-input-tokens" in parsed and "--max-input-length" in parsed:
         yield "both names of the input length"
     longest_input = int(parsed.get("--max-input-tokens") or parsed.get("--max-input-length") or 0)
@@ -75,7 +77,7 @@ def _refusals(parsed: Mapping[str, str], command: EngineCommand, *, prefills_in_
         yield "`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`"
     if prefill < longest_input and not prefills_in_chunks:
         yield "`max_batch_prefill_tokens` must be >= `max_input_tokens`"
-    if shards < 1 or shards != command.gpus or (shards > 1) != (command.shm_bytes > 0):
+    if shards < 1 or shards != command.accelerators or (shards > 1) != (command.shm_bytes > 0):
         yield "each process is one gpu, and several of them need shared memory"
     yield from _refused_methods(parsed, shards)
 

@@ -12,23 +12,16 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner import performance
-from tgi_deploy.planner.quantization import Scheme
-from tgi_deploy.planner.types import MemoryBudget
+from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import (
-        EngineRelease,
-        InstanceType,
-        ModelClass,
-        ModelSpec,
-        Offer,
-        Profile,
-        QuantizationRule,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import Offer, Requirements
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)
@@ -88,7 +81,7 @@ class Choice:
         )  # fmt: skip
 
 
-def ways(profile: Profile, release: EngineRelease) -> Iterator[Way]:
+def ways(profile: Profile, release: TgiRelease) -> Iterator[Way]:
     own = profile.model.quantization
     if own is not None:
         method = "fp8" if own.method == "fbgemm_fp8" else own.method
@@ -112,7 +105,7 @@ def ways(profile: Profile, release: EngineRelease) -> Iterator[Way]:
             )  # fmt: skip
 
 
-def _published(profile: Profile, release: EngineRelease) -> Iterator[Way]:
+def _published(profile: Profile, release: TgiRelease) -> Iterator[Way]:
     for repository in profile.quantized:
         rule = release.quantizations.get(repository.method)
         if rule is not None and rule.prequantized:
@@ -162,7 +155,7 @@ def judge(wish: Requirements, supply: Supply, hardware: InstanceType, num_shard:
     )
 
 
-def _hardware_codes(release: EngineRelease, hardware: InstanceType) -> Iterator[str]:
+def _hardware_codes(release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
     chip = hardware.accelerator
     if chip.vendor != "nvidia":
         yield "vendor_unsupported"
@@ -178,7 +171,7 @@ def _hardware_codes(release: EngineRelease, hardware: InstanceType) -> Iterator[
         yield "accelerator_fraction"
 
 
-def _turing_codes(wish: Requirements, release: EngineRelease, hardware: InstanceType) -> Iterator[str]:
+def _turing_codes(wish: Requirements, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
     """Its kernels know no sliding window, which matters once a prompt is longer than the window."""
     capability, window = hardware.accelerator.compute_capability, wish.model.model.sliding_window
     can = any(r.verdict == "override" and r.minimum <= (7, 5) <= r.maximum for r in release.architectures)
@@ -235,7 +228,7 @@ def _quantization_codes(
         yield "quantization_block_scaled"
 
 
-def attention_kernels(model: ModelSpec, served: ModelClass | None, release: EngineRelease, chip_rule_env: str) -> str:
+def attention_kernels(model: ModelSpec, served: ModelClass | None, release: TgiRelease, chip_rule_env: str) -> str:
     if served is None or not served.flash:
         return "padded"
     if chip_rule_env:
@@ -247,7 +240,7 @@ def attention_kernels(model: ModelSpec, served: ModelClass | None, release: Engi
 
 
 def _memory_code(
-    wish: Requirements, release: EngineRelease, hardware: InstanceType, num_shard: int, way: Way
+    wish: Requirements, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
 ) -> str | None:
     """None where some batch of prompts leaves room for the promised tokens; else which part is too big."""
     model = wish.model.model
@@ -307,7 +300,7 @@ def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
     return on_a_rank + 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
 
 
-def _activations(wish: Requirements, release: EngineRelease, num_shard: int, prefill: int) -> int:
+def _activations(wish: Requirements, release: TgiRelease, num_shard: int, prefill: int) -> int:
     """The worst moment: one layer at work on a batch of prompts, sampling, or, if scored, that batch's logits.
 
     Prompts are scored unless the release has a switch for it that is off.
@@ -325,7 +318,7 @@ def _activations(wish: Requirements, release: EngineRelease, num_shard: int, pre
     return max(moments)
 
 
-def _fixed(wish: Requirements, release: EngineRelease, num_shard: int, way: Way) -> int:
+def _fixed(wish: Requirements, release: TgiRelease, num_shard: int, way: Way) -> int:
     """Driver and context, the kernels' workspace, CUDA graphs, and NCCL's buffers where ranks talk."""
     mib = 2**20
     graphs = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, wish.concurrency)])
@@ -341,14 +334,18 @@ def _tokens_per_s(wish: Requirements, supply: Supply, hardware: InstanceType, nu
         kv_bytes_per_token=0, kv_capacity_tokens=10**12, required_kv_tokens=0,
     )  # fmt: skip
     scheme = Scheme(
-        name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published, rule=way.rule
-    )
-    load = performance.Load(
-        input_tokens=wish.input_tokens, output_tokens=wish.output_tokens, concurrency=wish.concurrency
-    )
+        name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
+        method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
+        native_fp8=way.rule.native_fp8_compute if way.rule else None,
+    )  # fmt: skip
+    load = Load(
+        input_tokens=wish.input_tokens, output_tokens=wish.output_tokens, concurrency=wish.concurrency,
+        context_tokens=wish.context_tokens,
+    )  # fmt: skip
+    scheduling = Scheduling(profile="tgi", cuda_graphs=way.rule is None or way.rule.cuda_graphs)
     predicted = performance.predict(
         wish.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
-        interconnect=hardware.interconnect, constants=supply.speed,
+        interconnect=hardware.interconnect, constants=supply.speed, scheduling=scheduling,
     )  # fmt: skip
     return predicted.output_tokens_per_s
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.fields import Where
 from tgi_deploy.catalog.store import Store
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

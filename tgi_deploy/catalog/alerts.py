@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, Where, list_of, read, text
+from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, list_of, read, text
 from tgi_deploy.catalog.store import Store
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ class Alert:
     commands: tuple[str, ...]
 
 
-def read_alerts(engine: str = "tgi", *, user_dir: Path | None = None) -> tuple[Alert, ...]:
+def read_alerts(engine: str, *, user_dir: Path | None = None) -> tuple[Alert, ...]:
     """In the file's order; a user's own file stands in for ours. Raises InputError `bad_profile`."""
     file = f"engines/{engine}/alerts.json"
     where = Where(file).child("alerts")

@@ -6,39 +6,48 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog import engines, names, prices
-from tgi_deploy.catalog.fields import Where, text
+from tgi_deploy.catalog import names, prices
+from tgi_deploy.catalog.engines import EngineDocuments
+from tgi_deploy.catalog.fields import text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.supply import Supply
 from tgi_deploy.planner.types import ExtraPrices, Offer
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
     from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.catalog.predictions import Predictions
-    from tgi_deploy.planner.types import Accelerator, EngineRelease, InstanceType, Market, Profile
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.planner.types import Market
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.hardware import Accelerator, InstanceType
+    from tgi_deploy.values.model import Profile
 
-ENGINE: Final = "tgi"
+ENGINE_FILE: Final = "engine.json"
 LOCAL_REGION: Final = "local"
 
 
 class Catalog:
-    """Facts about models, hardware, prices and engine releases, as the planner's own types."""
+    """Facts about models, hardware, prices and engine releases. The first of `engines` is what plans are made with."""
 
-    def __init__(self, store: Store, hub: HubModels | None = None) -> None:
+    def __init__(self, store: Store, hub: HubModels | None = None, engines: Sequence[Engine] = ()) -> None:
         self._store = store
         self._hardware = Hardware(store)
         self._models = Models(store, hub)
-        self._releases: dict[str, EngineRelease] = {}
+        self._engines = tuple(engines)
+        self._releases: dict[str, Release] = {}
 
     @classmethod
-    def open(cls, user_dir: Path | None = None, *, hub: HubModels | None = None) -> Catalog:
+    def open(
+        cls, user_dir: Path | None = None, *, hub: HubModels | None = None, engines: Sequence[Engine] = ()
+    ) -> Catalog:
         """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, a hub behind it.
 
         Raises:
@@ -50,7 +59,7 @@ class Catalog:
                 f"{names.quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
-        return cls(Store.behind(user_dir), hub)
+        return cls(Store.behind(user_dir), hub, engines)
 
     @property
     def date(self) -> str:
@@ -91,12 +100,23 @@ class Catalog:
         """Regions with prices."""
         return self._store.names(prices.PRICES_FOLDER, ".json")
 
+    @property
+    def engine(self) -> Engine:
+        """What plans are made with."""
+        if not self._engines:
+            raise ValueError("this catalogue was opened without engines: it knows no releases")
+        return self._engines[0]
+
+    @cached_property
+    def _documents(self) -> EngineDocuments:
+        return EngineDocuments(self._store, self.engine.name)
+
     @cached_property
     def comparison(self) -> Comparison:
         """What only comparing needs."""
         from tgi_deploy.catalog.comparison import Comparison  # noqa: PLC0415 -- planning compares nothing
 
-        return Comparison(self._store)
+        return Comparison(self._store, self._documents.folder)
 
     @cached_property
     def predictions(self) -> Predictions:
@@ -107,27 +127,29 @@ class Catalog:
 
     @cached_property
     def default_release(self) -> str:
-        return self._header(f"engines/{ENGINE}/engine.json", "default")
+        return self._of_engine("default")
 
     def cpu_image(self, version: str) -> str:
         """The image that the engine's makers publish for hosts without a GPU. This tool plans none."""
-        return f"{self.release(version).image}{self._header(f'engines/{ENGINE}/engine.json', 'cpu_image_suffix')}"
+        return f"{self.release(version).image}{self._of_engine('cpu_image_suffix')}"
+
+    def _of_engine(self, key: str) -> str:
+        return self._header(f"{self._documents.folder}/{ENGINE_FILE}", key)
 
     def release_versions(self) -> tuple[str, ...]:
         """Oldest first."""
-        versions = self._store.names(f"engines/{ENGINE}/releases", ".json")
-        return tuple(sorted(versions, key=_version_key))
+        return self._documents.versions()
 
-    def release(self, version: str) -> EngineRelease:
+    def release(self, version: str) -> Release:
         """One release; `unknown_engine_version` when there are no facts about it."""
         if version not in self._releases:
             known = self.release_versions()
             if version not in known:
                 raise names.unknown(
-                    "unknown_engine_version", f"{ENGINE.upper()} release", version, known,
+                    "unknown_engine_version", f"{self.engine.title} release", version, known,
                     otherwise=f"Known are {known[0]} to {known[-1]}." if known else "None is known.",
                 )  # fmt: skip
-            self._releases[version] = engines.load(self._store, ENGINE, version)
+            self._releases[version] = self.engine.release(version, self._documents)
         return self._releases[version]
 
     def supply(self, *, release: str, regions: tuple[str, ...], markets: tuple[Market, ...]) -> Supply:
@@ -140,6 +162,7 @@ class Catalog:
         return Supply(
             offers=self.offers(wanted, markets),
             extra_prices=prices.extras(self._store, wanted),
+            engine=self.engine,
             release=self.release(release),
             date=self.date,
             speed=self.predictions.speed,
@@ -165,6 +188,7 @@ class Catalog:
         offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
         return Supply(
             offers=(offer,),
+            engine=self.engine,
             release=self.release(release),
             extra_prices={LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,
@@ -197,7 +221,3 @@ _NOTHING_BILLED: Final = ExtraPrices(
     source="your own machine",
     date="",
 )
-
-
-def _version_key(version: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))

@@ -18,14 +18,14 @@ from tgi_deploy.catalog.repository import (
 from tgi_deploy.catalog.safetensors import bad_checkpoint, shown
 from tgi_deploy.catalog.tensors import contents
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Profile
+from tgi_deploy.values.model import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.repository import DirectorySource, ModelSource
     from tgi_deploy.catalog.tensors import Contents
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.values.model import ModelSpec
 
 _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9

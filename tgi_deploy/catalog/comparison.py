@@ -1,6 +1,6 @@
 """What only comparing needs: which backend of the engine runs a chip, and which figures are commonly misquoted.
 
-From `engines/tgi/backends.json` and `misquoted.json`.
+From `backends.json` of the engine's folder and `misquoted.json`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, boolean, read, scalar, table
+from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, boolean, read, scalar, table
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.store import Store
 
-BACKENDS_FILE: Final = "engines/tgi/backends.json"
+BACKENDS_FILE: Final = "backends.json"
 MISQUOTED_FILE: Final = "misquoted.json"
 
 _BACKEND: Final = {
@@ -79,19 +80,20 @@ class Misquote:
 class Comparison:
     """Read on first use."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, engine_folder: str) -> None:
         self._store = store
+        self._file = f"{engine_folder}/{BACKENDS_FILE}"
 
     @cached_property
     def backends(self) -> Mapping[str, Backend]:
-        where = Where(BACKENDS_FILE).child("backends")
-        entries = table(self._store.json(BACKENDS_FILE).get("backends"), where)
+        where = Where(self._file).child("backends")
+        entries = table(self._store.json(self._file).get("backends"), where)
         return {name: Backend(name=name, **read(raw, _BACKEND, where.child(name))) for name, raw in entries.items()}
 
     def support(self, accelerator: str) -> Support:
         """Raises InputError `bad_profile` for a chip that the file leaves out."""
-        where = Where(BACKENDS_FILE).child("accelerators").child(accelerator)
-        entries = table(self._store.json(BACKENDS_FILE).get("accelerators"), Where(BACKENDS_FILE))
+        where = Where(self._file).child("accelerators").child(accelerator)
+        entries = table(self._store.json(self._file).get("accelerators"), Where(self._file))
         if accelerator not in entries:
             raise where.error("is missing")
         found = read(entries[accelerator], _SUPPORT, where)

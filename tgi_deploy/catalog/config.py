@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.count import count_parameters
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.quantization import METHOD_ALIASES
-from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+from tgi_deploy.values.model import FORMAT_ALIASES, CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,7 +203,7 @@ def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
     if not isinstance(raw, dict):
         return None
     method = _label("quantization_config", raw.get("quant_method", raw.get("quantization_method", "unknown")))
-    method = METHOD_ALIASES.get(method, method)
+    method = FORMAT_ALIASES.get(method, method)
     weights = _compressed_weights(raw)
     bits = raw.get("bits") or weights.get("num_bits") or _METHOD_BITS.get(method, 4 if raw.get("load_in_4bit") else 8)
     group = raw.get("group_size", weights.get("group_size"))

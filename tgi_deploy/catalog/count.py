@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.planner.types import LATENT_ROPE_DIM
+from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

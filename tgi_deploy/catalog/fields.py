@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import InputError
+if TYPE_CHECKING:
+    from tgi_deploy.values.base import Where
 
-_LONGEST_MESSAGE: Final = 400
 # More than anything that is counted in bytes or parameters; beyond it, arithmetic with fractions ends in infinities.
 _LARGEST: Final = 10**18
 
@@ -27,27 +27,6 @@ class Field:
     check: Check
     required: bool = True
     target: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A place in a file, for messages."""
-
-    file: str
-    path: str = ""
-
-    def child(self, key: object) -> Where:
-        return Where(self.file, f"{self.path}/{key}" if self.path else str(key))
-
-    def error(self, problem: str) -> InputError:
-        place = f"{self.file}: {self.path}" if self.path else self.file
-        return InputError("bad_profile", _shown(f"{place}: {problem}"), hint=_shown(f"Mend {self.file} and try again."))
-
-
-def _shown(message: str) -> str:
-    """Keys and paths come from files: nothing of them may steer a terminal or fill it."""
-    printable = message if message.isprintable() else ascii(message)[1:-1]
-    return printable if len(printable) <= _LONGEST_MESSAGE else f"{printable[:_LONGEST_MESSAGE]}…"
 
 
 def text(value: object) -> str:

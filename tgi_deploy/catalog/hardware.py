@@ -11,7 +11,6 @@ from tgi_deploy.catalog.fields import (
     OPTIONAL_TEXT,
     REQUIRED_TEXT,
     Field,
-    Where,
     boolean,
     capability,
     count,
@@ -24,7 +23,8 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Accelerator, InstanceType
+from tgi_deploy.values.base import Where
+from tgi_deploy.values.hardware import Accelerator, InstanceType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

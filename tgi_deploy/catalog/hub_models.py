@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy import bounded_files
-from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, anything, boolean, positive, read
+from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, anything, boolean, positive, read
 from tgi_deploy.catalog.hub_answer import COMMIT, bad_hub_answer
 from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Profile
 from tgi_deploy.resources import HOME_VARIABLE
+from tgi_deploy.values.base import Where
+from tgi_deploy.values.model import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

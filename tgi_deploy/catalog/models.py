@@ -14,7 +14,6 @@ from tgi_deploy.catalog.fields import (
     OPTIONAL_TEXT,
     REQUIRED_TEXT,
     Field,
-    Where,
     anything,
     boolean,
     positive,
@@ -24,7 +23,8 @@ from tgi_deploy.catalog.fields import (
 )
 from tgi_deploy.catalog.shapes import read_shape
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Profile, QuantizedRepository
+from tgi_deploy.values.base import Where
+from tgi_deploy.values.model import Profile, QuantizedRepository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,6 @@ from tgi_deploy.catalog.fields import (
     IGNORED,
     REQUIRED_TEXT,
     Field,
-    Where,
     anything,
     boolean,
     list_of,
@@ -24,7 +23,8 @@ from tgi_deploy.catalog.fields import (
     table_of,
     text,
 )
-from tgi_deploy.planner.speed_constants import DEFAULT, KINDS, OWN_ENGINE, Constants, missing
+from tgi_deploy.planner.speed_constants import DEFAULT, KINDS, Constants, missing
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,7 +46,11 @@ _SPEED: Final = {
     "intervals": Field(check=anything),
     "constants": Field(check=anything),
 }
-_ENGINES: Final = {"aliases": Field(check=table_of(text)), "profiles": Field(check=anything)}
+_ENGINES: Final = {
+    "aliases": Field(check=table_of(text)),
+    "measured_on_ec2": Field(check=list_of(text)),
+    "profiles": Field(check=anything),
+}
 _PROFILE: Final = {"versions": Field(check=table_of(text)), "otherwise": REQUIRED_TEXT}
 _DIVISORS: Final = frozenset(
     {"bandwidth", "compute", "attention", "gb_s", "cache", "experts", "experts_hopper_fp8", "chunk_tokens"}
@@ -69,13 +73,15 @@ _ALTERED: Final = {
 _VERSION: Final = {**_ALTERED, "before": REQUIRED_TEXT}
 _ENGINE: Final = {
     **_ALTERED,
+    "planned": Field(check=boolean, required=False),
     "loose": Field(check=boolean, required=False),
     "of_free": Field(check=boolean, required=False),
     "bits": Field(check=table_of(number), required=False),
     "versions": Field(check=anything, required=False),
 }
-# An engine is one of three: our own, one that allocates as it goes, one that takes its share at the start.
-_NEEDED: Final = {OWN_ENGINE: ("old_prefill_tokens", "retained_share")}
+# An engine is one of three: one that is planned for, one that allocates as it goes, one that takes its share at the
+# start.
+_NEEDED_PLANNED: Final = ("old_prefill_tokens", "retained_share")
 _NEEDED_LOOSE: Final = ("context_gb", "growth")
 _NEEDED_OTHERWISE: Final = ("context_gib", "collective_gib", "collective_gib_per_further_rank")
 
@@ -101,11 +107,20 @@ class Predictions:
             raise Where(MEMORY_FILE).child("engines").child(engine).error("is missing")
         return self._engines[engine]
 
+    def memory_engine(self, words: str) -> str | None:
+        """The engine that a table of measurements calls so; None for one that is not known here."""
+        where = Where(MEMORY_FILE).child("words")
+        try:
+            known = table_of(text)(self._store.json(MEMORY_FILE).get("words"))
+        except ValueError as problem:
+            raise where.error(str(problem)) from None
+        return next((name for part, name in known.items() if part in words.lower()), None)
+
     @cached_property
     def _engines(self) -> Mapping[str, Mapping[str, Any]]:
         where = Where(MEMORY_FILE).child("engines")
         raws = table(self._store.json(MEMORY_FILE).get("engines"), where)
-        return {name: _engine(name, raw, where.child(name)) for name, raw in raws.items()}
+        return {name: _engine(raw, where.child(name)) for name, raw in raws.items()}
 
 
 def _check_engines(raw: object, where: Where) -> None:
@@ -156,10 +171,10 @@ def _check_there(keys: Iterable[str], found: Mapping[str, Any], where: Where) ->
             raise where.child(key).error("is missing")
 
 
-def _engine(name: str, raw: object, where: Where) -> Mapping[str, Any]:
+def _engine(raw: object, where: Where) -> Mapping[str, Any]:
     found = read(raw, _ENGINE, where)
-    needed = _NEEDED_LOOSE if found.get("loose") else _NEEDED.get(name, _NEEDED_OTHERWISE)
-    _check_there(needed, found, where)
+    needed = _NEEDED_LOOSE if found.get("loose") else _NEEDED_OTHERWISE
+    _check_there(_NEEDED_PLANNED if found.get("planned") else needed, found, where)
     below, versions = where.child("versions"), found.get("versions", [])
     if not isinstance(versions, list):
         raise below.error("should be a list")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, Where, list_of, one_of, read, table, text
+from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, list_of, one_of, read, table, text
 from tgi_deploy.catalog.store import Store
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,10 +16,10 @@ from tgi_deploy.catalog.fields import (
     read,
     text,
 )
-from tgi_deploy.planner.types import CheckpointQuantization, ModelSpec
+from tgi_deploy.values.model import CheckpointQuantization, ModelSpec
 
 if TYPE_CHECKING:
-    from tgi_deploy.catalog.fields import Where
+    from tgi_deploy.values.base import Where
 
 _OPTIONAL_COUNT: Final = Field(check=count, required=False)
 _OPTIONAL_SIZE: Final = Field(check=positive, required=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_files, bounded_json, resources
-from tgi_deploy.catalog.fields import Where
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
     from pathlib import Path

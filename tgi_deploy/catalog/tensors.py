@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tgi_deploy.catalog.safetensors import Tensor
-    from tgi_deploy.planner.types import CheckpointQuantization
+    from tgi_deploy.values.model import CheckpointQuantization
 
 _NUMBER: Final = re.compile(r"\d+")
 _BUFFER: Final = re.compile(r"(?:^|\.)(?:inv_freq|masked_bias|position_ids)$")

@@ -80,14 +80,14 @@ def _compare(
     entries = compare(names, catalog, **said)
     return Result(
         data=compare_document(entries, **said, date=catalog.date),
-        text=compare_text(entries, **said, date=catalog.date),
+        text=compare_text(entries, engine=catalog.engine.title, **said, date=catalog.date),
     )
 
 
 def _open(profiles_dir: Path | None) -> Catalog:
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- help is printed without the catalogue
 
-    return Catalog.open(profiles_dir)
+    return open_catalog(profiles_dir)
 
 
 def _find(catalog: Catalog, name: str) -> tuple[str, dict[str, Any]]:

@@ -26,10 +26,10 @@ def words(*values: str) -> Completer:
 
 def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
     def offer(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- only completion reads it here
+        from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- only completion reads it here
 
         try:
-            values = read(Catalog.open(ctx.params.get("profiles_dir")))
+            values = read(open_catalog(ctx.params.get("profiles_dir")))
         except (DeployError, OSError):
             return []
         return [value for value in values if value.lower().startswith(incomplete.lower())]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
+from tgi_deploy.values.base import Value, field_names
 
-def entry_document(entry: Any) -> dict[str, Any]:  # noqa: ANN401 -- any dataclass of the catalogue
+
+def entry_document(entry: Any) -> dict[str, Any]:  # noqa: ANN401 -- any value of the catalogue
     """A catalogue entry with its fields' names as keys, entries inside it likewise."""
-    return {item.name: _field(item.name, getattr(entry, item.name)) for item in fields(entry)}
+    return {name: _field(name, getattr(entry, name)) for name in field_names(entry)}
 
 
 def _field(name: str, value: object) -> object:
@@ -19,7 +21,7 @@ def _field(name: str, value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    if is_dataclass(value):
+    if is_dataclass(value) or isinstance(value, Value):
         return entry_document(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.launching.launch_docker import DockerSettings
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.planner.types import EngineRun
 
 _ENDS: Final = ("ttl", "max_spend", "idle_timeout", "lease")
 _ELSEWHERE: Final = (
@@ -29,7 +29,6 @@ _ELSEWHERE: Final = (
     "instance_profile",
     "external_ttl",
 )
-_API_KEY_FLAG: Final = "--api-key"
 _HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 
 
@@ -146,7 +145,7 @@ def _refuse_ends(wish: Wish) -> None:
             )
 
 
-def docker_settings(given: Given, host: DockerHost, release: EngineRelease) -> DockerSettings:
+def docker_settings(given: Given, host: DockerHost, engine: EngineRun) -> DockerSettings:
     from tgi_deploy.app.launching.launch_docker import DockerSettings  # noqa: PLC0415 -- help is printed without it
 
     everywhere = "0.0.0.0" if given.expose_to_world else "127.0.0.1"  # noqa: S104 -- asked for by --expose-to-world
@@ -155,21 +154,21 @@ def docker_settings(given: Given, host: DockerHost, release: EngineRelease) -> D
         local=host.local,
         bind=given.bind or everywhere,
         devices=host.devices,
-        secrets=_secrets(given, release),
+        secrets=_secrets(given, engine),
         known=frozenset(os.environ),
         api_key_variable=given.api_key_from_env,
         plaintext=given.plaintext,
     )
 
 
-def _secrets(given: Given, release: EngineRelease) -> tuple[tuple[str, str], ...]:
+def _secrets(given: Given, engine: EngineRun) -> tuple[tuple[str, str], ...]:
     """(the container's variable, the one here that has its value), beside what the model itself needs."""
     wanted = [(_HUB_TOKEN, _HUB_TOKEN)] if given.hub_token_from_env else []
     if given.api_key_from_env is not None:
-        flag = release.flags.get(_API_KEY_FLAG)
-        if flag is None or flag.env is None:
+        variable = engine.access.key_variable
+        if variable is None:
             raise InputError(
-                "no_api_key", f"release {release.version} asks for no API key", hint="choose a newer --engine-version"
+                "no_api_key", f"release {engine.version} asks for no API key", hint="choose a newer --engine-version"
             )
-        wanted.append((flag.env, given.api_key_from_env))
+        wanted.append((variable, given.api_key_from_env))
     return tuple(wanted)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Profile
+    from tgi_deploy.values.model import Profile
 
 _DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
 _DRAFT_END: Final = """
@@ -63,9 +63,9 @@ def _validate(*, file: Path) -> Result:
 
 
 def _open(profiles_dir: Path | None) -> Catalog:
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- help is printed without the catalogue
 
-    return Catalog.open(profiles_dir)
+    return open_catalog(profiles_dir)
 
 
 def _read(file: Path) -> Profile:

@@ -53,11 +53,14 @@ def runbook_command(
     """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
     from tgi_deploy.app.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
     from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
+    from tgi_deploy.wiring import engine_named  # noqa: PLC0415 -- likewise
 
     subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoPlan):
         return no_plan_result("runbook", wish, subject)
-    text = runbook(subject, read_alerts(user_dir=profiles_dir), templates_dir=templates_dir)
+    engine = engine_named(subject.plan["engine"]["name"])
+    alerts = read_alerts(engine.name, user_dir=profiles_dir)
+    text = runbook(subject, alerts, engine, templates_dir=templates_dir)
     if sandbox:
         text = said(text)
     if out is not None:

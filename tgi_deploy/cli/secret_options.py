@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
-    from tgi_deploy.planner.types import EngineRelease, Plan
+    from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.secrets import SecretWishes
 
     CommandFunction = Callable[..., Result]
@@ -50,8 +50,8 @@ _OPTIONS: Final = (
 )
 
 
-def secret_wishes_of(given: Given, plan: Plan, release: EngineRelease) -> SecretWishes:
-    """What `up` was told about secrets, checked against this environment and the engine's release."""
+def secret_wishes_of(given: Given, plan: Plan) -> SecretWishes:
+    """What `up` was told about secrets, checked against this environment and the plan's engine."""
     from tgi_deploy.app.launching.secrets import SecretOptions, secret_wishes  # noqa: PLC0415 -- help is printed without what acts
 
     options = SecretOptions(
@@ -62,7 +62,7 @@ def secret_wishes_of(given: Given, plan: Plan, release: EngineRelease) -> Secret
         instance_profile=given.instance_profile,
         wait=given.wait,
     )
-    return secret_wishes(options, plan, os.environ, flags=release.flags)
+    return secret_wishes(options, plan, os.environ)
 
 
 def secret_options(function: CommandFunction) -> CommandFunction:

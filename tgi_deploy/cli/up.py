@@ -197,6 +197,7 @@ def _bring_up(
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
 
     healer = Healer(
+        engine=catalog.engine,
         edits=read_cures(user_dir=options.profiles_dir),
         plan_again=lambda changed: make(changed, catalog, os.environ),
     )
@@ -234,9 +235,9 @@ def _request(
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
         plan=plan,
-        settings=on_docker.docker_settings(options, host, release)
+        settings=on_docker.docker_settings(options, host, plan.chosen.engine)
         if host
-        else _settings(wish, options, context, secret_wishes_of(options, plan, release)),
+        else _settings(wish, options, context, secret_wishes_of(options, plan)),
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",

@@ -186,11 +186,11 @@ def region_notice(setup: Setup) -> str | None:
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
     """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalogue
-    from tgi_deploy.catalog.hub_models import HubModels, models_folder  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.hub_models import HubModels, models_folder  # noqa: PLC0415 -- help needs no catalogue
+    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- see above
 
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-    return Catalog.open(profiles_dir, hub=HubModels(models_folder(os.environ), _hub, offline=quiet))
+    return open_catalog(profiles_dir, hub=HubModels(models_folder(os.environ), _hub, offline=quiet))
 
 
 def _hub() -> HuggingFaceHub:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.memory import GIB
 from tgi_deploy.planner.types import Cost, CostLine, Storage
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.types import ExtraPrices, Offer

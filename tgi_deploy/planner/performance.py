@@ -6,30 +6,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.planner.types import Interconnect, Performance, Span, UsdSpan
+from tgi_deploy.planner.types import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.speed_constants import Constants
-    from tgi_deploy.planner.types import Accelerator, MemoryBudget, ModelSpec, Requirements
+    from tgi_deploy.planner.types import Requirements
+    from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.model import ModelSpec
 
 _LOAD: Final = "closed_loop"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """Steady traffic: tokens in and out of a request, and requests running at once."""
-
-    input_tokens: int
-    output_tokens: int
-    concurrency: int
 
 
 def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
@@ -42,14 +35,17 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     num_shard: int,
     interconnect: Interconnect,
     constants: Constants,
-    kv_bits: float = 16.0,
+    scheduling: Scheduling,
 ) -> Performance:
     """What `load.concurrency` clients see, each sending its next request when the last one ends."""
-    graphs = scheme.rule is None or scheme.rule.cuda_graphs
     setup = Setup(
-        model=model, numerics=speed_numerics.of_scheme(scheme, accelerator, kv_bits), accelerator=accelerator,
-        num_shard=num_shard, interconnect=interconnect, engine=constants.planned_engine(graphs=graphs),
-    )  # fmt: skip
+        model=model,
+        numerics=speed_numerics.of_scheme(scheme, accelerator, scheduling.kv_bits),
+        accelerator=accelerator,
+        num_shard=num_shard,
+        interconnect=interconnect,
+        engine=constants.planned_engine(scheduling),
+    )
     work = Work(setup, constants)
     traffic = Traffic(
         input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD

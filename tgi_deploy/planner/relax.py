@@ -21,17 +21,18 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import quantization, sharding
 from tgi_deploy.planner.checks import missed_limits
 from tgi_deploy.planner.search import Search
+from tgi_deploy.values.engine import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.planner.quantization import Scheme
     from tgi_deploy.planner.search import Evaluation, Option
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, InstanceType, Offer, Requirements
+    from tgi_deploy.planner.types import Candidate, Offer, Requirements
+    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.values.hardware import InstanceType
 
 Axes = frozenset[str]
 
@@ -100,7 +101,7 @@ class _Relaxer:
     def __init__(self, wish: Requirements, supply: Supply) -> None:
         self.wish = wish
         self.lenient = replace(
-            wish, prefer="cost", budget_usd_per_hour=None, quantize=quantization.AUTO, num_shard=None,
+            wish, prefer="cost", budget_usd_per_hour=None, quantize=AUTO, num_shard=None,
             instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None,
         )  # fmt: skip
         self.supply = supply
@@ -133,7 +134,7 @@ class _Relaxer:
         for hardware, offers in self._hardware():
             for num_shard in self._shard_counts(hardware):
                 for scheme in search.schemes:
-                    if not search.evaluation(hardware, num_shard, scheme).failures:
+                    if not search.evaluation(hardware, num_shard, scheme).problems:
                         axes = frozenset(self._left(hardware, num_shard, scheme))
                         yield _Way(
                             hardware=hardware, num_shard=num_shard, scheme=scheme, axes=axes, offers=offers
@@ -168,14 +169,15 @@ class _Relaxer:
             yield "market"
 
     def _shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
-        usual = sharding.shard_counts(hardware.accelerator_count, None)
+        model, release = self.wish.model.model, self.supply.release
+        usual = self.supply.engine.shard_counts(model, release, hardware.accelerator_count)
         pinned = self.wish.num_shard
         return usual if pinned is None or pinned in usual else (*usual, pinned)
 
     def _left(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Iterator[str]:
         """The axes on which a configuration leaves the wish, wherever it is rented."""
         wish = self.wish
-        if wish.quantize not in {quantization.AUTO, scheme.name}:
+        if wish.quantize not in {AUTO, scheme.name}:
             yield "quantize"
         if wish.num_shard not in {None, num_shard}:
             yield "num_shard"
@@ -234,7 +236,7 @@ class _Relaxer:
 
         def works(way: _Way, concurrency: int) -> bool:
             evaluation = self._search(context, concurrency).evaluation(way.hardware, way.num_shard, way.scheme)
-            return not evaluation.failures and given_up.issuperset(self._slow(evaluation))
+            return not evaluation.problems and given_up.issuperset(self._slow(evaluation))
 
         return _largest((way,), 1, self.wish.concurrency, works)
 
@@ -247,7 +249,7 @@ class _Relaxer:
         """The configuration on each offer, with the axes on which it leaves the wish (context, concurrency apart)."""
         search = self._search(context, concurrency)
         evaluation = search.evaluation(way.hardware, way.num_shard, way.scheme)
-        if evaluation.failures:
+        if evaluation.problems:
             return
         here = way.axes | frozenset(self._slow(evaluation))
         for offer, elsewhere in way.offers:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from tgi_deploy.planner.types import Accelerator, Interconnect
+    from tgi_deploy.values.engine import Scheduling
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
 
-OWN_ENGINE: Final = "tgi"
 DEFAULT: Final = "default"
 _LATE_NVLINK: Final = frozenset({"hopper", "blackwell"})
 
@@ -104,7 +104,7 @@ class Constants:
         self._fabrics = frozenset(document["own_fabrics"])
         self._engines: Mapping[str, Any] = document["engines"]
         self._known: dict[tuple[str, str], Any] = {}
-        self._planned: dict[bool, EngineProfile] = {}
+        self._planned: dict[tuple[str, bool], EngineProfile] = {}
 
     def with_values(self, values: Mapping[str, float]) -> Constants:
         return Constants(self.document, values)
@@ -132,12 +132,13 @@ class Constants:
         """The profile of an engine's version; an engine nobody described counts as the default one."""
         return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
 
-    def planned_engine(self, *, graphs: bool) -> EngineProfile:
+    def planned_engine(self, scheduling: Scheduling) -> EngineProfile:
         """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
-        known = self._planned.get(graphs)
+        key = scheduling.profile, scheduling.cuda_graphs
+        known = self._planned.get(key)
         if known is None:
-            known = replace(self.engine(OWN_ENGINE), graph_batch=math.inf if graphs else 0.0)
-            self._planned[graphs] = known
+            own = self.engine(scheduling.profile)
+            known = self._planned[key] = replace(own, graph_batch=math.inf if scheduling.cuda_graphs else 0.0)
         return known
 
     def engine_name(self, name: str) -> str:
@@ -145,6 +146,10 @@ class Constants:
         aliases: Mapping[str, str] = self._engines["aliases"]
         words = map(_plain, (name, *name.split()))
         return next((aliases[word] for word in words if word in aliases), DEFAULT)
+
+    def measured_on_ec2(self, name: str) -> bool:
+        """Whether the makers of the engine of that name publish measurements on EC2 instances."""
+        return self.engine_name(name) in self._engines["measured_on_ec2"]
 
     def engine_profile_name(self, name: str, version: str = "") -> str:
         known = self.engine_name(name)

@@ -9,8 +9,8 @@ from tgi_deploy.planner.speed_work import Numerics
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import Accelerator
+    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.values.hardware import Accelerator
 
 _BITSANDBYTES: Final = "bitsandbytes"
 _SIXTEEN: Final = 16.0
@@ -36,14 +36,14 @@ _ALIASES: Final = {
 
 def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numerics:
     """How the engine multiplies under `scheme` on this card."""
-    rule, bits = scheme.rule, scheme.bits
-    if rule is None or bits >= _SIXTEEN:
+    bits = scheme.bits
+    if scheme.method is None or bits >= _SIXTEEN:
         return Numerics(kernel="16-bit", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
-    if rule.method.startswith(_BITSANDBYTES):
+    if scheme.method.startswith(_BITSANDBYTES):
         return Numerics(kernel=_BITSANDBYTES, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
     if bits < _WIDEST_INT4:
         return Numerics(kernel="int4", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
-    native, capability = rule.native_fp8_compute, accelerator.compute_capability
+    native, capability = scheme.native_fp8, accelerator.compute_capability
     if native is not None and capability is not None and capability >= native and accelerator.fp8_tflops:
         return Numerics(kernel="fp8", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits, products="fp8")
     return Numerics(kernel="w8a16", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)

@@ -13,12 +13,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner import memory_weights
-from tgi_deploy.planner.types import LATENT_ROPE_DIM
+from tgi_deploy.values import sizes
+from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_constants import Constants, EngineProfile
-    from tgi_deploy.planner.types import Accelerator, Interconnect, ModelSpec
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.model import ModelSpec
 
 _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2
@@ -86,7 +87,7 @@ class Work:
         numerics = self.setup.numerics
         self._head = model.vocab_size * model.hidden_size
         tables = self._head * (1 if model.tied_embeddings else 2)
-        self._expert = 3 * model.hidden_size * model.expert_intermediate_size * memory_weights.expert_layers(model)
+        self._expert = 3 * model.hidden_size * model.expert_intermediate_size * sizes.expert_layers(model)
         self._dense = model.parameters - tables - self._expert * model.experts
         if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token

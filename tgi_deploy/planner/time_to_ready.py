@@ -4,8 +4,10 @@ Rates are decimal MB/s. A root volume writes and reads at the lower of gp3's own
 gives its volumes: the burst rate while its credit lasts, about 30 minutes of it, then the baseline (87.5 MB/s on a
 g5.xlarge). Typical figures are from public start-up logs; deadlines are three times what is expected, never below a
 floor, so that a slow day is no failure. `stall_s` is how long a phase may go without visible progress: three times
-its largest single step, never below what the engine itself lets pass in silence. `limit_s` bounds what a phase gets
-that is past its deadline and still makes progress: a slow link is no reason to throw away what has come.
+its largest single step, never below what it lets pass in silence. `limit_s` bounds what a phase gets that is past its
+deadline and still makes progress: a slow link is no reason to throw away what has come.
+
+The host's phases are known here; those of the engine come with it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tgi_deploy.values.engine import Rates, StartupPhase
 
-    from tgi_deploy.planner.types import Candidate, InstanceType
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.planner.types import Candidate, Storage
+    from tgi_deploy.values.hardware import InstanceType
 
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0
@@ -25,39 +30,14 @@ _REGISTRY_MB_S: Final = 150.0
 _UNPACK_FACTOR: Final = 0.5  # the packed image is about half of what lies on disk
 _LARGEST_LAYER: Final = 0.5  # of the image: an image pull shows nothing while one layer is unpacked
 _HUB_MB_S: Final = 400.0
-_FILE_MB: Final = 5000.0  # checkpoints are split into files of 5 GB; a download reports whole files
 _NVME_MB_S: Final = 1500.0
 _GP3_MB_S: Final = 125.0  # a gp3 volume's throughput unless more is bought
 _BURST_S: Final = 1800.0
 _NETWORK_SHARE: Final = 0.6
-_SHARD_START_S: Final = 15.0
-_PREFILL_S: Final = 20.0
-_GRAPH_S: Final = 4.0
-_TOKENIZER_S: Final = 5.0
 _SLACK: Final = 3.0
 _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 
 _ONLY_RENTED: Final = frozenset({"launching", "booting"})
-
-_FLOOR_S: Final = {
-    "launching": 300.0,
-    "booting": 420.0,
-    "pulling": 600.0,
-    "downloading": 600.0,
-    "loading": 300.0,
-    "warming_up": 300.0,
-    "ready": 60.0,
-}
-# Without progress for so long something hangs: the hub's client retries five times, ranks wait for one another.
-_SILENT_S: Final = {
-    "launching": 300.0,
-    "booting": 300.0,
-    "pulling": 300.0,
-    "downloading": 600.0,
-    "loading": 300.0,
-    "warming_up": 300.0,
-    "ready": 60.0,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,27 +57,20 @@ class PhaseEstimate:
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Every phase from the launch to the first answer, in order."""
-    expected = _expected_s(candidate)
-    steps = _largest_steps_s(candidate, expected)
-    amounts_mb = {
-        "pulling": packed_mb(candidate.storage.image_bytes),
-        "downloading": candidate.storage.weights_bytes / 1e6,
-    }
-    found = []
-    for phase, seconds in expected.items():
-        deadline = max(_FLOOR_S[phase], _SLACK * seconds)
-        silent = max(_SILENT_S[phase], _SLACK * steps.get(phase, 0.0))
-        found.append(
-            PhaseEstimate(
-                phase=phase,
-                expected_s=seconds,
-                deadline_s=deadline,
-                stall_s=min(deadline, silent),
-                limit_s=_STRETCH * deadline,
-                amount_mb=amounts_mb.get(phase, 0.0),
-            )
-        )
-    return tuple(found)
+    return tuple(_estimate(phase) for phase in (*_host_phases(candidate), *candidate.engine.startup))
+
+
+def _estimate(phase: StartupPhase) -> PhaseEstimate:
+    deadline = max(phase.floor_s, _SLACK * phase.expected_s)
+    silent = max(phase.silent_s, _SLACK * phase.step_s)
+    return PhaseEstimate(
+        phase=phase.phase,
+        expected_s=phase.expected_s,
+        deadline_s=deadline,
+        stall_s=min(deadline, silent),
+        limit_s=_STRETCH * deadline,
+        amount_mb=phase.amount_mb,
+    )
 
 
 def to_go_through(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
@@ -116,13 +89,27 @@ def packed_mb(image_bytes: int) -> float:
     return image_bytes / 1e6 * _UNPACK_FACTOR
 
 
-def _expected_s(candidate: Candidate) -> Mapping[str, float]:
-    hardware, storage = candidate.offer.instance_type, candidate.storage
-    network_mb_s = (hardware.network_gbps or 1.0) * 125 * _NETWORK_SHARE
+def _host_phases(candidate: Candidate) -> Iterator[StartupPhase]:
+    hardware, image_bytes = candidate.offer.instance_type, candidate.storage.image_bytes
+    unpacking_s = _Volume(hardware=hardware).takes_s(image_bytes / 1e6)
+    pulling_s = packed_mb(image_bytes) / min(_REGISTRY_MB_S, _network_mb_s(hardware)) + unpacking_s
+    yield StartupPhase(phase="launching", expected_s=_LAUNCH_S, floor_s=300.0, silent_s=300.0)
+    yield StartupPhase(phase="booting", expected_s=_BOOT_S, floor_s=420.0, silent_s=300.0)
+    yield StartupPhase(
+        phase="pulling", expected_s=pulling_s, floor_s=600.0, silent_s=300.0, step_s=_LARGEST_LAYER * pulling_s,
+        amount_mb=packed_mb(image_bytes),
+    )  # fmt: skip
+
+
+def _network_mb_s(hardware: InstanceType) -> float:
+    return (hardware.network_gbps or 1.0) * 125 * _NETWORK_SHARE
+
+
+def rates(hardware: InstanceType, storage: Storage) -> Rates:
+    """Return what the weights cost the machine in time."""
     image_mb, weights_mb = storage.image_bytes / 1e6, storage.weights_bytes / 1e6
     volume = _Volume(hardware=hardware)
-    unpacking = volume.takes_s(image_mb)
-    arriving = weights_mb / min(_HUB_MB_S, network_mb_s)
+    arriving = weights_mb / min(_HUB_MB_S, _network_mb_s(hardware))
     if storage.weights_on_nvme:
         stored = weights_mb / _NVME_MB_S
         read = stored
@@ -131,26 +118,7 @@ def _expected_s(candidate: Candidate) -> Mapping[str, float]:
         read = volume.takes_s(weights_mb, already_mb=image_mb + weights_mb)
     if weights_mb * 1e6 < hardware.ram_bytes / 2:  # just downloaded weights are read from the page cache
         read = weights_mb / _NVME_MB_S
-    return {
-        "launching": _LAUNCH_S,
-        "booting": _BOOT_S,
-        "pulling": packed_mb(storage.image_bytes) / min(_REGISTRY_MB_S, network_mb_s) + unpacking,
-        "downloading": max(arriving, stored),
-        "loading": _SHARD_START_S + read,
-        "warming_up": _PREFILL_S + _GRAPH_S * len(candidate.engine.settings.cuda_graphs),
-        "ready": _TOKENIZER_S,
-    }
-
-
-def _largest_steps_s(candidate: Candidate, expected: Mapping[str, float]) -> Mapping[str, float]:
-    """The longest time that nothing need be heard of a phase: one layer, one file, one rank's weights."""
-    files = max(1.0, candidate.storage.weights_bytes / 1e6 / _FILE_MB)
-    return {
-        "pulling": _LARGEST_LAYER * expected["pulling"],
-        "downloading": expected["downloading"] / files,
-        "loading": expected["loading"],
-        "warming_up": expected["warming_up"],
-    }
+    return Rates(weights_bytes=storage.weights_bytes, download_s=max(arriving, stored), read_s=read)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

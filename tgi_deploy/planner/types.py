@@ -1,159 +1,24 @@
-"""The planner's words. Units stand in names; money is `Decimal` US dollars; bytes are integers.
-
-`memory_bytes` of an accelerator is what can really be used: the smaller of what the cloud reports and what the driver
-prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 bytes a second, TFLOPS = 1e12).
-"""
+"""The planner's words. Units stand in names; money is `Decimal` US dollars; bytes are integers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tgi_deploy.values.engine import Load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
 
+    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.model import Profile
+    from tgi_deploy.values.serving import Access, Metrics
+
 Market = Literal["on-demand", "spot", "owned"]
 Preference = Literal["quality", "cost", "speed", "value"]
-Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
-TypeStatus = Literal["offered", "gone", "announced", "owned"]
-
-ComputeCapability = tuple[int, int]
-
-# The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
-LATENT_ROPE_DIM: Final = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointQuantization:
-    """How a checkpoint is already quantized (`quantization_config` of its config.json)."""
-
-    method: str
-    bits: int
-    group_size: int | None = None
-    block_scaled: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSpec:
-    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist.
-
-    Known only where the weights' own headers were read: `tensor_bytes` (bytes by dtype of what the engine loads,
-    names as safetensors has them), `quantized_parameters` and `quantized_bytes` (of packed linear layers, scales and
-    zeros included), `active_parameters` (a token's share of a mixture of experts), `head_stored`.
-    `stored_bytes` is what the engine downloads, `duplicate_bytes` the part of it that it never loads;
-    `needs_conversion` means that there is no safetensors file, and the converted copy takes as much disk again.
-    """
-
-    hub_id: str
-    architecture: str
-    model_type: str
-    parameters: int
-    layers: int
-    hidden_size: int
-    intermediate_size: int
-    attention_heads: int
-    kv_heads: int
-    head_dim: int
-    vocab_size: int
-    tied_embeddings: bool
-    max_position_embeddings: int
-    torch_dtype: str
-    sliding_window: int | None = None
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_intermediate_size: int = 0
-    shared_experts: int = 0
-    first_dense_layers: int = 0
-    kv_lora_rank: int | None = None
-    quantization: CheckpointQuantization | None = None
-    gated: bool = False
-    license: str | None = None
-    revision: str | None = None
-    local_path: str | None = None
-    stored_bytes: int | None = None
-    active_parameters: int | None = None
-    vision_parameters: int = 0
-    tensor_bytes: tuple[tuple[str, int], ...] = ()
-    quantized_parameters: int = 0
-    quantized_bytes: int = 0
-    head_stored: bool | None = None
-    duplicate_bytes: int = 0
-    needs_conversion: bool = False
-    chat_template: bool | None = None
-    config_sha256: str | None = None
-    source: str = ""
-    note: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedRepository:
-    """A published, already quantized copy of a model."""
-
-    method: str
-    hub_id: str
-    bits: int
-    group_size: int | None
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
-    """A named wish: the model, what to know about it, and defaults for some settings."""
-
-    name: str
-    model: ModelSpec
-    summary: str
-    notice: str | None = None
-    chat: bool = True
-    quantized: tuple[QuantizedRepository, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accelerator:
-    """A chip. Figures are dense (no sparsity) and per chip. `driver_name` is what nvidia-smi calls it."""
-
-    name: str
-    vendor: str
-    architecture: str
-    compute_capability: ComputeCapability | None
-    memory_bytes: int
-    bandwidth_gb_s: float
-    fp16_tflops: float | None
-    fp8_tflops: float | None
-    int8_tops: float | None
-    bf16: bool
-    interconnect: Interconnect
-    aliases: tuple[str, ...] = ()
-    driver_name: str | None = None
-    confidence: str = "high"
-    source: str = ""
-    note: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstanceType:
-    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`)."""
-
-    name: str
-    status: TypeStatus
-    accelerator: Accelerator
-    accelerator_count: int
-    memory_bytes_per_accelerator: int
-    vcpus: int
-    ram_bytes: int
-    cpu_arch: str
-    interconnect: Interconnect
-    partition: float = 1.0
-    capacity_block_only: bool = False
-    network_gbps: float | None = None
-    nvme_bytes: int = 0
-    ebs_baseline_mb_s: float | None = None
-    ebs_burst_mb_s: float | None = None
-    quota_on_demand: str | None = None
-    quota_spot: str | None = None
-    note: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,115 +43,6 @@ class ExtraPrices:
     estimated: bool
     source: str
     date: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flag:
-    """One option of the engine's launcher, as its `--help` has it. `kind` is its value's type."""
-
-    name: str
-    env: str | None
-    kind: str
-    values: tuple[str, ...] = ()
-    default: Any = None
-    switch: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArchitectureRule:
-    """Whether a release runs on a compute capability. `minimum` ≤ capability ≤ `maximum`."""
-
-    minimum: ComputeCapability
-    maximum: ComputeCapability
-    verdict: Literal["ok", "refused", "override"]
-    code: str = ""
-    message: str = ""
-    loses: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizationRule:
-    """What a quantization method needs and costs in a release.
-
-    `bits` is what a linear layer's weight ends at, before group scales; `group_overhead_bits` is divided by the
-    group size. `lost_bits` orders methods by quality: fewer is better.
-    """
-
-    method: str
-    on_the_fly: bool
-    prequantized: bool
-    bits: float
-    group_overhead_bits: float
-    min_compute_capability: ComputeCapability
-    shardable: bool = True
-    takes_dtype: bool = False
-    forces_dtype: str | None = None
-    transformers_backend: bool = False
-    fused_moe: bool = False
-    cuda_graphs: bool = True
-    native_fp8_compute: ComputeCapability | None = None
-    note: str = ""
-    source: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelClass:
-    """How a release serves a `model_type`."""
-
-    model_type: str
-    backend: Literal["native", "transformers", "refused"]
-    flash: bool = True
-    default_dtype: str = "float16"
-    shardable: bool = True
-    replicated_kv: bool = False
-    prefill_chunking: bool = True
-    paged_only: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineRelease:
-    """One pinned version of the engine: image, flags and rules, all data of `profiles/engines/`.
-
-    `request_counters` are those of `metrics_path` that rise with requests and their tokens, and with nothing else.
-    `counts_all_devices`: left to itself, it takes `NVIDIA_VISIBLE_DEVICES=all` for all cards, not for one.
-    """
-
-    name: str
-    version: str
-    released: str
-    image: str
-    image_bytes: int
-    flags: Mapping[str, Flag]
-    architectures: tuple[ArchitectureRule, ...]
-    quantizations: Mapping[str, QuantizationRule]
-    model_classes: Mapping[str, ModelClass]
-    memory_share: float
-    workspace_bytes: int
-    chunked_prefill: bool
-    default_attention: str
-    block_tokens: Mapping[str, int]
-    flash_head_dims: tuple[int, ...]
-    cache_env: Mapping[str, str]
-    cpu_archs: tuple[str, ...]
-    notice: str | None = None
-    reported_version: str | None = None
-    metrics_path: str | None = None
-    request_counters: tuple[str, ...] = ()
-    counts_all_devices: bool = False
-
-    @property
-    def reported_as(self) -> tuple[str, ...]:
-        """All that it may call itself: some images were built with another version inside."""
-        return tuple(filter(None, (self.version, self.reported_version)))
-
-    def architecture_rule(self, capability: ComputeCapability | None) -> ArchitectureRule | None:
-        """Whether it runs on cards of this compute capability; None for a chip without one, or that no rule names."""
-        if capability is None:
-            return None
-        return next((rule for rule in self.architectures if rule.minimum <= capability <= rule.maximum), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,48 +80,11 @@ class Requirements:
     public_ipv4: bool = True
 
     @property
-    def required_kv_tokens(self) -> int:
-        """Tokens of KV cache the promise needs: one full context, or every request at its promised length."""
-        return max(self.context_tokens, self.concurrency * (self.input_tokens + self.output_tokens))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryBudget:
-    """Memory of one accelerator, by parts. The parts add up to `total_bytes` when it fits.
-
-    `reserved_bytes` is the share the engine leaves alone; `kv_cache_bytes` is everything that remains and may be
-    negative: then the weights alone do not fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and
-    `collective_bytes` are the parts of `overhead_bytes`. `load_peak_bytes` is the most that loading holds.
-    `largest_context_tokens` and `largest_concurrency` (at the promised lengths; 0 where none were promised) fit.
-    `launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself.
-    """
-
-    total_bytes: int
-    reserved_bytes: int
-    weights_bytes: int
-    activation_bytes: int
-    overhead_bytes: int
-    kv_cache_bytes: int
-    kv_bytes_per_token: int
-    kv_capacity_tokens: int
-    required_kv_tokens: int
-    context_bytes: int = 0
-    workspace_bytes: int = 0
-    graph_bytes: int = 0
-    collective_bytes: int = 0
-    load_peak_bytes: int = 0
-    largest_context_tokens: int = 0
-    largest_concurrency: int = 0
-    launcher_prefill_tokens: int | None = None
-
-    @property
-    def fits(self) -> bool:
-        return self.kv_capacity_tokens >= self.required_kv_tokens and self.load_peak_bytes <= self.total_bytes
-
-    @property
-    def margin_bytes(self) -> int:
-        """What the KV cache holds beyond the promise; negative where it falls short."""
-        return self.kv_cache_bytes - self.required_kv_tokens * self.kv_bytes_per_token
+    def load(self) -> Load:
+        return Load(
+            input_tokens=self.input_tokens, output_tokens=self.output_tokens, concurrency=self.concurrency,
+            context_tokens=self.context_tokens,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -422,39 +141,20 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EngineSettings:
-    """What the engine is told, by meaning. `planner/engine.py` turns it into flags of the exact release."""
+class EngineRun:
+    """The engine of a candidate: what it is set to by meaning, its finished container, its start, how it is watched.
 
-    model_id: str
-    revision: str | None
-    num_shard: int
-    quantize: str | None
-    dtype: str | None
-    max_input_tokens: int
-    max_total_tokens: int
-    max_batch_prefill_tokens: int
-    max_batch_total_tokens: int
-    max_concurrent_requests: int
-    cuda_graphs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineCommand:
-    """A finished command line of the engine: nothing is left for it to guess."""
+    `port` is where the container's own is published.
+    """
 
     name: str
     version: str
-    image: str
-    args: tuple[str, ...]
-    env: Mapping[str, str]
     settings: EngineSettings
-    gpus: int
-    shm_bytes: int
+    container: Container
+    startup: tuple[StartupPhase, ...]
+    metrics: Metrics
+    access: Access
     port: int
-    stop_timeout_s: int
-    secret_env: tuple[str, ...] = ()
-    metrics_path: str | None = None
-    request_counters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -500,7 +200,7 @@ class Candidate:
     cost: Cost
     memory: MemoryBudget
     performance: Performance
-    engine: EngineCommand
+    engine: EngineRun
     storage: Storage
 
 

@@ -13,19 +13,12 @@ from tgi_deploy.planner.search import Search
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.planner.checks import Failure
+    from tgi_deploy.errors import Problem
     from tgi_deploy.planner.search import Evaluation, Option
     from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import (
-        Candidate,
-        Cost,
-        InstanceType,
-        MemoryBudget,
-        Offer,
-        Performance,
-        Preference,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import Candidate, Cost, Offer, Performance, Preference, Requirements
+    from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.hardware import InstanceType
 
 # What the parts of `rank.sort_key` compare.
 CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
@@ -51,7 +44,7 @@ class Way:
 
     num_shard: int
     quantize: str
-    failures: tuple[Failure, ...]
+    problems: tuple[Problem, ...]
     memory: MemoryBudget
     performance: Performance | None
     prices: tuple[Priced, ...]
@@ -124,11 +117,11 @@ def _ways(search: Search, hardware: InstanceType) -> Iterator[Way]:
         yield Way(
             num_shard=evaluation.num_shard,
             quantize=evaluation.scheme.name,
-            failures=evaluation.failures,
+            problems=evaluation.problems,
             memory=evaluation.memory,
             performance=evaluation.performance,
             prices=prices,
-            codes=(*(failure.code for failure in evaluation.failures), *_price_codes(prices)),
+            codes=(*(problem.code for problem in evaluation.problems), *_price_codes(prices)),
         )
 
 

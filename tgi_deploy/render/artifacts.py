@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from tgi_deploy.render import environment
-from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS, container_for
+from tgi_deploy.render.container import MODEL_DIR, container_for
 from tgi_deploy.render.deployable import Deployable, check, check_name, default_name
 from tgi_deploy.render.kinds import KINDS, Kind
 from tgi_deploy.render.launch_template import launch_template_data
@@ -64,12 +64,13 @@ def _text(kind: Kind, deployable: Deployable, templates_dir: Path | None) -> str
 
 
 def _container_text(template: str, deployable: Deployable, templates_dir: Path | None) -> str:
+    engine = container_for(deployable)
     values = {
         "name": deployable.name,
-        "engine": container_for(deployable),
-        "container_port": CONTAINER_PORT,
+        "engine": engine,
+        "container_port": engine.container_port,
         "model_dir": MODEL_DIR,
-        "restarts": RESTARTS,
+        "restarts": engine.restarts,
         "ready_deadline_s": deployable.ready_deadline_s,
     }
     return environment.render_text(template, values, templates_dir=templates_dir)

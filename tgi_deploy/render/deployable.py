@@ -10,10 +10,10 @@ from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.machine_filter import LogFilter
-    from tgi_deploy.planner.types import Candidate, Profile
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.model import Profile
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
-API_KEY: Final = "API_KEY"
 
 _LONGEST_NAME: Final = 40
 _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST_NAME - 2}}}[a-z0-9]")
@@ -91,16 +91,16 @@ def _check_ends(deployable: Deployable) -> None:
         if seconds is not None and seconds <= 0:
             hint = f"give a --{name.replace('_', '-')} above 0"
             raise InputError(f"bad_{name}", f"a deployment can't end after {seconds} s", hint=hint)
-    engine = deployable.candidate.engine
-    if deployable.idle_s is not None and not (engine.request_counters and engine.metrics_path):
+    engine, metrics = deployable.candidate.engine, deployable.candidate.engine.metrics
+    if deployable.idle_s is not None and not (metrics.request_counters and metrics.path):
         raise InputError(
             "idle_timeout_unsupported",
             f"nothing tells how {engine.name} {engine.version} counts its requests",
             hint="leave --idle-timeout out, or name metrics_path and request_counters in the release's profile",
         )
-    for counter in engine.request_counters:
+    for counter in metrics.request_counters:
         _check_grammar(_COUNTER, counter, "bad_counter", "a counter")
-    _check_grammar(_METRICS_PATH, engine.metrics_path, "bad_metrics_path", "a page of metrics")
+    _check_grammar(_METRICS_PATH, metrics.path, "bad_metrics_path", "a page of metrics")
 
 
 def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:
@@ -110,17 +110,17 @@ def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what:
 
 def _check_engine(deployable: Deployable) -> None:
     """Values are quoted wherever they go, but no quoting carries a line break through an env file or a unit."""
-    engine = deployable.candidate.engine
-    for argument in (engine.image, *engine.args):
+    container = deployable.candidate.engine.container
+    for argument in (container.image.reference, *container.args):
         _check_printable(argument, "bad_engine_argument", f"the engine argument {_shown(argument)}")
-    for name in (*engine.env, *engine.secret_env):
+    for name in (*dict(container.env), *(secret.variable for secret in container.secrets)):
         if not _ENV_NAME.fullmatch(name):
             raise InputError(
                 "bad_env_name",
                 f"{_shown(name)} can't name an environment variable",
                 hint="use letters, digits and underscores, first not a digit, 255 at most",
             )
-    for name, value in engine.env.items():
+    for name, value in container.env:
         _check_printable(value, "bad_env_value", f"the value of {name}")
 
 

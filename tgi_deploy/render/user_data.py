@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.render import environment
-from tgi_deploy.render.container import CONTAINER_PORT, container_for, secret_names
-from tgi_deploy.render.deployable import API_KEY, HUB_TOKEN
+from tgi_deploy.render.container import container_for, secret_names
+from tgi_deploy.render.deployable import HUB_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ def _values(deployable: Deployable) -> dict[str, Any]:
     return {
         "name": deployable.name,
         "engine": engine,
-        "container_port": CONTAINER_PORT,
+        "container_port": engine.container_port,
         "base_dir": BASE_DIR,
         "run_dir": RUN_DIR,
         "state_dir": STATE_DIR,
@@ -131,15 +131,15 @@ def _values(deployable: Deployable) -> dict[str, Any]:
 
 
 def _end_values(deployable: Deployable) -> dict[str, Any]:
-    command = deployable.candidate.engine
+    metrics = deployable.candidate.engine.metrics
     return {
         "ttl_s": deployable.ttl_s,
         "lease_s": deployable.lease_s,
         "lease_tag": LEASE_TAG,
         "idle_s": deployable.idle_s,
         "ready_deadline_s": deployable.ready_deadline_s,
-        "metrics_path": command.metrics_path,
-        "request_counters": command.request_counters,
+        "metrics_path": metrics.path,
+        "request_counters": metrics.request_counters,
     }
 
 
@@ -147,13 +147,17 @@ def _secrets(deployable: Deployable) -> list[dict[str, str]]:
     """What the machine reads at boot and hands to the container by name alone."""
     read = (
         (HUB_TOKEN, "hub token", deployable.hub_token_parameter),
-        (API_KEY, "API key", deployable.api_key_parameter),
+        (_key_variable(deployable), "API key", deployable.api_key_parameter),
     )
     return [
         {"variable": variable, "what": what, "parameter": parameter}
         for variable, what, parameter in read
-        if parameter is not None
+        if variable is not None and parameter is not None
     ]
+
+
+def _key_variable(deployable: Deployable) -> str | None:
+    return deployable.candidate.engine.access.key_variable
 
 
 def _check_reachable(deployable: Deployable) -> None:
@@ -172,7 +176,7 @@ def _check_reachable(deployable: Deployable) -> None:
             f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
             hint="export HF_TOKEN and run 'up', which stores it as an SSM SecureString, or name such a parameter",
         )
-    lacking = names - {HUB_TOKEN} - ({API_KEY} if deployable.api_key_parameter else set())
+    lacking = names - {HUB_TOKEN} - ({_key_variable(deployable)} if deployable.api_key_parameter else set())
     if lacking:
         raise InputError(
             "secret_not_deliverable",

@@ -11,27 +11,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.model import KEPT, Resource
-from tgi_deploy.render.container import CONTAINER_PORT, MODEL_DIR, RESTARTS
+from tgi_deploy.render.container import MODEL_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.render.container import Container
+    from tgi_deploy.render.container import HostedContainer
+    from tgi_deploy.values.container import Health, Mount
 
 NAME: Final = "docker"
 VOLUME: Final = "volume"
 CONTAINER: Final = "container"
 CACHE: Final = "cache"
-CACHE_DIR: Final = "/data"
 LOOPBACK: Final = "127.0.0.1"
+_WEIGHTS: Final = "weights"
 # bash alone, which every release's image has; curl and a Python on the PATH come and go.
 _HEALTH: Final = (
-    f"exec 3<>/dev/tcp/127.0.0.1/{CONTAINER_PORT} && "
-    r"printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && "
+    "exec 3<>/dev/tcp/127.0.0.1/{port} && "
+    r"printf 'GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && "
     "read -r -t 15 -u 3 _ status _ && [[ $status == 200 ]]"
 )
-_HEALTH_EVERY_S: Final = 20
-_HEALTH_TRIES: Final = 5
 # The engine writes a line a request: an unbounded log fills the disk that weights and images lie on.
 _LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file": "3"}}
 
@@ -46,7 +45,7 @@ class Host:
 
     name: str
     place: str
-    container: Container
+    container: HostedContainer
     bind: str = LOOPBACK
     devices: tuple[str, ...] | None = None
     secrets: Mapping[str, str]
@@ -65,24 +64,28 @@ def container_name(name: str) -> str:
 
 
 def resources(host: Host) -> tuple[Resource, ...]:
-    """The cache, the container."""
-    return (_cache(host), _container(host))
+    """The caches, the container."""
+    caches = (_cache(host.place, mount) for mount in host.container.container.mounts)
+    return (*caches, _container(host))
 
 
-def cache_name(env: Mapping[str, str]) -> str:
-    """By the variable that sends the engine's models to the volume: another variable is another layout."""
-    pointing = sorted(name for name, value in env.items() if value == CACHE_DIR)
-    layout = re.sub(r"[^a-z0-9]+", "-", pointing[0].lower()) if pointing else "default"
-    return f"tgi-deploy-cache-{layout}"
+def cache_name(mount: Mount) -> str:
+    """Return the volume's name: another layout is another volume."""
+    layout = re.sub(r"[^a-z0-9]+", "-", mount.layout.lower()) or "default"
+    return f"tgi-deploy-{_cache_key(mount)}-{layout}"
 
 
-def _cache(host: Host) -> Resource:
+def _cache_key(mount: Mount) -> str:
+    return CACHE if mount.purpose == _WEIGHTS else mount.purpose
+
+
+def _cache(place: str, mount: Mount) -> Resource:
     return Resource(
-        key=CACHE,
+        key=_cache_key(mount),
         kind=VOLUME,
-        place=host.place,
-        properties={"name": cache_name(dict(host.container.env))},
-        notes={KEPT: "downloaded weights"},
+        place=place,
+        properties={"name": cache_name(mount)},
+        notes={KEPT: "downloaded weights" if mount.purpose == _WEIGHTS else "compiled kernels"},
     )
 
 
@@ -101,13 +104,13 @@ def _container(host: Host) -> Resource:
             "devices": _devices(host),
             "shm_size": container.shm_size,
             "port": container.port,
-            "container_port": CONTAINER_PORT,
+            "container_port": container.container_port,
             "bind": host.bind,
-            "volumes": {CACHE_DIR: cache_name(dict(container.env))},
+            "volumes": {mount.path: cache_name(mount) for mount in container.container.mounts},
             "model": {MODEL_DIR: container.model_dir} if container.model_dir else {},
-            "restarts": RESTARTS,
+            "restarts": container.restarts,
             "stop_timeout_s": container.stop_timeout_s,
-            "health": _health(host),
+            "health": _health(container.health, container.container_port, host.ready_deadline_s),
             "log": _LOG,
             "running": True,
         },
@@ -123,10 +126,10 @@ def _devices(host: Host) -> list[str] | None:
     return None if host.container.devices is None else list(host.container.devices)
 
 
-def _health(host: Host) -> Mapping[str, object]:
+def _health(health: Health, port: int, patience_s: int) -> Mapping[str, object]:
     return {
-        "command": ["bash", "-c", _HEALTH],
-        "every_s": _HEALTH_EVERY_S,
-        "tries": _HEALTH_TRIES,
-        "patience_s": host.ready_deadline_s,
+        "command": ["bash", "-c", _HEALTH.format(port=port, path=health.path)],
+        "every_s": health.every_s,
+        "tries": health.failures,
+        "patience_s": patience_s,
     }

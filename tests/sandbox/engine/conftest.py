@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.wiring import open_catalog
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEADLINE_S = 90
@@ -26,7 +26,7 @@ DEADLINE_S = 90
 
 @cache
 def _catalog():
-    return Catalog.open()
+    return open_catalog()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.flags import parse
@@ -18,9 +17,10 @@ from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.situation import Stage
 from tgi_deploy.sandbox.engine.startup import Container, start
+from tgi_deploy.wiring import open_catalog
 
 # Any profile may be asked for; about fifteen of them, and three older releases, keep this quick.
-EVERY = Catalog.open().profile_names()
+EVERY = open_catalog().profile_names()
 PROFILES = EVERY[:: len(EVERY) // 15]
 WISHES = [
     *((name, "3.3.7") for name in PROFILES),
@@ -34,8 +34,10 @@ def _container(catalog, candidate, memory_bytes):
     hardware, release = candidate.offer.instance_type, catalog.release(candidate.engine.version)
     return Container(
         release=release,
-        host=Host(accelerator=hardware.accelerator, gpus=candidate.engine.gpus, memory_bytes=memory_bytes),
-        environ={**image_environment(release), **candidate.engine.env, "HF_TOKEN": "hf_made_up"},
+        host=Host(
+            accelerator=hardware.accelerator, gpus=candidate.engine.container.accelerators, memory_bytes=memory_bytes
+        ),
+        environ={**image_environment(release), **dict(candidate.engine.container.env), "HF_TOKEN": "hf_made_up"},
         faults=frozenset(),
         models=catalog,
     )
@@ -48,7 +50,7 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
     assert isinstance(made, Plan)
     chosen = made.chosen
     container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
-    arguments = parse(container.release.flags, chosen.engine.args, container.environ)
+    arguments = parse(container.release.flags, chosen.engine.container.args, container.environ)
     stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
     limits = start(container, arguments, stage)[1]
     assert limits.max_total_tokens == chosen.engine.settings.max_total_tokens
@@ -67,6 +69,6 @@ def test_the_same_command_on_less_memory_fails(catalog):
         out=out,
         err=err,
     )
-    assert run(container, made.chosen.engine.args, options) == 1
+    assert run(container, made.chosen.engine.container.args, options) == 1
     assert err.getvalue() == "Error: ShardCannotStart\n"
     assert "CUDA out of memory" in out.getvalue()

@@ -10,7 +10,6 @@ from io import StringIO
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import Flag
 from tgi_deploy.sandbox.engine.capacity import Load, fits
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_weights
 from tgi_deploy.sandbox.engine.download import cache_folder
@@ -25,6 +24,7 @@ from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.parameters import Parameters
 from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
+from tgi_deploy.values.engine import Flag
 
 FLAGS = {
     flag.name: flag

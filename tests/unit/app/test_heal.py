@@ -11,6 +11,7 @@ from fakes.surroundings import Surroundings, on, plan, request, requirements
 from tgi_deploy.app.deploying.heal import Healer, up_and_heal
 from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.catalog.phases import read_cures, read_failures
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.planner.types import NoPlan
 from tgi_deploy.reconcile.errors import InUseError
@@ -68,7 +69,7 @@ class Sick:
         return plan()
 
     def up(self, made=None, **changes: Any):
-        healer = Healer(edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
+        healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
         return up_and_heal(
             self.context(), WISH, lambda _wish, chosen: request(chosen, wait=True, **changes), made or plan(), healer
         )
@@ -219,7 +220,7 @@ def test_changes_of_the_wish(code, field, value):
         asked.append(wish)
         return plan()
 
-    healer = Healer(edits=read_cures(), plan_again=again)
+    healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
     error = DeployError("engine_failed", "x", data={"finding": code})
     cure = healer.cure(error, replace(WISH, env=()), plan(), ())
     assert getattr(cure.wish, field) == value

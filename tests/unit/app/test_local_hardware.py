@@ -7,17 +7,17 @@ import pytest
 from tgi_deploy.app.planning.local_hardware import local_hardware
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.local_gpus import LocalGpu
 from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.wiring import open_catalog
 
 MIB = 2**20
 
 
 @pytest.fixture(scope="module")
 def catalog():
-    return Catalog.open()
+    return open_catalog()
 
 
 def cards(*named, **changes):

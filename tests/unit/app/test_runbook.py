@@ -15,6 +15,7 @@ from tgi_deploy.app.planning.documents import plan_document
 from tgi_deploy.app.watching.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 
@@ -29,7 +30,7 @@ def of_ones_own():
 
 
 def page(subject):
-    return runbook(subject, read_alerts())
+    return runbook(subject, read_alerts("tgi"), Tgi())
 
 
 def blocks(text):
@@ -65,7 +66,7 @@ def test_the_docker_command_runs_the_planned_engine():
 
 def test_every_alert_has_three_commands_and_no_place_left_to_fill():
     text = page(planned())
-    for alert in read_alerts():
+    for alert in read_alerts("tgi"):
         assert len(alert.commands) == 3
         assert f"### {alert.name} ({alert.severity})" in text
     for place in ("{name}", "{url}", "{model}", "{concurrency}", "{slow_token_s}"):

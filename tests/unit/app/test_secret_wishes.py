@@ -7,21 +7,22 @@ import pickle
 import traceback
 
 import pytest
-from builders.plans import profile
+from builders.plans import candidate, engine, profile
 from fakes.surroundings import plan
 
 from tgi_deploy.app.launching.secrets import SecretOptions, secret_wishes
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import Secret, checked, reference, variable_of
 from tgi_deploy.targets.secrets import SecretWish
+from tgi_deploy.values.serving import Access
 
-FLAGS = {"--api-key": object()}
 CANARY = "canary0123456789"
 
 
-def wishes(environment=None, *, gated=False, flags=FLAGS, **options):
-    wanted = plan(model=profile(gated=gated))
-    return secret_wishes(SecretOptions(**options), wanted, environment or {}, flags=flags)
+def wishes(environment=None, *, gated=False, key_variable="API_KEY", **options):
+    chosen = candidate(engine=engine(access=Access(key_variable=key_variable)))
+    wanted = plan(chosen=chosen, model=profile(gated=gated))
+    return secret_wishes(SecretOptions(**options), wanted, environment or {})
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
@@ -63,7 +64,7 @@ def test_the_api_key_is_a_reference_too():
         ({}, {"api_key_from_env": "KEY"}, "secret_missing"),
         ({}, {"api_key_from_env": f"sk-{CANARY}"}, "bad_env_name"),
         ({}, {"api_key_parameter": "/k"}, "api_key_unknown"),
-        ({"KEY": CANARY}, {"api_key_from_env": "KEY", "flags": {}}, "api_key_unsupported"),
+        ({"KEY": CANARY}, {"api_key_from_env": "KEY", "key_variable": None}, "api_key_unsupported"),
     ],
 )
 def test_what_could_not_work_is_refused_without_showing_it(environment, options, code):

@@ -15,6 +15,7 @@ from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.app.removing.down import down
 from tgi_deploy.app.removing.interrupts import Stops, guard, settle
 from tgi_deploy.cli.views.failure import told
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import BadRequestError, PermissionDeniedError
 from tgi_deploy.reconcile.health import Probe
@@ -134,7 +135,7 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
     made = plan(on("g6e.2xlarge"))
     up(around.context(), request(made, wait=False))
     around.engine = Deaf()
-    healer = Healer(edits={"generate_failed": ("other_machine",)}, plan_again=lambda _wish: made)
+    healer = Healer(engine=Tgi(), edits={"generate_failed": ("other_machine",)}, plan_again=lambda _wish: made)
     with pytest.raises(DeployError) as caught:
         up_and_heal(around.context(), Wish(model="x"), lambda _wish, chosen: request(chosen, wait=True), made, healer)
     assert caught.value.data["fate"] == "kept"

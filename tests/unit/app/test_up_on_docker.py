@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.plans import altered
 from fakes.cloud import KilledError
 from fakes.docker_host import FakeDocker
 from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
@@ -60,7 +61,7 @@ def context(around, docker, **changes):
 
 def owned_plan(**changes):
     there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
-    engine = replace(there.engine, env={"HF_HOME": "/data"}, **changes)
+    engine = altered(there.engine, **changes)
     return plan(chosen=replace(there, engine=engine), regions=("local",), markets=("owned",), hardware="1xA10G")
 
 
@@ -326,7 +327,7 @@ def of_a_folder(path="/models/mine"):
     model = asked.plan.requirements.model
     chosen = asked.plan.chosen
     settings = replace(chosen.engine.settings, model_id=path)
-    engine = replace(chosen.engine, settings=settings, args=("--model-id", path))
+    engine = altered(chosen.engine, settings=settings, args=("--model-id", path))
     requirements = replace(
         asked.plan.requirements, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
     )

@@ -22,6 +22,7 @@ from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.cli.output import plain
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import replaced
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -110,7 +111,7 @@ def test_the_catalogue_hash_is_of_what_was_used(made, catalog):
     dearer = replace(made, chosen=replace(made.chosen, offer=replace(offer, usd_per_hour=offer.usd_per_hour + 1)))
     assert catalogue_sha256(made, release) == catalogue_sha256(replace(made, rejections=()), release)
     assert catalogue_sha256(made, release) != catalogue_sha256(dearer, release)
-    assert catalogue_sha256(made, release) != catalogue_sha256(made, replace(release, memory_share=0.5))
+    assert catalogue_sha256(made, release) != catalogue_sha256(made, replaced(release, memory_share=0.5))
 
 
 def test_the_hash_is_sha256_of_canonical_json(made):

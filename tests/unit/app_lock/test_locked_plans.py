@@ -84,7 +84,7 @@ def test_a_lower_price_is_no_reason_to_refuse(edited, catalog):
 def test_what_is_deployed_is_the_locked_choice_alone(locked, catalog):
     lock = lock_of(locked[0])
     made = plan_to_deploy(lock, catalog, force=False)
-    assert list(made.chosen.engine.args) == lock.plan["engine"]["args"]
+    assert list(made.chosen.engine.container.args) == lock.plan["engine"]["args"]
     assert made.fallbacks == ()
 
 
@@ -113,9 +113,10 @@ def test_force_deploys_exactly_what_is_locked(edited, catalog):
     lock = lock_of(edited("old.lock", chosen={"instance_type": "g5.12xlarge", "num_shard": 4}, engine=changed))
     chosen = plan_to_deploy(lock, catalog, force=True).chosen
     assert (chosen.offer.instance_type.name, chosen.num_shard) == ("g5.12xlarge", 4)
-    assert (list(chosen.engine.args), chosen.engine.image) == (args, "ghcr.io/x/y:1")
-    assert (chosen.engine.version, dict(chosen.engine.env)) == ("3.3.5", {"A": "b"})
-    assert (chosen.engine.settings.max_total_tokens, chosen.engine.settings.quantize) == (4096, "awq")
+    container = chosen.engine.container
+    assert (list(container.args), container.image.reference) == (args, "ghcr.io/x/y:1")
+    assert (chosen.engine.version, dict(container.env)) == ("3.3.5", {"A": "b"})
+    assert chosen.engine.settings.max_total_tokens == 4096
 
 
 def test_force_can_not_bring_back_what_is_gone(edited, catalog):

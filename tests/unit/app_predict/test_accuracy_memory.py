@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tgi_deploy.wiring import open_catalog
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -28,7 +30,7 @@ def test_rows_of_another_file_are_scored(tmp_path: Path) -> None:
 
 def test_a_row_that_cannot_be_predicted_is_named() -> None:
     row = accuracy_memory.measured_rows()[0] | {"metric": "temperature", "id": "x1"}
-    found, failed = accuracy_memory.scored([row], accuracy_memory.Catalog.open())
+    found, failed = accuracy_memory.scored([row], open_catalog())
     assert found == []
     assert failed[0][0] == "x1"
     assert "temperature" in failed[0][1]
@@ -37,5 +39,5 @@ def test_a_row_that_cannot_be_predicted_is_named() -> None:
 @pytest.mark.parametrize(("measured", "told"), [("16060522496", False), ("26060522496", True)])
 def test_misses_are_named(measured: str, told: bool) -> None:  # noqa: FBT001 -- a case
     row = next(row for row in accuracy_memory.measured_rows() if row["id"] == "m015") | {"value": measured}
-    found, _ = accuracy_memory.scored([row], accuracy_memory.Catalog.open())
+    found, _ = accuracy_memory.scored([row], open_catalog())
     assert bool(list(accuracy_memory.misses(found))) is told

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy import resources
-from tgi_deploy.app.planning.memory_formats import engine_of, format_of, metric_of, version_key
+from tgi_deploy.app.planning.memory_formats import format_of, metric_of, version_key
 from tgi_deploy.app.planning.predict import predict_cases
 from tgi_deploy.app.planning.predict_memory import COLUMNS, predict_memory_row
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FILE = resources.profiles_dir() / "memory" / "measured.csv"
 ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
 EXACT = [row for row in ROWS if row["exactness"] in {"exact", "derived"}]
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 QWEN = "Qwen/Qwen3-0.6B"
 
@@ -182,12 +182,13 @@ def test_some_formats_pack_only_a_part() -> None:
         ("vLLM", "vllm"),
         ("TGI", "tgi"),
         ("transformers/AutoAWQ", "autoawq"),
-        ("exllama", "transformers"),
-        ("", "transformers"),
+        ("text-generation-inference", "tgi"),
+        ("exllama", None),
+        ("", None),
     ],
 )
-def test_engines(text: str, engine: str) -> None:
-    assert engine_of({"engine": text}) == engine
+def test_engines_of_published_tables(text: str, engine: str | None) -> None:
+    assert CATALOG.predictions.memory_engine(text) == engine
 
 
 def test_versions() -> None:

@@ -16,13 +16,14 @@ import pytest
 from tgi_deploy.app.planning.documents import choice_document, memory_document, requirements_document
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import Rejection
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "plan").glob("*.toml"))
@@ -49,7 +50,7 @@ SECTIONS = {
 
 @cache
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 def answer(case: Mapping[str, Any]) -> Plan | NoPlan:
@@ -123,12 +124,13 @@ def check_choice(made: Plan, expect: Mapping[str, Any]) -> None:
 
 
 def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:
-    engine = made.chosen.engine
-    args = dict(zip(engine.args, (*engine.args[1:], ""), strict=True))
+    container = made.chosen.engine.container
+    args = dict(zip(container.args, (*container.args[1:], ""), strict=True))
     assert_within(expect.get("args", {}), args)
-    assert not set(expect.get("without", ())) & set(engine.args)
-    assert_within(expect.get("env", {}), engine.env)
-    assert list(engine.secret_env) == expect.get("secret_env", list(engine.secret_env))
+    assert not set(expect.get("without", ())) & set(container.args)
+    assert_within(expect.get("env", {}), dict(container.env))
+    secrets = [secret.variable for secret in container.secrets]
+    assert secrets == expect.get("secret_env", secrets)
 
 
 def check_near_misses(made: NoPlan, expect: Mapping[str, Any]) -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.app.planning.wish import Wish, resolve
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
 
 PROFILE = """
 hub_id = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
@@ -26,7 +28,7 @@ def catalogue_with(folder: Path, defaults: str) -> Catalog:
     models = folder / "models"
     models.mkdir()
     (models / "mine.toml").write_text(PROFILE.format(defaults=defaults), encoding="utf-8")
-    return Catalog.open(folder)
+    return open_catalog(folder)
 
 
 def test_a_profile_default_counts_until_something_else_is_said(tmp_path: Path) -> None:

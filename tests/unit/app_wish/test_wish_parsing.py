@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,13 +19,16 @@ from tgi_deploy.app.planning.wish import (
     shown,
     whole_number,
 )
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
 
 
 @cache
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 def typed(value: str) -> Setting:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.engines.tgi.release import TgiRelease
 
 DIGESTS = json.loads((Path(__file__).parents[2] / "cases" / "catalog" / "flag_digests.json").read_text())
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 VERSIONS = CATALOG.release_versions()
 
 
-def rule_for(release: EngineRelease, capability: tuple[int, int]):
+def rule_for(release: TgiRelease, capability: tuple[int, int]):
     return [rule for rule in release.architectures if rule.minimum <= capability <= rule.maximum]
 
 
-def digest(release: EngineRelease) -> str:
+def digest(release: TgiRelease) -> str:
     flags = {
         name: [flag.env, flag.kind, list(flag.values), flag.default, flag.switch]
         for name, flag in release.flags.items()

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.names import folded_card
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
 
 PROFILES = profiles_dir()
 DATE = re.compile(r"20\d\d-\d\d-\d\d")
@@ -23,7 +25,7 @@ PRICE_FILES = sorted((PROFILES / "aws" / "prices").glob("*.json"))
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 def raw(name: str) -> dict:

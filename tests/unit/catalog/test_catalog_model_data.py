@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.count import count_parameters
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 
 # Vision towers, multi-token prediction, layers that differ one by one: not in the formula.

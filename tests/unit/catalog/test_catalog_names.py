@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
 
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "catalog" / "accelerator_names.json").read_text())
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 
 
 @pytest.mark.parametrize(

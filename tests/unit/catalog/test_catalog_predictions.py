@@ -11,13 +11,13 @@ from tgi_deploy.app.planning.compare import compare
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.predict import Question, answer
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.predictions import MEMORY_FILE, SPEED_FILE
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_constants import missing
-from tgi_deploy.planner.types import Interconnect
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.values.hardware import Interconnect
+from tgi_deploy.wiring import open_catalog
 
 WISH = Wish(model="llama3-8b", regions=("us-east-1",))
 
@@ -32,7 +32,7 @@ def changed(tmp_path):
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document), encoding="utf-8")
-        return Catalog.open(tmp_path)
+        return open_catalog(tmp_path)
 
     return put
 
@@ -92,16 +92,20 @@ A_NUMBER = "should be a number, zero or more"
         (put_at("engines", "profiles", "default", value=None), "engines/profiles/default: is missing"),
         (put_at("engines", "profiles", "tgi", "otherwise", value=None), "engines/profiles/tgi/otherwise: is missing"),
         (put_at("engines", "aliases", value=[]), "engines/aliases: should be a table"),
+        (put_at("engines", "measured_on_ec2", value={}), "engines/measured_on_ec2: should be a list"),
     ],
 )  # fmt: skip
 def test_broken_constants_of_speed(changed, change, message):
     catalog = changed(SPEED_FILE, change)
     assert said(SPEED_FILE, lambda: plan(WISH, catalog, {})) == message
-    assert said(SPEED_FILE, lambda: answer(Question(model="llama3-8b", accelerator="L4"), catalog)) == message
+    assert (
+        said(SPEED_FILE, lambda: answer(Question(model="llama3-8b", accelerator="L4", engine="tgi"), catalog))
+        == message
+    )
 
 
 def test_what_must_be_there_is_all_that_is_asked_for():
-    catalog = Catalog.open()
+    catalog = open_catalog()
     constants = catalog.predictions.speed.with_values(dict.fromkeys(missing(()), 1.0))
     for card in catalog.accelerators().values():
         kernels = {speed_numerics.of_words(words, "fp16", card).kernel for words in speed_numerics.WEIGHT_WORDS}
@@ -135,9 +139,9 @@ def test_broken_rules_of_memory(changed, change, message):
 
 
 def test_a_users_constants_come_first(changed):
-    question = Question(model="llama3-8b", accelerator="L4", concurrency=1)
+    question = Question(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
     slow = changed(SPEED_FILE, put_at("constants", "engine.tgi.step_ms", value={"value": 1000}))
-    assert answer(question, slow).performance.tpot_ms > 1000 > answer(question, Catalog.open()).performance.tpot_ms
+    assert answer(question, slow).performance.tpot_ms > 1000 > answer(question, open_catalog()).performance.tpot_ms
     assert plan(WISH, slow, {}).chosen.performance.tpot_ms > 1000
 
 

@@ -10,6 +10,7 @@ from tgi_deploy.app.deploying.heal import Healer
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.catalog.phases import read_cures
 from tgi_deploy.catalog.quotas import read_quotas
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 
 ALERT = {
@@ -31,7 +32,7 @@ def mine(tmp_path):
 
 
 def test_a_users_alerts_stand_in_for_ours(mine):
-    (alert,) = read_alerts(user_dir=mine("engines/tgi/alerts.json", {"alerts": [ALERT]}))
+    (alert,) = read_alerts("tgi", user_dir=mine("engines/tgi/alerts.json", {"alerts": [ALERT]}))
     assert (alert.name, alert.lasting, alert.commands) == ("Slow", "5m", ("tgi-deploy status {name}",))
 
 
@@ -48,7 +49,7 @@ def test_a_users_alerts_stand_in_for_ours(mine):
 )
 def test_broken_alerts(mine, document, place):
     with pytest.raises(InputError) as caught:
-        read_alerts(user_dir=mine("engines/tgi/alerts.json", document))
+        read_alerts("tgi", user_dir=mine("engines/tgi/alerts.json", document))
     assert (caught.value.code, caught.value.message) == ("bad_profile", f"engines/tgi/alerts.json: {place}")
 
 
@@ -79,6 +80,6 @@ def test_broken_cures(mine, edits):
 def test_a_cure_that_nobody_knows_is_refused_before_anything_is_made(mine):
     cures = read_cures(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
     with pytest.raises(InputError, match="there is no change 'pray'") as caught:
-        Healer(edits=cures, plan_again=lambda wish: wish)
+        Healer(engine=Tgi(), edits=cures, plan_again=lambda wish: wish)
     assert caught.value.code == "bad_phase_table"
     assert "more_shards" in caught.value.hint

@@ -9,9 +9,9 @@ from fakes import checkpoints
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 DESCRIBED = sorted(hub_id for hub_id, shape in SHAPES.items() if shape["model_type"] in checkpoints.CLASSES)
@@ -20,7 +20,7 @@ QWEN = SHAPES["Qwen/Qwen2.5-7B-Instruct"]
 
 
 def resolve(folder):
-    return Catalog.open().resolve(str(folder))
+    return open_catalog().resolve(str(folder))
 
 
 def model_of(folder, config, tensors=None, **tree):
@@ -263,7 +263,7 @@ def test_gpt2_stores_its_masks(name, tmp_path):
 def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(wanted, says, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
     folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config))
-    made = plan(Wish(model=str(folder), quantize=wanted, instance="g6e.xlarge"), Catalog.open(), {})
+    made = plan(Wish(model=str(folder), quantize=wanted, instance="g6e.xlarge"), open_catalog(), {})
     (rejection,) = made.rejections
     assert rejection.code == "quantization_unavailable"
     assert says in rejection.message

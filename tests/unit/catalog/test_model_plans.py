@@ -9,12 +9,12 @@ from fakes import checkpoints
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 LLAMA = SHAPES["meta-llama/Llama-3.1-8B"]
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 GROUPS = {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}
 FORMATS = {
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 128}, checkpoints.awq),

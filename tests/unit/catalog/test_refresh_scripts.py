@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
 REPOSITORY = Path(__file__).parents[3]
 HELP = (REPOSITORY / "tests" / "cases" / "catalog" / "launcher-help.txt").read_text()
-CATALOG = Catalog.open()
+CATALOG = open_catalog()
 
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -179,7 +179,7 @@ def test_price_file_of_a_region(tmp_path):
     path = tmp_path / "aws" / "prices" / "us-east-1.json"
     path.parent.mkdir(parents=True)
     path.write_text(refresh_common.layout(fresh, by_entry=("prices",)))
-    supply = Catalog.open(tmp_path).supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
+    supply = open_catalog(tmp_path).supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
     assert [(offer.instance_type.name, offer.usd_per_hour) for offer in supply.offers] == [
         ("g6e.xlarge", Decimal("2.5"))
     ]
@@ -211,7 +211,7 @@ def test_flag_difference_makes_a_release_that_reads_back(tmp_path):
     path = tmp_path / "engines" / "tgi" / "releases" / "9.0.0.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(own))
-    assert Catalog.open(tmp_path).release("9.0.0").flags == found
+    assert open_catalog(tmp_path).release("9.0.0").flags == found
     assert refresh_flags.difference(known, known) == {}
 
 
@@ -224,7 +224,7 @@ def test_shape_of_a_config_reads_back(tmp_path):
     path = tmp_path / "models" / "shapes.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"source": "a test", "collected_at": "2026-01-01", "shapes": {"acme/tiny": entry}}))
-    model = Catalog.open(tmp_path).resolve("acme/tiny").model
+    model = open_catalog(tmp_path).resolve("acme/tiny").model
     assert model.license == "mit"
     assert model.quantization is not None
     assert model.quantization.group_size == 128

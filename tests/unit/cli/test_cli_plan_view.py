@@ -12,14 +12,14 @@ import pytest
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
-from tgi_deploy.planner.types import MemoryBudget
+from tgi_deploy.values.engine import MemoryBudget
+from tgi_deploy.wiring import open_catalog
 
 
 @pytest.fixture(scope="module")
 def catalog():
-    return Catalog.open()
+    return open_catalog()
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,9 @@ def test_memory_bar_is_to_scale(made):
 
 def test_every_engine_argument_is_shown(made):
     text = " ".join(section(plan_text(made, explain=False), "Engine").split())
-    assert " ".join(made.chosen.engine.args) in text
-    assert all(f"{name}={value}" in text for name, value in made.chosen.engine.env.items())
+    container = made.chosen.engine.container
+    assert " ".join(container.args) in text
+    assert all(f"{name}={value}" in text for name, value in container.env)
 
 
 def test_every_reason_is_shown_once_with_its_number(made):

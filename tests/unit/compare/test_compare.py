@@ -2,22 +2,26 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from tgi_deploy.app.planning.compare import compare
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.cli.catalog import catalog_command
 from tgi_deploy.cli.main import main
 from tgi_deploy.cli.views.compare import compare_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
 
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def compared(catalog):
 
 
 def text(entries) -> str:
-    return click.unstyle(compare_text(entries, region="us-east-1", release="3.3.7", date="2026-11-21"))
+    return click.unstyle(compare_text(entries, engine="TGI", region="us-east-1", release="3.3.7", date="2026-11-21"))
 
 
 def test_a_card_is_priced_by_the_cheapest_machine_that_has_it_whole(compared):

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
 
 MISQUOTED = json.loads((profiles_dir() / "misquoted.json").read_text())["misquoted"]
 BACKENDS = json.loads((profiles_dir() / "engines" / "tgi" / "backends.json").read_text())
@@ -20,7 +22,7 @@ BACKENDS = json.loads((profiles_dir() / "engines" / "tgi" / "backends.json").rea
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 def test_every_accelerator_has_a_backend_or_a_reason(catalog):
@@ -64,7 +66,7 @@ def test_a_chip_without_an_entry_is_an_error_of_the_profile(tmp_path: Path):
     broken = tmp_path / "engines" / "tgi"
     broken.mkdir(parents=True)
     (broken / "backends.json").write_text(json.dumps({**BACKENDS, "accelerators": {"T4": {"backend": "warp"}}}))
-    comparison = Catalog.open(tmp_path).comparison
+    comparison = open_catalog(tmp_path).comparison
     with pytest.raises(InputError, match="is missing"):
         comparison.support("A10G")
     with pytest.raises(InputError, match="is not one of the backends"):

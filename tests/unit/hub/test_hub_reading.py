@@ -9,11 +9,11 @@ from fakes import checkpoints
 from fakes.hub_server import TOKEN, running_hub
 
 from tgi_deploy.adapters.hub import HuggingFaceHub
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels, models_folder
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
 from tgi_deploy.sandbox.engine.__main__ import _catalog as engine_catalog
+from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 LLAMA = SHAPES["meta-llama/Llama-3.1-8B"]
@@ -35,7 +35,7 @@ class Place:
         return folder
 
     def resolve(self, model, *, offline=False):
-        return Catalog.open(hub=self.models(offline=offline)).resolve(model)
+        return open_catalog(hub=self.models(offline=offline)).resolve(model)
 
     def models(self, *, offline=False):
         return HubModels(self.folder / "cache", self._connect, offline=offline, now=lambda: self.now_s)
@@ -71,7 +71,7 @@ def test_a_model_nobody_knows_is_read_from_its_headers(place):
 
 def test_a_folder_and_a_hub_are_read_alike(place):
     folder = place.add("acme/llama")
-    local = Catalog.open().resolve(str(folder)).model
+    local = open_catalog().resolve(str(folder)).model
     remote = place.resolve("acme/llama").model
     different = {name for name in checkpoints.fields_of(local) if getattr(local, name) != getattr(remote, name)}
     assert different == {"hub_id", "local_path", "revision", "source"}
@@ -281,7 +281,7 @@ def test_a_broken_file_of_the_hub_is_named(place):
 
 def test_without_a_hub_nothing_changes():
     with pytest.raises(InputError) as caught:
-        Catalog.open().resolve("acme/llama")
+        open_catalog().resolve("acme/llama")
     assert caught.value.code == "unknown_model"
 
 
@@ -325,7 +325,7 @@ def test_a_license_that_would_steer_a_terminal_is_not_taken(place):
 def test_a_folder_is_read_again_when_a_file_of_it_was_written(place, monkeypatch):
     folder = place.add("acme/llama")
     first = place.resolve(str(folder))
-    assert first == Catalog.open().resolve(str(folder))
+    assert first == open_catalog().resolve(str(folder))
     with monkeypatch.context() as patched:
         patched.setattr("tgi_deploy.catalog.checkpoint.headers", None)
         assert place.resolve(str(folder)) == first

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.wiring import open_catalog
 
 
 @pytest.fixture(scope="session")
 def catalog():
-    return Catalog.open()
+    return open_catalog()

@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.speed_constants import CardShares, EngineProfile, Kernel, Link
+from tgi_deploy.wiring import open_catalog
 
-CONSTANTS = Catalog.open().predictions.speed
+CONSTANTS = open_catalog().predictions.speed
 DOCUMENT = CONSTANTS.document
 KINDS = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
 

@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 from builders import plans
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner import performance, speed_numerics
-from tgi_deploy.planner.quantization import Scheme
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import SIXTEEN_BITS, Setup, Work, kv_bytes_per_token
-from tgi_deploy.planner.types import QuantizationRule
+from tgi_deploy.values.engine import Load, Scheduling, Scheme
+from tgi_deploy.wiring import open_catalog
 
-CONSTANTS = Catalog.open().predictions.speed
+CONSTANTS = open_catalog().predictions.speed
 LLAMA = "meta-llama/Llama-3.1-8B"
 MIXTRAL = "mistralai/Mixtral-8x7B-v0.1"
 MODELS = (LLAMA, MIXTRAL, "google/gemma-3-27b-it", "openai/gpt-oss-120b", "openai-community/gpt2")
@@ -203,11 +202,9 @@ def test_weight_words_name_kernels(catalog, words, card, kernel, products):
 
 def test_schemes_name_kernels(catalog):
     def kernel(method, bits, card, native=None):
-        rule = QuantizationRule(
-            method=method, on_the_fly=True, prequantized=True, bits=bits, group_overhead_bits=0,
-            min_compute_capability=(7, 5), native_fp8_compute=native,
-        )  # fmt: skip
-        scheme = Scheme(name=method, hub_id="a/b", bits=bits, lost_bits=0, prequantized=False, rule=rule)
+        scheme = Scheme(
+            name=method, hub_id="a/b", bits=bits, lost_bits=0, prequantized=False, method=method, native_fp8=native
+        )
         return speed_numerics.of_scheme(scheme, catalog.accelerator(card), 16).kernel
 
     assert kernel("fp8", 8, "H100-80GB", (9, 0)) == "fp8"
@@ -219,10 +216,10 @@ def test_schemes_name_kernels(catalog):
 
 def test_plans_get_intervals_around_their_medians(catalog):
     scheme = Scheme(name="none", hub_id=LLAMA, bits=16, lost_bits=0, prequantized=False)
-    load = performance.Load(input_tokens=1024, output_tokens=256, concurrency=8)
+    load = Load(input_tokens=1024, output_tokens=256, concurrency=8, context_tokens=2048)
     found = performance.predict(
         catalog.resolve(LLAMA).model, scheme, catalog.accelerator("L4"), plans.memory_budget(), load, num_shard=1,
-        interconnect="none", constants=CONSTANTS,
+        interconnect="none", constants=CONSTANTS, scheduling=Scheduling(profile="tgi"),
     )  # fmt: skip
     assert found.ttft_ms_span.low < found.ttft_ms < found.ttft_ms_span.high
     assert found.tpot_ms_span.low < found.tpot_ms < found.tpot_ms_span.high

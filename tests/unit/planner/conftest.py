@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Requirements
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tgi_deploy.catalog.catalog import Catalog
+
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,13 @@ import pytest
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.types import NearMiss
 
 FOLDER = Path(__file__).parents[2] / "cases" / "plan"
@@ -35,7 +36,7 @@ MORE: dict[str, tuple[Wish, set[str]]] = {
 
 @cache
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 @cache

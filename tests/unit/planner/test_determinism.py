@@ -12,8 +12,8 @@ import pytest
 from tgi_deploy.app.planning.documents import no_plan_document, plan_document
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.types import Plan
+from tgi_deploy.wiring import open_catalog
 
 WISHES = (
     Wish(model="llama3-13b", budget="5"),
@@ -24,7 +24,7 @@ WISHES = (
 
 def digest() -> str:
     """Of all answers, with a catalogue read anew."""
-    catalog = Catalog.open()
+    catalog = open_catalog()
     made = [plan(wish, catalog, {}) for wish in WISHES]
     documents = [plan_document(one) if isinstance(one, Plan) else no_plan_document(one) for one in made]
     return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.plans import accelerator, instance_type, offer
 
+from tgi_deploy.engines.tgi.schemes import schemes, served_dtype
 from tgi_deploy.planner.cost import hourly_cost, storage_for
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.quantization import schemes, served_dtype
 from tgi_deploy.planner.rank import sort_key
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import CheckpointQuantization, ExtraPrices
+from tgi_deploy.planner.types import ExtraPrices
+from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,5 +157,6 @@ def test_the_16_bit_type(catalog: Catalog, torch_dtype: str, bf16: bool, quantiz
     profile, release = catalog.resolve("llama3-8b"), catalog.release("3.3.7")
     profile = replace(profile, model=replace(profile.model, torch_dtype=torch_dtype))
     (scheme,) = schemes(profile, release, quantize)
-    found = served_dtype(profile, scheme, release.model_classes["llama"], accelerator(bf16=bf16))
+    rule = release.quantizations.get(scheme.name)
+    found = served_dtype(profile.model, rule, release.model_classes["llama"], accelerator(bf16=bf16))
     assert found == served

@@ -101,7 +101,7 @@ def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePl
     holds = planned("bigscience/bloom-7b1", **wish).chosen.memory.kv_capacity_tokens
     pins = [("max-batch-total-tokens", str(tokens)) for tokens in (holds, holds + 1)]
     fits, too_much = (planned("bigscience/bloom-7b1", pin, **wish) for pin in pins)
-    assert fits.chosen.engine.args[-2:] == ("--max-batch-total-tokens", str(holds))
+    assert fits.chosen.engine.container.args[-2:] == ("--max-batch-total-tokens", str(holds))
     assert isinstance(too_much, NoPlan)
     assert codes_by_type(too_much)["g6e.xlarge"] == {"memory_kv_cache"}
     flash = planned("llama3-8b", ("max-batch-total-tokens", "10000000"), **wish)
@@ -160,7 +160,7 @@ def test_a_number_that_the_launcher_cannot_hold_is_refused(planned: MakePlan, na
     ("name", "value"), [("prometheus-port", "65535"), ("cuda-graphs", "1,2"), ("max-concurrent-requests", "8")]
 )
 def test_the_largest_and_least_that_work_are_taken(planned: MakePlan, name: str, value: str) -> None:
-    assert value in planned("llama3-8b", (name, value)).chosen.engine.args
+    assert value in planned("llama3-8b", (name, value)).chosen.engine.container.args
 
 
 @pytest.mark.parametrize("name", ["model-id", "port", "api-key", "num-shard", "quantize", "ngrok-authtoken"])
@@ -172,7 +172,7 @@ def test_flags_with_a_way_of_their_own_cannot_be_pinned(planned: MakePlan, name:
 
 
 def test_a_switch_is_written_alone_and_left_out_when_false(planned: MakePlan) -> None:
-    on = planned("llama3-8b", ("trust-remote-code", "true")).chosen.engine.args
-    off = planned("llama3-8b", ("trust-remote-code", "false")).chosen.engine.args
+    on = planned("llama3-8b", ("trust-remote-code", "true")).chosen.engine.container.args
+    off = planned("llama3-8b", ("trust-remote-code", "false")).chosen.engine.container.args
     assert on[-1] == "--trust-remote-code"
     assert "--trust-remote-code" not in off

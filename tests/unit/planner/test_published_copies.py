@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.planner import sharding
-from tgi_deploy.planner.quantization import schemes
+from tgi_deploy.engines.tgi.kernels import indivisible
+from tgi_deploy.engines.tgi.schemes import schemes
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import QuantizedRepository
+from tgi_deploy.values.model import QuantizedRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,4 +43,4 @@ def test_each_shard_of_the_attention_output_holds_whole_groups(
     wish = requirements("Qwen/Qwen2.5-0.5B-Instruct")
     profile = replace(wish.model, quantized=(copy(4, "example/four-bit", group_size),))
     (scheme,) = schemes(profile, catalog.release(wish.engine_version), "gptq")
-    assert [name for name, _ in sharding.indivisible(profile.model, scheme, 2)] == wrong
+    assert [name for name, _ in indivisible(profile.model, scheme, 2)] == wrong

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tgi_deploy.app.planning.wish import Wish, resolve
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.relax import Relaxation
     from tgi_deploy.planner.supply import Supply
     from tgi_deploy.planner.types import Requirements
@@ -64,7 +66,7 @@ REAL: dict[str, dict[str, Any]] = {
 
 @cache
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 @cache
@@ -304,7 +306,7 @@ def test_a_wish_that_can_be_met_needs_no_change() -> None:
 
 def test_a_model_that_the_engine_refuses_is_helped_by_nothing() -> None:
     wish = wished({"context": "2048"})
-    nowhere = replace(small_supply(), release=replace(small_supply().release, model_classes={}))
+    nowhere = replace(small_supply(), release=replaced(small_supply().release, model_classes={}))
     assert isinstance(make_plan(wish, nowhere), NoPlan)
     assert relaxations(wish, nowhere) == ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders.plans import candidate, instance_type, offer, storage
+from builders.plans import candidate, engine, instance_type, offer, storage
 from fakes.surroundings import plan
 
 from tgi_deploy.app.planning.documents import plan_document
@@ -95,8 +95,8 @@ def test_a_stall_is_noticed_before_the_deadline_and_after_one_quiet_step(weights
 
 
 def test_every_captured_batch_lengthens_the_warm_up() -> None:
-    made = candidate()
-    none = replace(made, engine=replace(made.engine, settings=replace(made.engine.settings, cuda_graphs=(0,))))
+    made, usual = candidate(), engine()
+    none = candidate(engine=replace(usual, settings=replace(usual.settings, cuda_graphs=(0,))))
     assert estimate(none)[5].expected_s < estimate(made)[5].expected_s
 
 

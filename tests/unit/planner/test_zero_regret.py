@@ -13,15 +13,16 @@ from naive import search as naive
 
 from tgi_deploy.app.planning.plan import supply_for
 from tgi_deploy.app.planning.wish import Wish, resolve
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner import plan as plan_module
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.types import Plan, Preference, Rejection
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.search import Evaluation
     from tgi_deploy.planner.supply import Supply
     from tgi_deploy.planner.types import Candidate, NoPlan, Offer, Requirements
@@ -38,7 +39,7 @@ PRICE_CODES = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
 
 @cache
 def shared_catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 def wished(profile: str, regions: tuple[str, ...]) -> tuple[Requirements, Supply]:

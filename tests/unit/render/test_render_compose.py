@@ -127,7 +127,7 @@ def test_values_are_the_plan():
     deployable = with_engine(num_shard=1)
     found = service(deployable)
     assert found["image"] == plans.IMAGE
-    assert tuple(found["command"]) == deployable.candidate.engine.args
+    assert tuple(found["command"]) == deployable.candidate.engine.container.args
     assert found["environment"] == {"HF_HOME": "/data"}
     assert found["stop_grace_period"] == "120s"
     assert "shm_size" not in found

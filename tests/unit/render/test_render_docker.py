@@ -44,7 +44,7 @@ def test_argv_is_exactly_the_plan():
         *("docker", "run", "--detach", "--name", "example", "--restart", "on-failure:3", "--gpus", "all"),
         *("--stop-timeout", "120", "-p", "127.0.0.1:8080:80", "-v", "tgi-data:/data"),
         *("-e", "A=1", "-e", "HF_HOME=/data", plans.IMAGE),
-        *deployable.candidate.engine.args,
+        *deployable.candidate.engine.container.args,
     ]
 
 
@@ -62,7 +62,7 @@ def test_hostile_values_survive_the_shell_as_they_are(tmp_path: Path):
     )
 
     words = done.stdout.decode().split("\0")[:-1]
-    assert tuple(words[words.index(plans.IMAGE) + 1 :]) == deployable.candidate.engine.args
+    assert tuple(words[words.index(plans.IMAGE) + 1 :]) == deployable.candidate.engine.container.args
     assert sorted(values_of(words, "-e")[: len(env)]) == sorted(f"{key}={value}" for key, value in env.items())
     assert [path.name for path in tmp_path.iterdir()] == ["docker"]
 
@@ -110,7 +110,7 @@ def test_secrets_of_the_engine_go_by_name():
 
 
 def local(path: str) -> Deployable:
-    engine = plans.engine(model_id=path, revision="main")
+    engine = plans.engine(model_id=path)
     model = plans.profile(local_path=path, gated=True)
     return plans.deployable(candidate=plans.candidate(engine=engine), model=model)
 
@@ -119,7 +119,6 @@ def test_local_model_is_mounted_read_only_and_offline():
     words = argv(local("/srv/models/mine"))
     assert values_of(words, "--mount") == ["type=bind,source=/srv/models/mine,target=/model,readonly"]
     assert values_of(words, "--model-id") == ["/model"]
-    assert "--revision" not in words
     assert "HF_HUB_OFFLINE=1" in words
     assert "HF_TOKEN" not in words
 

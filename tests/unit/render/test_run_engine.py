@@ -67,7 +67,7 @@ def test_container_is_the_plan(boot):
             *("--stop-timeout", "120", "-p", "9000:80"),
             *("-v", f"{machine.at('/var/lib/tgi-deploy/data')}:/data"),
             *("--env-file", str(machine.at("/opt/tgi-deploy/engine.env")), plans.IMAGE),
-            *deployable.candidate.engine.args,
+            *deployable.candidate.engine.container.args,
         ]
     ]
 

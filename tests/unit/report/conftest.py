@@ -10,8 +10,8 @@ from builders.browser import Browser, program
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.report import report
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.render.report import report_html
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ WISHES = {
 
 @pytest.fixture(scope="session")
 def reports() -> dict[str, Report]:
-    catalog = Catalog.open()
+    catalog = open_catalog()
     return {name: report(plan(wish, catalog, {}), wish, catalog, {}) for name, wish in WISHES.items()}
 
 

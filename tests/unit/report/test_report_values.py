@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tgi_deploy.app.planning.plan import plan
 from tgi_deploy.app.planning.report import report
 from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
 
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return Catalog.open()
+    return open_catalog()
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,23 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from builders.plans import candidate, log_filter, profile
+from builders.plans import altered, candidate, log_filter, profile
 
-from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.engines.tgi.container import cache_layout
 from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.render.artifacts import Deployable, render
 from tgi_deploy.render.container import container_for
 from tgi_deploy.targets.docker import Host, cache_name, is_place, resources
 from tgi_deploy.targets.docker_commands import removal_command, tunnel
+from tgi_deploy.values.container import Mount
+from tgi_deploy.wiring import open_catalog
 
 
 def deployable(**changes):
     there = candidate()
-    engine = replace(there.engine, **changes)
-    return Deployable(name="demo", candidate=replace(there, engine=engine), model=profile(), log_filter=log_filter())
+    changed = replace(there, engine=altered(there.engine, **changes))
+    return Deployable(name="demo", candidate=changed, model=profile(), log_filter=log_filter())
 
 
 def made(place="docker", devices=None, **changes):
@@ -64,14 +67,19 @@ def test_the_health_check_is_the_one_of_the_compose_file():
     assert (f"{health['every_s']}s", health["tries"]) == (compose["interval"], compose["retries"])
 
 
+def weights_of(version):
+    release = open_catalog().release(version)
+    return Mount(path=Tgi().cache_path, purpose="weights", layout=cache_layout(release))
+
+
 def test_releases_that_keep_models_elsewhere_share_no_volume():
-    names = {version: cache_name(Catalog.open().release(version).cache_env) for version in ("2.2.0", "2.3.0", "3.3.7")}
+    names = {version: cache_name(weights_of(version)) for version in ("2.2.0", "2.3.0", "3.3.7")}
     assert names["2.2.0"] != names["2.3.0"] == names["3.3.7"]
 
 
-@pytest.mark.parametrize("version", Catalog.open().release_versions())
+@pytest.mark.parametrize("version", open_catalog().release_versions())
 def test_every_release_sends_its_models_to_the_volume(version):
-    assert cache_name(Catalog.open().release(version).cache_env) != cache_name({})
+    assert "default" not in cache_name(weights_of(version))
 
 
 @pytest.mark.parametrize(("place", "expected"), [("docker", True), ("docker:tcp://h:1", True), ("us-east-1", False)])

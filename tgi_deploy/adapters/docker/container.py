@@ -185,9 +185,14 @@ def _host_config(properties: Mapping[str, Any]) -> dict[str, Any]:
         "mounts": [*_volumes(properties["volumes"]), *_folders(properties["model"])],
         "shm_size": properties["shm_size"],
         "device_requests": _device_requests(properties["devices"]),
-        "restart_policy": {"Name": "on-failure", "MaximumRetryCount": properties["restarts"]},
+        "restart_policy": _restart_policy(properties["restarts"]),
         "log_config": LogConfig(type=log["driver"], config=dict(log["options"])),
     }
+
+
+def _restart_policy(restarts: int | None) -> dict[str, Any]:
+    """None: for ever, whatever it ended with."""
+    return {"Name": "always"} if restarts is None else {"Name": "on-failure", "MaximumRetryCount": restarts}
 
 
 def _volumes(volumes: Mapping[str, str]) -> Iterable[Mount]:

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.deploying.up import Decision, UpOutcome, UpRequest
     from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.engine import RequestEdit
 
 MOST: Final = 2
 _AGAIN: Final = "again"
 _OTHER_MACHINE: Final = "other_machine"
-_PREFILL: Final = "max-batch-prefill-tokens"
 _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
 
@@ -42,16 +43,17 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """`edits` by code, in the order of trying. `plan_again` makes a plan of a changed wish.
+    """`edits` by code, in the order of trying; `engine` makes its own. `plan_again` makes a plan of a changed wish.
 
     Raises InputError `bad_phase_table` for a change that nobody knows how to make.
     """
 
+    engine: Engine
     edits: Mapping[str, Sequence[str]]
     plan_again: Callable[[Wish], Plan | NoPlan]
 
     def __post_init__(self) -> None:
-        known = (_AGAIN, _OTHER_MACHINE, *_EDITS)
+        known = (_AGAIN, _OTHER_MACHINE, *self.engine.edits, *_EDITS)
         unknown = next((name for names in self.edits.values() for name in names if name not in known), None)
         if unknown is not None:
             raise InputError(
@@ -79,12 +81,17 @@ class Healer:
             return wish, plan, "the same on a new machine"
         if edit == _OTHER_MACHINE:
             return _other_machine(wish, plan)
-        changed, what = _EDITS[edit](wish, plan)
+        changed, what = self._edited(edit, wish, plan)
         try:
             again = self.plan_again(changed)
         except InputError:  # the change does not go with the rest of the wish: a disk for one's own machine
             return None
         return None if isinstance(again, NoPlan) else (changed, again, what)
+
+    def _edited(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, str]:
+        if edit in self.engine.edits:
+            return _pinned(wish, self.engine.edit(edit, plan.chosen.engine.settings))
+        return _EDITS[edit](wish, plan)
 
 
 @dataclass(slots=True)
@@ -164,10 +171,10 @@ def _deciding(attempts: _Attempts, otherwise: Callable[[DeployError], Decision])
     return lambda error: attempts.decide(error, otherwise)
 
 
-def _less_prefill(wish: Wish, plan: Plan) -> tuple[Wish, str]:
-    half = max(1, plan.chosen.engine.settings.max_batch_prefill_tokens // 2)
-    others = tuple(text for text in wish.set if text.lstrip("-").partition("=")[0] != _PREFILL)
-    return replace(wish, set=(*others, f"{_PREFILL}={half}")), f"--set {_PREFILL}={half}"
+def _pinned(wish: Wish, edit: RequestEdit) -> tuple[Wish, str]:
+    others = tuple(text for text in wish.set if text.lstrip("-").partition("=")[0] != edit.flag)
+    pin = f"{edit.flag}={edit.value}"
+    return replace(wish, set=(*others, pin)), f"--set {pin}"
 
 
 def _more_shards(wish: Wish, plan: Plan) -> tuple[Wish, str]:
@@ -185,7 +192,6 @@ def _p2p_off(wish: Wish, _plan: Plan) -> tuple[Wish, str]:
 
 
 _EDITS: Final[Mapping[str, Callable[[Wish, Plan], tuple[Wish, str]]]] = {
-    "less_prefill": _less_prefill,
     "more_shards": _more_shards,
     "more_disk": _more_disk,
     "p2p_off": _p2p_off,

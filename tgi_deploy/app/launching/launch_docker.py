@@ -109,7 +109,7 @@ class DockerLauncher:
         deployment = executor.save(described(deployment, attempt, self.plan, self.context.clock))
         for file_name, text in attempt.artifacts:
             self.context.store.save_artifact(deployment.name, file_name, text)
-        self.context.pull(self.place, attempt.candidate.engine.image)
+        self.context.pull(self.place, attempt.candidate.engine.container.image.reference)
         deployment = executor.execute(deployment, attempt.changes)
         return executor.save(replace(deployment, phase="running")), attempt.candidate
 

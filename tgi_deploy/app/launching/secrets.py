@@ -16,10 +16,9 @@ from tgi_deploy.targets.secrets import FOLDER, SecretWish, SecretWishes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.planner.types import EngineRun, Plan
 
 TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-_API_KEY_FLAG: Final = "--api-key"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 
 
@@ -40,17 +39,15 @@ def hub_token_variable(environment: Mapping[str, str]) -> str | None:
     return next((name for name in TOKEN_VARIABLES if environment.get(name, "").strip()), None)
 
 
-def secret_wishes(
-    options: SecretOptions, plan: Plan, environment: Mapping[str, str], *, flags: Mapping[str, object]
-) -> SecretWishes:
-    """`flags` are the engine release's.
+def secret_wishes(options: SecretOptions, plan: Plan, environment: Mapping[str, str]) -> SecretWishes:
+    """Return what becomes of each secret.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
     `conflicting_options`, `parameter_out_of_reach`.
     """
     wishes = SecretWishes(
         hub_token=_hub_token(options, plan, environment),
-        api_key=_api_key(options, environment, flags, plan.chosen.engine.version),
+        api_key=_api_key(options, environment, plan.chosen.engine),
         api_key_variable=options.api_key_from_env,
         instance_profile=options.instance_profile,
     )
@@ -80,7 +77,7 @@ def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str
             )
         return SecretWish(parameter=options.hub_token_parameter)
     variable = hub_token_variable(environment)
-    needed = plan.requirements.model.model.gated or bool(plan.chosen.engine.secret_env)
+    needed = plan.requirements.model.model.gated or bool(plan.chosen.engine.container.secrets)
     if not options.hub_token_from_env and not (needed and variable):
         return None
     name = variable or TOKEN_VARIABLES[0]
@@ -88,20 +85,18 @@ def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str
     return SecretWish(reference=reference(name))
 
 
-def _api_key(
-    options: SecretOptions, environment: Mapping[str, str], flags: Mapping[str, object], version: str
-) -> SecretWish | None:
+def _api_key(options: SecretOptions, environment: Mapping[str, str], engine: EngineRun) -> SecretWish | None:
     variable, parameter = options.api_key_from_env, options.api_key_parameter
     if variable is None and parameter is None:
         return None
-    if _API_KEY_FLAG not in flags:
+    if engine.access.key_variable is None:
         raise InputError(
             "api_key_unsupported",
-            f"version {version} of the engine asks for no API key",
+            f"version {engine.version} of the engine asks for no API key",
             hint="choose a newer --engine-version, or leave the API key out",
         )
     if variable is not None:
-        _check_variable(variable, environment)
+        _check_variable(variable, environment, example=f"{engine.name.upper()}_API_KEY")
     elif options.wait:
         raise InputError(
             "api_key_unknown",
@@ -111,11 +106,11 @@ def _api_key(
     return SecretWish(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
 
 
-def _check_variable(variable: str, environment: Mapping[str, str]) -> None:
+def _check_variable(variable: str, environment: Mapping[str, str], *, example: str) -> None:
     if not _VARIABLE.fullmatch(variable):
         raise InputError(
             "bad_env_name",
             "--api-key-from-env takes the name of an environment variable, not a key",
-            hint="export TGI_API_KEY=… and give --api-key-from-env TGI_API_KEY",
+            hint=f"export {example}=… and give --api-key-from-env {example}",
         )
     checked(environment.get(variable), variable, "the API key")

@@ -7,14 +7,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.catalog.comparison import Support
-from tgi_deploy.planner.types import InstanceType
+from tgi_deploy.values.hardware import InstanceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.comparison import Misquote
-    from tgi_deploy.planner.types import Accelerator, Interconnect, Offer
+    from tgi_deploy.planner.types import Offer
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 Verdict = Literal["runs", "by_hand", "override", "no"]
 
@@ -152,7 +153,7 @@ def _on_cuda(
     release = catalog.release(version)
     rule = release.architecture_rule(chip.compute_capability)
     if rule is None or rule.verdict == "refused":
-        reason = rule.message if rule else f"TGI {version} has no rule for its compute capability."
+        reason = rule.message if rule else f"{catalog.engine.title} {version} has no rule for its compute capability."
         return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)
     whole = machine is None or machine.partition == 1
     fraction = "" if whole else "The engine runs, but plans are made for whole cards only. "

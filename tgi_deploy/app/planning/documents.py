@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.types import (
         Candidate,
         Cost,
-        MemoryBudget,
         NearMiss,
         NoPlan,
         Performance,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         Span,
         UsdSpan,
     )
+    from tgi_deploy.values.engine import MemoryBudget
 
 
 def as_recorded(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "requirements": requirements_document(plan.requirements),
         "chosen": choice_document(chosen),
         "cost": cost_document(chosen.cost),
-        "memory": memory_document(chosen.memory),
+        "memory": memory_document(chosen.memory, chosen.engine.settings.default_prefill_tokens),
         "performance": performance_document(chosen.performance),
         "storage": {
             "root_volume_gib": chosen.storage.root_volume_gib,
@@ -151,7 +151,8 @@ def cost_document(cost: Cost) -> dict[str, Any]:
     }
 
 
-def memory_document(memory: MemoryBudget) -> dict[str, Any]:
+def memory_document(memory: MemoryBudget, default_prefill_tokens: int | None = None) -> dict[str, Any]:
+    """`default_prefill_tokens`: the prefill batch that the engine of a plan would have chosen by itself."""
     return {
         "per_accelerator": {
             "total_bytes": memory.total_bytes,
@@ -171,7 +172,7 @@ def memory_document(memory: MemoryBudget) -> dict[str, Any]:
         "margin_bytes": memory.margin_bytes,
         "largest_context_tokens": memory.largest_context_tokens,
         "largest_concurrency": memory.largest_concurrency,
-        "launcher_prefill_tokens": memory.launcher_prefill_tokens,
+        "launcher_prefill_tokens": default_prefill_tokens,
         "kv_bytes_per_token": memory.kv_bytes_per_token,
         "kv_capacity_tokens": memory.kv_capacity_tokens,
         "required_kv_tokens": memory.required_kv_tokens,
@@ -215,15 +216,15 @@ def breakeven_document(item: Breakeven) -> dict[str, Any]:
 
 
 def engine_document(candidate: Candidate) -> dict[str, Any]:
-    engine = candidate.engine
+    engine, container = candidate.engine, candidate.engine.container
     return {
         "name": engine.name,
         "version": engine.version,
-        "image": engine.image,
-        "args": list(engine.args),
-        "env": dict(engine.env),
-        "gpus": engine.gpus,
-        "shm_bytes": engine.shm_bytes,
+        "image": container.image.reference,
+        "args": list(container.args),
+        "env": dict(container.env),
+        "gpus": container.accelerators,
+        "shm_bytes": container.shm_bytes,
         "port": engine.port,
         "max_input_tokens": engine.settings.max_input_tokens,
         "max_total_tokens": engine.settings.max_total_tokens,

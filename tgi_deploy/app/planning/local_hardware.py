@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.local_gpus import LocalGpu
-    from tgi_deploy.planner.types import Accelerator
+    from tgi_deploy.values.hardware import Accelerator
 
 _MIB: Final = 2**20
 _GIB: Final = 2**30

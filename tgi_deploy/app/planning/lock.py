@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tgi_deploy import bounded_json
 from tgi_deploy.app.planning.wish import Wish, variable_of_option
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Value, field_names
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec, Plan
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.model import ModelSpec
 
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 1
@@ -46,7 +49,7 @@ def lock_document(
     plan: Plan,
     wish: Wish,
     environ: Mapping[str, str],
-    release: EngineRelease,
+    release: Release,
     *,
     printed: Mapping[str, Any],
     text: str,
@@ -57,7 +60,7 @@ def lock_document(
         "kind": KIND,
         "schema": SCHEMA,
         "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
-        "engine": {"name": engine.name, "version": engine.version, "image": engine.image},
+        "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
         "wish": wish_document(_with_environment(wish, environ, plan.requirements.regions)),
         "plan": printed,
@@ -74,7 +77,7 @@ def config_sha256(model: ModelSpec) -> str:
     return _sha256({name: value for name, value in _canonical(model).items() if name not in _PROVENANCE})
 
 
-def catalogue_sha256(plan: Plan, release: EngineRelease) -> str:
+def catalogue_sha256(plan: Plan, release: Release) -> str:
     """Of the figures the decision used: offers of the choice and its fallbacks, their bills, the engine's rules."""
     used = [{"offer": _canonical(item.offer), "cost": _canonical(item.cost)} for item in (plan.chosen, *plan.fallbacks)]
     return _sha256({"candidates": used, "release": _canonical(release)})
@@ -85,8 +88,8 @@ def _sha256(value: object) -> str:
 
 
 def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner's types hold
-    if is_dataclass(value):
-        return {item.name: _canonical(getattr(value, item.name)) for item in fields(value)}
+    if is_dataclass(value) or isinstance(value, Value):
+        return {name: _canonical(getattr(value, name)) for name in field_names(value)}
     if isinstance(value, Mapping):
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -187,6 +190,7 @@ _NEEDED: Final[tuple[tuple[tuple[str, ...], tuple[type, ...]], ...]] = (
     (("engine", "env"), (dict,)),
     (("engine", "max_input_tokens"), (int,)),
     (("engine", "max_total_tokens"), (int,)),
+    (("model", "served_id"), (str,)),
 )
 
 

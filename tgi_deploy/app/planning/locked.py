@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.planning.compare_plans import flags_with_values, money
@@ -15,13 +14,14 @@ from tgi_deploy.app.planning.wish import resolve
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.app.planning.lock import Lock
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import EngineCommand, Plan
+    from tgi_deploy.planner.types import EngineRun, Plan
 
 # What is run: a plan that differs in one of these starts something else.
 _RUN: Final = (
@@ -128,23 +128,23 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
             "cannot be had, or no longer serves this model",
             hint="plan again without the lock",
         )
-    command = _locked_command(made.chosen.engine, lock.plan["engine"])
+    command = _locked_engine(made.chosen.engine, lock.plan)
     return replace(made, chosen=replace(made.chosen, engine=command), fallbacks=())
 
 
-def _locked_command(engine: EngineCommand, locked: Mapping[str, Any]) -> EngineCommand:
-    args = tuple(locked["args"])
-    values = dict(pairwise(args))
+def _locked_engine(engine: EngineRun, plan: Mapping[str, Any]) -> EngineRun:
+    """The engine as it would run today, with the locked release, command line and limits."""
+    locked = plan["engine"]
     settings = replace(
         engine.settings,
-        model_id=values.get("--model-id", engine.settings.model_id),
-        revision=values.get("--revision"),
-        quantize=values.get("--quantize"),
-        dtype=values.get("--dtype"),
+        model_id=plan["model"]["served_id"],
         max_input_tokens=locked["max_input_tokens"],
         max_total_tokens=locked["max_total_tokens"],
     )
-    env = {str(name): str(value) for name, value in locked["env"].items()}
-    return replace(
-        engine, version=locked["version"], image=locked["image"], args=args, env=env, settings=settings
-    )  # fmt: skip
+    container = replaced(
+        engine.container,
+        image=replaced(engine.container.image, reference=locked["image"]),
+        args=tuple(locked["args"]),
+        env=tuple((str(name), str(value)) for name, value in sorted(locked["env"].items())),
+    )
+    return replace(engine, version=locked["version"], container=container, settings=settings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.memory_weights import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
+from tgi_deploy.values.sizes import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +23,7 @@ _NF4_BITS: Final = 4.127  # blocks of 64, scales quantized once more
 _BLOCK_SCALED_BITS: Final = 8 + 32 / (128 * 128)
 _COUNTS: Final = ("_tokens", "_blocks", "concurrency", "fits", "oom", "out_of_memory")
 _METRIC: Final = re.compile(r"(?:_(bytes|gib|mib|gb|mb))?(?:_per_gpu)?$")
-_ENGINES: Final = (
-    ("vllm", "vllm"), ("tgi", "tgi"), ("text-generation", "tgi"), ("sglang", "sglang"), ("trt", "trt-llm"),
-    ("tensorrt", "trt-llm"), ("autoawq", "autoawq"), ("lmdeploy", "lmdeploy"),
-)  # fmt: skip
 _UNQUANTIZED_WORDS: Final = ("none", "16", "32", "half", "float")
-_LIKE_TRANSFORMERS: Final = "transformers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,12 +42,6 @@ def metric_of(row: Mapping[str, str]) -> Metric:
     unit, named = row.get("unit", "").lower().split(), _METRIC.search(text)
     words = [*unit[:1], named.group(1) or "" if named else ""]
     return Metric(name=name, scale=next((UNITS[word] for word in words if word in UNITS), 1))
-
-
-def engine_of(row: Mapping[str, str]) -> str:
-    """The engine's profile name; whatever else runs a model in Python behaves like transformers."""
-    text = row.get("engine", "").strip().lower()
-    return next((name for part, name in _ENGINES if part in text), _LIKE_TRANSFORMERS)
 
 
 def version_key(text: str) -> tuple[int, ...]:

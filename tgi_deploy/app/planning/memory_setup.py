@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import memory, memory_launcher, memory_weights
-from tgi_deploy.planner.quantization import Scheme
-from tgi_deploy.planner.types import LATENT_ROPE_DIM
+from tgi_deploy.values import sizes
+from tgi_deploy.values.engine import DefaultRun
+from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import MemoryBudget, ModelSpec
+    from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.model import ModelSpec
 
 _GIB: Final = memory_formats.GIB
 _SMALL_CARD_GIB: Final = 70
@@ -25,6 +26,8 @@ _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
+# Whatever else runs a model in Python behaves like it.
+_LIKE_TRANSFORMERS: Final = "transformers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class Setup:
 
     row: Mapping[str, str]
     model: ModelSpec
-    packed: memory_weights.Format
+    packed: sizes.Format
     engine: str
     catalog: Catalog
 
@@ -41,7 +44,7 @@ class Setup:
     def of(cls, row: Mapping[str, str], catalog: Catalog) -> Setup:
         return cls(
             row=row, model=_model(row, catalog), packed=memory_formats.format_of(row),
-            engine=memory_formats.engine_of(row), catalog=catalog,
+            engine=catalog.predictions.memory_engine(row.get("engine", "")) or _LIKE_TRANSFORMERS, catalog=catalog,
         )  # fmt: skip
 
     @cached_property
@@ -71,6 +74,11 @@ class Setup:
                 return {**profile, **older}
         return profile
 
+    @property
+    def planned(self) -> bool:
+        """Whether plans are made for the engine: then the plans' own arithmetic predicts it."""
+        return bool(self.constants.get("planned"))
+
     @cached_property
     def small(self) -> bool:
         """Cards whose defaults are the small ones: below 70 GiB, and A100s of any size."""
@@ -97,61 +105,46 @@ class Setup:
         return _number(self.row, "gpu_memory_utilization", most=1)
 
     @cached_property
-    def counts(self) -> memory_weights.Counts:
-        return memory_weights.count(self.model)
+    def counts(self) -> sizes.Counts:
+        return sizes.count(self.model)
 
     @cached_property
     def linear_bytes(self) -> float:
         """Linear layers as stored; a packed checkpoint's own count where it is known."""
         model, counts = self.model, self.counts
-        if model.quantized_bytes and self.packed != memory_weights.UNQUANTIZED:
+        if model.quantized_bytes and self.packed != sizes.UNQUANTIZED:
             return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * 2
         scales = 0.0
         if "w8a8" in self.row.get("quant", "").lower():  # a 16-bit scale a row
             scales = counts.linear / model.hidden_size * 2
-        return memory_weights.linear_bytes(model, counts, self.packed) + scales
+        return sizes.linear_bytes(model, counts, self.packed) + scales
 
     @cached_property
     def weights_bytes(self) -> int:
-        """Resident weights. TGI holds a tied head again; MXFP4 kernels hold padded matrices."""
+        """Resident weights. The engine of plans holds a tied head again; MXFP4 kernels hold padded matrices."""
         linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
             padded = replace(packed, expert_bits=packed.expert_bits * wider)
-            linear = memory_weights.linear_bytes(self.model, self.counts, padded)
-        tied_once = self.engine != "tgi"
-        return memory_weights.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=tied_once)
+            linear = sizes.linear_bytes(self.model, self.counts, padded)
+        return sizes.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=not self.planned)
 
     @cached_property
     def kv_bytes_per_token(self) -> int:
-        if self.model.kv_lora_rank and self.engine != "tgi":
+        if self.model.kv_lora_rank and not self.planned:
             return self.model.layers * (self.model.kv_lora_rank + LATENT_ROPE_DIM) * _CACHED_BYTES
-        layout = memory.Layout(num_shard=self.num_shard, share=1.0, workspace_bytes=0, block_tokens=1)
-        return memory.kv_bytes_per_token(self.model, layout)
+        return sizes.kv_bytes_per_token(self.model, self.num_shard)
 
     @cached_property
     def budget(self) -> MemoryBudget:
-        """TGI's own: the planner's arithmetic on the release nearest to the row's."""
+        """The plans' own arithmetic on the release nearest to the row's."""
         release = self.catalog.release(_nearest_release(self.row.get("engine_version", ""), self.catalog))
-        fraction = self._told_share or 1.0
-        kind = release.model_classes.get(self.model.model_type)
-        layout = memory.Layout(
-            num_shard=self.num_shard, share=release.memory_share * fraction, workspace_bytes=release.workspace_bytes,
-            block_tokens=release.block_tokens.get(release.default_attention or "paged", 1),
-            replicated_kv=kind.replicated_kv if kind else False,
-            prompt_logprobs=memory.scores_prompts(release, {}),
+        run = DefaultRun(
+            model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
+            accelerator=self.row.get("gpu", ""), total_bytes=self.total_bytes, share=self._told_share or 1.0,
+            prefill_tokens=int(self.constants["old_prefill_tokens"]),
         )  # fmt: skip
-        prefill = int(self.constants["old_prefill_tokens"])
-        if release.chunked_prefill:
-            prefill = memory_launcher.default_prefill_tokens(
-                self.model, self.row.get("gpu", ""), self.num_shard, self.total_bytes
-            )
-        bits = self.linear_bytes * 8 / max(1, self.counts.linear)
-        scheme = Scheme(name="as stored", hub_id=self.model.hub_id, bits=bits, lost_bits=0.0, prequantized=False)
-        return memory.memory_budget(
-            self.model, scheme, layout, total_bytes=self.total_bytes, prefill_tokens=prefill,
-            required_tokens=prefill, concurrency=1,
-        )  # fmt: skip
+        return self.catalog.engine.default_memory(run, release)
 
 
 def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float:

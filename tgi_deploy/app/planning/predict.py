@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.planning import predict_memory, predict_speed
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import speed_constants
 from tgi_deploy.planner.performance import client_view
 from tgi_deploy.planner.speed_work import Work
 
@@ -42,13 +41,13 @@ class Question:
 
     model: str
     accelerator: str
+    engine: str
     num_shard: int = 1
     weights: str = "fp16"
     kv: str = "fp16"
     input_tokens: int = 1024
     output_tokens: int = 256
     concurrency: int | None = None
-    engine: str = speed_constants.OWN_ENGINE
     engine_version: str = ""
     interconnect: str = ""
 

@@ -1,6 +1,7 @@
 """Predicted memory of rows like those of `profiles/memory/measured.csv`: weights, KV cache, peaks and totals.
 
-TGI's own arithmetic is the planner's; other engines share its physics and differ by `profiles/memory/engines.json`.
+For an engine that plans are made for it is the plans' own arithmetic; the others differ by
+`profiles/memory/engines.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tgi_deploy.app.planning import memory_formats
 from tgi_deploy.app.planning.memory_setup import Setup
 from tgi_deploy.app.planning.prediction import Prediction
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner import memory, memory_weights
+from tgi_deploy.values import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,11 +82,11 @@ def _checkpoint(setup: Setup) -> float:
     """Files of the repository: what is known of it, or every parameter once in its format."""
     model, packed = setup.model, setup.packed
     own = model.hub_id == setup.row.get("model", "").strip()
-    if own and model.stored_bytes and packed == memory_weights.UNQUANTIZED:
+    if own and model.stored_bytes and packed == sizes.UNQUANTIZED:
         return model.stored_bytes
     if "32" in setup.row.get("weight_dtype", ""):
         return model.parameters * 4
-    return memory_weights.stored_bytes(setup.linear_bytes, setup.counts)
+    return sizes.stored_bytes(setup.linear_bytes, setup.counts)
 
 
 def _parameters_stored(setup: Setup) -> float:
@@ -101,20 +102,20 @@ def _weights(setup: Setup) -> float:
 
 def _activations(setup: Setup) -> float:
     """The larger of a prefill in flight and the sampler on its most rows; both beside the hidden states."""
-    if setup.engine == "tgi":
+    if setup.planned:
         return setup.budget.activation_bytes
     model = setup.model
     tokens = setup.constant("prefill_tokens") or max(setup.context_tokens, _SHORTEST_PROMPTS)
     if not setup.constant("prefill_tokens") and not setup.context_tokens:
         tokens = min(model.max_position_embeddings, _LONGEST_PROMPTS)
-    layer = memory.layer_values(model, setup.num_shard) - 2 * model.hidden_size
+    layer = sizes.layer_values(model, setup.num_shard) - 2 * model.hidden_size
     hidden = tokens * model.hidden_size * 2
     sampler = setup.constant("sampler_rows") * model.vocab_size * setup.constant("sampler_bytes")
     return max(tokens * layer * 2, sampler + hidden)
 
 
 def _context(setup: Setup) -> float:
-    if setup.engine == "tgi":
+    if setup.planned:
         return setup.budget.context_bytes + setup.budget.collective_bytes
     constants, ranks = setup.constants, setup.num_shard
     if constants.get("loose"):
@@ -126,7 +127,7 @@ def _context(setup: Setup) -> float:
 
 
 def _graphs(setup: Setup) -> float:
-    if setup.engine == "tgi":
+    if setup.planned:
         return setup.budget.graph_bytes
     if "eager" in setup.row.get("notes", "").lower():
         return 0.0
@@ -141,7 +142,7 @@ def _cache(setup: Setup) -> float:
     """KV cache; 0 where the weights and the profiling run leave nothing. Allocated as it goes: one request's."""
     if setup.constants.get("loose"):
         return float(_longest(setup) * setup.kv_bytes_per_token)
-    if setup.engine == "tgi":
+    if setup.planned:
         return max(0, setup.budget.kv_capacity_tokens * setup.budget.kv_bytes_per_token)
     taken = setup.weights_bytes + _activations(setup) + _context(setup)
     if setup.constants.get("of_free"):
@@ -150,7 +151,7 @@ def _cache(setup: Setup) -> float:
 
 
 def _cache_tokens(setup: Setup) -> float:
-    if setup.engine == "tgi":
+    if setup.planned:
         return setup.budget.kv_capacity_tokens
     block = _block_tokens(setup)
     return _cache(setup) // (setup.kv_bytes_per_token * block) * block
@@ -169,7 +170,7 @@ def _driver_total(setup: Setup) -> float:
     """What nvidia-smi shows once the engine serves: it takes its whole share, whatever the model."""
     if setup.constants.get("loose"):
         return _peak(setup)
-    if setup.engine == "tgi":
+    if setup.planned:
         budget = setup.budget
         kept = budget.weights_bytes + budget.overhead_bytes + _cache(setup)
         return kept + budget.activation_bytes * float(setup.constants["retained_share"])
@@ -182,9 +183,9 @@ def _peak(setup: Setup) -> float:
     if not constants.get("loose"):
         return _driver_total(setup)
     bits = constants.get("bits", {}).get(setup.row.get("quant", ""))
-    packed = memory_weights.uniform(bits) if bits else setup.packed
-    linear = memory_weights.linear_bytes(setup.model, setup.counts, packed)
-    weights = memory_weights.resident_bytes(setup.model, linear, setup.counts, setup.num_shard, tied_once=True)
+    packed = sizes.uniform(bits) if bits else setup.packed
+    linear = sizes.linear_bytes(setup.model, setup.counts, packed)
+    weights = sizes.resident_bytes(setup.model, linear, setup.counts, setup.num_shard, tied_once=True)
     length = setup.context_tokens
     logits = length * setup.model.vocab_size * constants.get("logit_bytes", 0)
     return float(
@@ -194,14 +195,14 @@ def _peak(setup: Setup) -> float:
 
 def _beside(setup: Setup) -> float:
     """Everything on the card but weights and cache."""
-    return _activations(setup) + _context(setup) + _graphs(setup) + memory.CONTEXT_BYTES
+    return _activations(setup) + _context(setup) + _graphs(setup) + sizes.CONTEXT_BYTES
 
 
 def _fits(setup: Setup) -> float:
     """1 where the model surely starts and holds a request of the stated length, else 0."""
     if setup.constants.get("loose"):
         return float(_peak(setup) * _SURE <= setup.total_bytes)
-    if setup.engine == "tgi":
+    if setup.planned:
         return float(setup.budget.fits)
     return float(_cache_tokens(setup) >= _SURE * _longest(setup))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import speed_numerics
-from tgi_deploy.planner.speed_constants import OWN_ENGINE
 from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
 from tgi_deploy.planner.speed_work import Setup, Work
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.speed_constants import Constants
     from tgi_deploy.planner.speed_load import Timing
-    from tgi_deploy.planner.types import Interconnect
+    from tgi_deploy.values.hardware import Interconnect
 
 COLUMNS: Final = frozenset(
     {
@@ -154,7 +153,7 @@ def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
 def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constants) -> Interconnect:
     """The link that the row names, else the card's own; `none` names none, whatever the number of cards.
 
-    PCIe of EC2's instances, and of the engines' own measurements on them, goes through the host's memory.
+    PCIe of EC2's instances, and of engines whose makers measure on them, goes through the host's memory.
     """
     told = _told(row, "interconnect").lower()
     link = _LINKS.get(_GENERATION.sub("", told))
@@ -162,8 +161,7 @@ def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constant
         raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
-    engine = constants.engine_name(_text(row, "engine"))
-    on_ec2 = bool(_told(row, "instance")) or engine == OWN_ENGINE
+    on_ec2 = bool(_told(row, "instance")) or constants.measured_on_ec2(_text(row, "engine"))
     return "pcie-p2p" if link == "pcie" and not on_ec2 else link
 
 

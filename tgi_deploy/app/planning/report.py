@@ -30,17 +30,9 @@ if TYPE_CHECKING:
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.search import Option
-    from tgi_deploy.planner.types import (
-        Candidate,
-        MemoryBudget,
-        NearMiss,
-        Offer,
-        Performance,
-        Plan,
-        Rejection,
-        Requirements,
-    )
+    from tgi_deploy.planner.types import Candidate, NearMiss, Offer, Performance, Plan, Rejection, Requirements
     from tgi_deploy.render.scatter import State
+    from tgi_deploy.values.engine import MemoryBudget
 
 _TITLES: Final = {
     "docker": "docker run",

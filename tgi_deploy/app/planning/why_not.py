@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Accelerator, InstanceType, Requirements
+    from tgi_deploy.planner.types import Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.values.hardware import Accelerator, InstanceType
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
 
@@ -133,9 +134,7 @@ def _way(way: Way) -> dict[str, Any]:
         "quantize": way.quantize,
         "works": not way.codes,
         "codes": list(way.codes),
-        "reasons": [
-            {"code": item.code, "message": item.message, "numbers": dict(item.numbers)} for item in way.failures
-        ],
+        "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],
         "memory": memory_document(way.memory),
         "performance": None if way.performance is None else performance_document(way.performance),
         "prices": [_price(item) for item in way.prices],

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import EngineRelease, Profile
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.model import Profile
 
 _T = TypeVar("_T")
 Source = Literal["flag", "environment", "profile", "default"]
@@ -336,8 +337,8 @@ def _tokens(settings: Settings, profile: Profile) -> tuple[int, int, int]:
     return context, asked_input, asked_output
 
 
-def _quantize(settings: Settings, release: EngineRelease) -> str:
-    methods = tuple(sorted(release.quantizations))
+def _quantize(settings: Settings, release: Release) -> str:
+    methods = tuple(sorted(release.methods))
     return settings.choice("quantize", ("auto", "none", *methods), "auto")
 
 
@@ -408,7 +409,7 @@ def _disk_gib(settings: Settings, hardware: str | None) -> int | None:
     return whole_number(setting, "--disk", most=_MAX_DISK_GIB)
 
 
-def _variable(text: str, release: EngineRelease) -> tuple[str, str]:
+def _variable(text: str, release: Release) -> tuple[str, str]:
     """A variable of the engine's environment: no secret, and nothing that is checked elsewhere."""
     name, equals, value = text.partition("=")
     if not equals or not _VARIABLE.fullmatch(name) or not value.isprintable():
@@ -422,7 +423,7 @@ def _variable(text: str, release: EngineRelease) -> tuple[str, str]:
             hint="hub token and API key are taken from this shell's environment, by their names",
         )
     flag = next((flag for flag, known in release.flags.items() if known.env == name), None)
-    if flag is not None or name in release.cache_env or name == "PORT":
+    if flag is not None or name in release.reserved_env:
         raise InputError(
             "env_is_planned",
             f"--env {name} is the planner's to set",

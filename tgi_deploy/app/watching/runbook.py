@@ -16,7 +16,7 @@ from tgi_deploy.app.watching.status import unrecorded_deployment
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.model import KEPT, TAG_NAME
-from tgi_deploy.render.container import CONTAINER_PORT, grouped, is_folder, mount_of, with_mounted_model
+from tgi_deploy.render.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.render.environment import render_text
 from tgi_deploy.targets import docker_commands
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.app.context import Context
     from tgi_deploy.app.watching.access import Access
     from tgi_deploy.catalog.alerts import Alert
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.model import Deployment
@@ -181,12 +182,12 @@ def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
             yield f"{end.seconds} s after its last request"
 
 
-def runbook(subject: Subject, alerts: Sequence[Alert], *, templates_dir: Path | None = None) -> str:
+def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templates_dir: Path | None = None) -> str:
     """The page, in Markdown. Raises InputError `bad_template` for a broken template of the user's own."""
-    return render_text("runbook.md.j2", _values(subject, alerts), templates_dir=templates_dir)
+    return render_text("runbook.md.j2", _values(subject, alerts, engine), templates_dir=templates_dir)
 
 
-def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
+def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
     plan = subject.plan
     return {
         "name": subject.name,
@@ -206,7 +207,7 @@ def _values(subject: Subject, alerts: Sequence[Alert]) -> dict[str, Any]:
         "resources": subject.deployment.resources if subject.deployment else (),
         "alerts": list(_filled(subject, alerts)),
         "model": subject.model,
-        "docker_run": _docker_run(plan["engine"], plan["chosen"], subject.folder),
+        "docker_run": _docker_run(plan, engine, subject.folder),
         "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
         "machine_id": subject.machine_id,
         "looks": () if subject.rented else docker_commands.looks(subject.name, subject.host),
@@ -277,19 +278,21 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _docker_run(engine: Mapping[str, Any], chosen: Mapping[str, Any], folder: str | None) -> str:
+def _docker_run(plan: Mapping[str, Any], server: Engine, folder: str | None) -> str:
     """The plain command that runs the same engine on a machine with as many free GPUs."""
-    whole = chosen["accelerator_count"] == engine["gpus"]
+    engine = plan["engine"]
+    whole = plan["chosen"]["accelerator_count"] == engine["gpus"]
     devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine["gpus"]))}"'
-    lines = [["docker run --rm --name tgi", "--gpus", shlex.quote(devices)]]
+    lines = [["docker run --rm --name", server.name, "--gpus", shlex.quote(devices)]]
     if engine.get("shm_bytes"):
         lines.append(["--shm-size", str(engine["shm_bytes"])])
-    lines += [["-p", f"127.0.0.1:{engine['port']}:{CONTAINER_PORT}"], ["-v", "tgi-data:/data"], ["-e", "HF_TOKEN"]]
+    volume = f"{server.name}-data:{server.cache_path}"
+    lines += [["-p", f"127.0.0.1:{engine['port']}:{server.port}"], ["-v", volume], ["-e", "HF_TOKEN"]]
     lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
     if folder is not None:
         lines.append(["--mount", shlex.quote(mount_of(folder))])
     lines.append([shlex.quote(engine["image"])])
-    args = engine["args"] if folder is None else tuple(with_mounted_model(engine["args"]))
+    args = engine["args"] if folder is None else mounted(engine["args"], folder)
     lines += [[shlex.quote(word) for word in pair] for pair in grouped(args)]
     return " \\\n  ".join(" ".join(line) for line in lines)
 

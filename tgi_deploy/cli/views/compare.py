@@ -27,18 +27,19 @@ _FIGURES: Final = {
 }
 
 
-def compare_text(entries: Sequence[Entry], *, region: str, release: str, date: str) -> str:
+def compare_text(entries: Sequence[Entry], *, engine: str, region: str, release: str, date: str) -> str:
+    """`engine`: as messages write its name."""
     blocks = [
-        heading("Each card, dense figures", f"TGI {release}, on-demand in {region}, figures of {date}"),
-        *(_block(columns) for columns in _blocks(entries)),
-        _engine(entries),
+        heading("Each card, dense figures", f"{engine} {release}, on-demand in {region}, figures of {date}"),
+        *(_block(columns, engine) for columns in _blocks(entries, engine)),
+        _engine(entries, engine),
         _misquoted(entries),
-        _sources(entries),
+        _sources(entries, engine),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _rows(entries: Sequence[Entry]) -> list[list[str]]:
+def _rows(entries: Sequence[Entry], engine: str) -> list[list[str]]:
     """The label and one cell an entry, for every figure that any of them has."""
     figures: tuple[tuple[str, Callable[[Entry], str]], ...] = (
         ("accelerator", lambda entry: entry.accelerator.name),
@@ -55,7 +56,7 @@ def _rows(entries: Sequence[Entry]) -> list[list[str]]:
         ("cheapest machine", lambda entry: entry.price.instance_type if entry.price else _UNKNOWN),
         ("$ an hour", lambda entry: usd(entry.price.usd_per_hour) if entry.price else _UNKNOWN),
         ("$ per GiB-hour", lambda entry: f"${entry.price.usd_per_gib_hour:.4f}" if entry.price else _UNKNOWN),
-        ("TGI", lambda entry: _VERDICTS[entry.running.verdict]),
+        (engine, lambda entry: _VERDICTS[entry.running.verdict]),
         ("image", lambda entry: entry.running.backend or _UNKNOWN),
     )
     named = [["", *(entry.name for entry in entries)]]
@@ -63,23 +64,23 @@ def _rows(entries: Sequence[Entry]) -> list[list[str]]:
     return named + [row for row in cells if row[0] != "accelerator" or row[1:] != named[0][1:]]
 
 
-def _blocks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def _blocks(entries: Sequence[Entry], engine: str) -> Iterator[Sequence[Entry]]:
     """As many entries side by side as the terminal is wide."""
     start = 0
     for end in range(1, len(entries) + 1):
-        if end - start > 1 and max(map(len, _lines(entries[start:end]))) > WIDTH:
+        if end - start > 1 and max(map(len, _lines(entries[start:end], engine))) > WIDTH:
             yield entries[start : end - 1]
             start = end - 1
     yield entries[start:]
 
 
-def _block(entries: Sequence[Entry]) -> str:
-    first, *rest = _lines(entries)
+def _block(entries: Sequence[Entry], engine: str) -> str:
+    first, *rest = _lines(entries, engine)
     return "\n".join([click.style(first, bold=True), *rest])
 
 
-def _lines(entries: Sequence[Entry]) -> list[str]:
-    rows = _rows(entries)
+def _lines(entries: Sequence[Entry], engine: str) -> list[str]:
+    rows = _rows(entries, engine)
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
@@ -92,7 +93,7 @@ def _number(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:,.10g}"
 
 
-def _engine(entries: Sequence[Entry]) -> str:
+def _engine(entries: Sequence[Entry], engine: str) -> str:
     """Why the engine runs or does not: one sentence for all that it is true of."""
     names: dict[str, list[str]] = {}
     for entry in entries:
@@ -101,7 +102,7 @@ def _engine(entries: Sequence[Entry]) -> str:
         reason = " ".join(part for part in (f"{where}." if where else "", running.reason) if part)
         names.setdefault(reason, []).append(entry.name)
     lines = [wrapped(f"{', '.join(found)}: {one_line(reason)}", rest="      ") for reason, found in names.items()]
-    return "\n".join([heading("What runs TGI there"), *lines])
+    return "\n".join([heading(f"What runs {engine} there"), *lines])
 
 
 def _misquoted(entries: Sequence[Entry]) -> str:
@@ -123,13 +124,13 @@ def _value(value: str | float) -> str:
     return value if isinstance(value, str) else _number(value)
 
 
-def _sources(entries: Sequence[Entry]) -> str:
+def _sources(entries: Sequence[Entry], engine: str) -> str:
     lines = []
     for chip in dict.fromkeys(entry.accelerator for entry in entries):
         note = f" {one_line(chip.note)}." if chip.note else ""
         lines.append(wrapped(f"{chip.name}: {chip.source} ({chip.confidence} confidence).{note}", rest="      "))
     builds = dict.fromkeys(entry.running.source for entry in entries if entry.running.source)
-    lines += [wrapped(f"TGI: {one_line(item)}", rest="      ") for item in builds]
+    lines += [wrapped(f"{engine}: {one_line(item)}", rest="      ") for item in builds]
     prices = dict.fromkeys(f"{entry.price.source}, {entry.price.date}" for entry in entries if entry.price)
     lines += [wrapped(f"prices: {one_line(item)}", rest="      ") for item in prices]
     return "\n".join([heading("Sources"), *lines])

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.planner.types import (
         Candidate,
-        EngineCommand,
-        MemoryBudget,
+        EngineRun,
         NearMiss,
         NoPlan,
         Plan,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         Span,
         UsdSpan,
     )
+    from tgi_deploy.values.engine import MemoryBudget
 
 _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
@@ -123,7 +123,7 @@ def _memory(candidate: Candidate) -> str:
 
 def _prefill_note(candidate: Candidate) -> str:
     """What the plan overrules: the engine's own prefill batch is chosen for speed, whatever it does to memory."""
-    own, told = candidate.memory.launcher_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
+    own, told = candidate.engine.settings.default_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
     if own is None or own <= told:
         return ""
     return f"  prompts in batches of {count(told)}; alone it takes {count(own)}"
@@ -148,10 +148,10 @@ def _bar(memory: MemoryBudget) -> str:
     return bar[:_BAR_WIDTH].ljust(_BAR_WIDTH, ".")
 
 
-def _engine(engine: EngineCommand) -> str:
-    lines = [heading("Engine", f"{engine.name} {engine.version}  {engine.image}")]
-    lines += _flag_lines(engine.args)
-    lines += [f"  {name}={value}" for name, value in engine.env.items()]
+def _engine(engine: EngineRun) -> str:
+    lines = [heading("Engine", f"{engine.name} {engine.version}  {engine.container.image.reference}")]
+    lines += _flag_lines(engine.container.args)
+    lines += [f"  {name}={value}" for name, value in engine.container.env]
     return "\n".join(lines)
 
 

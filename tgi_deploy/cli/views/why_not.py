@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.app.planning.why_not import WhyNot
-    from tgi_deploy.planner.types import Candidate, MemoryBudget, Requirements
+    from tgi_deploy.planner.types import Candidate, Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.values.engine import MemoryBudget
 
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
@@ -106,8 +107,8 @@ def _details(item: Explanation, wish: Requirements) -> str:
 def _way(way: Way, wish: Requirements) -> Iterator[str]:
     verdict_of_it = "works" if not way.codes else ", ".join(way.codes)
     yield heading(f"{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
-    for failure in way.failures:
-        yield wrapped(f"{failure.code}: {one_line(failure.message)}", rest="      ")
+    for problem in way.problems:
+        yield wrapped(f"{problem.code}: {one_line(problem.message)}", rest="      ")
     yield wrapped(_arithmetic(way.memory), rest="      ")
     if way.performance is not None:
         speed = way.performance

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
 def _catalog(environ: Mapping[str, str]) -> Catalog:
     """With the hub models that were planned before: this is the hub's stand-in too."""
     folder = environ.get(KEPT_MODELS)
-    return Catalog.open(hub=HubModels.kept(Path(folder)) if folder else None)
+    return Catalog.open(hub=HubModels.kept(Path(folder)) if folder else None, engines=(Tgi(),))
 
 
 def _read_environment(stdin: BinaryIO) -> dict[str, str]:
@@ -126,6 +128,8 @@ def _speed(text: str) -> float:
 
 def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Mapping[str, str]) -> Container:
     release = catalog.release(options.version)
+    if not isinstance(release, TgiRelease):
+        raise TypeError("the catalogue was opened for another engine")
     bare = options.accelerator == NO_ACCELERATOR.name
     accelerator = NO_ACCELERATOR if bare else catalog.accelerator(options.accelerator)
     memory: int | None = options.memory_bytes

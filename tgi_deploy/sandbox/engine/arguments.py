@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import Flag
+    from tgi_deploy.values.engine import Flag
 
 Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...] | None
 

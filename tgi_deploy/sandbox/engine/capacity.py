@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from tgi_deploy.sandbox.engine.weights import largest_layer_bytes, rank_bytes
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec
+    from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.sandbox.engine.host import Host
     from tgi_deploy.sandbox.engine.weights import Weights
+    from tgi_deploy.values.model import ModelSpec
 
 Verdict = Literal["ok", "oom-load", "oom-warmup"]
 _MIB: Final = 1024**2
@@ -67,7 +68,7 @@ class Capacity:
         return self.tokens // self.block_tokens
 
 
-def fits(load: Load, release: EngineRelease, host: Host) -> Capacity:
+def fits(load: Load, release: TgiRelease, host: Host) -> Capacity:
     block = release.block_tokens.get(load.attention, 1)
     weights = rank_bytes(load.model, load.weights, load.num_shard)
     beside = _CONTEXT_BYTES + _collectives_bytes(load.num_shard)
@@ -86,7 +87,7 @@ def _collectives_bytes(ranks: int) -> int:
     return 0 if ranks == 1 else _COLLECTIVES_BYTES + (ranks - 2) * _FURTHER_RANK_BYTES
 
 
-def _prefill_bytes(load: Load, release: EngineRelease) -> int:
+def _prefill_bytes(load: Load, release: TgiRelease) -> int:
     """The peak of the warm-up prefill: a feed-forward block in flight, or the scores of every prompt token."""
     model = load.model
     width = max(model.intermediate_size, model.expert_intermediate_size * model.experts_per_token)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.types import CheckpointQuantization
 from tgi_deploy.sandbox.engine.weights import (
     UNQUANTIZED,
     Weights,
@@ -17,11 +16,15 @@ from tgi_deploy.sandbox.engine.weights import (
     quantized_on_load,
     stored_weights,
 )
+from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.types import Accelerator, EngineRelease, ModelSpec, Profile
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.hardware import Accelerator
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 _FILE_BYTES: Final = 5_000_000_000
 
@@ -36,7 +39,7 @@ class Models(Protocol):
 class EngineCatalog(Models, Protocol):
     """The part of the catalogue the stand-in reads."""
 
-    def release(self, version: str) -> EngineRelease: ...
+    def release(self, version: str) -> Release: ...
     def accelerator(self, name: str) -> Accelerator: ...
 
 
@@ -73,7 +76,7 @@ def made_up_hash(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def find_checkpoint(models: Models, release: EngineRelease, model_id: str) -> Checkpoint | None:
+def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
     """The checkpoint, None where the hub would have no such repository."""
     if "/" not in model_id and not Path(model_id).is_dir():
         return None
@@ -84,7 +87,7 @@ def find_checkpoint(models: Models, release: EngineRelease, model_id: str) -> Ch
     return Checkpoint(model_id=model_id, profile=profile, model=profile.model, weights=stored_weights(profile, release))
 
 
-def _published_copy(models: Models, release: EngineRelease, model_id: str) -> Checkpoint | None:
+def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
     for profile in _profiles(models):
         for repository in profile.quantized:
             if repository.hub_id == model_id:
@@ -105,7 +108,7 @@ def _profiles(models: Models) -> Iterator[Profile]:
         yield models.resolve(name)
 
 
-def served_weights(checkpoint: Checkpoint, release: EngineRelease, quantize: str | None) -> Weights:
+def served_weights(checkpoint: Checkpoint, release: TgiRelease, quantize: str | None) -> Weights:
     """How the weights end up in memory. Problems with the pair are the shard's to report."""
     if quantize is None or checkpoint.weights.name != UNQUANTIZED:
         return checkpoint.weights

@@ -12,7 +12,7 @@ from tgi_deploy.sandbox.engine.failures import HelpAskedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tgi_deploy.planner.types import Flag
+    from tgi_deploy.values.engine import Flag
 
 _PROGRAM: Final = "text-generation-launcher"
 _SHORT: Final = {"p": "port", "e": "env", "g": "graceful-termination-timeout"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.types import Accelerator
+from tgi_deploy.values.hardware import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.engines.tgi.release import TgiRelease
 
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 _EVERY_DEVICE: Final = frozenset({"all", "void"})
@@ -39,12 +39,12 @@ NO_ACCELERATOR: Final = Accelerator(
 )  # fmt: skip
 
 
-def image_environment(release: EngineRelease) -> dict[str, str]:
+def image_environment(release: TgiRelease) -> dict[str, str]:
     """What the image itself sets, and what `--gpus` adds."""
     return {"PORT": "80", "NVIDIA_VISIBLE_DEVICES": "all", **release.cache_env}
 
 
-def devices_found(environ: Mapping[str, str], host: Host, release: EngineRelease) -> int | None:
+def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
     """The launcher's count, None where no variable names devices (TGI `launcher/src/main.rs` and pull request 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)

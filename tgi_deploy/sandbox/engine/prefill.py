@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.values.model import ModelSpec
 
 # 16-bit TFLOPS by the name that nvidia-smi prints, as the launcher compares it. The names it has for the T4 and the
 # RTX 4090 are not what nvidia-smi prints for them: they get the fallback, as every unknown card does.

@@ -13,7 +13,7 @@ from tgi_deploy.sandbox.engine.validation import input_limit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import EngineRelease, ModelClass
+    from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
     from tgi_deploy.sandbox.engine.arguments import Arguments
     from tgi_deploy.sandbox.engine.faults import Fault
     from tgi_deploy.sandbox.engine.host import Host
@@ -37,7 +37,7 @@ class Stage:
 class Situation:
     arguments: Arguments
     environ: Mapping[str, str]
-    release: EngineRelease
+    release: TgiRelease
     host: Host
     num_shard: int
     checkpoint: Checkpoint

@@ -18,7 +18,7 @@ from tgi_deploy.sandbox.engine.warmup import DEFAULT_GRAPHS, start_router, warm_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import EngineRelease
+    from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.sandbox.engine.arguments import Arguments
     from tgi_deploy.sandbox.engine.checkpoint import Models
     from tgi_deploy.sandbox.engine.faults import Fault
@@ -33,7 +33,7 @@ _ARGUMENTS_S: Final = 1.0
 class Container:
     """One container as it is started: image (release), machine, environment, what shall go wrong."""
 
-    release: EngineRelease
+    release: TgiRelease
     host: Host
     environ: Mapping[str, str]
     faults: frozenset[Fault]

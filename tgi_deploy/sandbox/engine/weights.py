@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec, Profile, QuantizationRule
+    from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 UNQUANTIZED: Final = "none"
 _SIXTEEN_BITS: Final = 16.0
@@ -64,7 +65,7 @@ class Tensors:
         return self.values / ranks
 
 
-def stored_weights(profile: Profile, release: EngineRelease) -> Weights:
+def stored_weights(profile: Profile, release: TgiRelease) -> Weights:
     """The format of the files on the hub."""
     stored = profile.model.quantization
     if stored is None:
@@ -88,7 +89,7 @@ def _bits_read(model: ModelSpec) -> float | None:
     return 8 * (model.quantized_bytes + max(0, linear - model.quantized_parameters) * _BYTES_16) / linear
 
 
-def quantized_on_load(name: str, release: EngineRelease) -> Weights:
+def quantized_on_load(name: str, release: TgiRelease) -> Weights:
     """What `--quantize` makes of 16-bit files."""
     rule = release.quantizations.get(name)
     return Weights(

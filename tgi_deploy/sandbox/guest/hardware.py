@@ -7,6 +7,7 @@ from functools import cache
 from typing import Final
 
 from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 
 _MIB: Final = 1024 * 1024
@@ -60,6 +61,6 @@ def repositories() -> frozenset[str]:
 
 @cache
 def _image_sizes() -> dict[str, int]:
-    catalog = Catalog.open()
+    catalog = Catalog.open(engines=(Tgi(),))
     releases = [catalog.release(version) for version in catalog.release_versions()]
     return {release.image: release.image_bytes for release in releases}

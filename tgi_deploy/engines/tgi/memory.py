@@ -22,34 +22,34 @@ they come from:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner import memory_weights
-from tgi_deploy.planner.engine import graph_batches
-from tgi_deploy.planner.types import MemoryBudget
+from tgi_deploy.engines.tgi.kernels import PAGED
+from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
+from tgi_deploy.values import sizes
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.engine import DefaultRun, Load, MemoryBudget, Scheme
+from tgi_deploy.values.sizes import CONTEXT_BYTES, GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import EngineRelease, ModelSpec
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.model import ModelSpec
 
-MIB: Final = 1024**2
-GIB: Final = 1024**3
 PROMPT_LOGPROBS_FLAG: Final = "--enable-prefill-logprobs"
-CONTEXT_BYTES: Final = 870 * MIB
 GRAPH_BYTES_PER_LAYER: Final = 12 * MIB // 10
 COLLECTIVES_BYTES: Final = GIB // 2
 COLLECTIVES_BYTES_PER_FURTHER_RANK: Final = GIB // 16
-_LIVE_COPIES: Final = 2
 WARM_UP_LOGIT_BYTES: Final = 6  # 16-bit logits and their 32-bit log-softmax
+_LIVE_COPIES: Final = 2
 _SAMPLED_LOGIT_BYTES: Final = 8  # 32-bit logits and their log-softmax
 _BYTES_16_BIT: Final = 2
+_GRAPH_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+_LARGEST_DEFAULT_GRAPH: Final = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(Value, frozen=True, kw_only=True):
     """How the engine lays a model out over accelerators.
 
     `kv_bytes` is the size of one cached value; with `prompt_logprobs` the warm-up scores every token of its batch.
@@ -64,37 +64,29 @@ class Layout:
     prompt_logprobs: bool = False
 
 
-def scores_prompts(release: EngineRelease, pins: Mapping[str, str]) -> bool:
+def scores_prompts(release: TgiRelease, pins: Mapping[str, str]) -> bool:
     """Whether log-probabilities of prompts are computed: always, until a flag of the release turns them on."""
     return PROMPT_LOGPROBS_FLAG not in release.flags or pins.get(PROMPT_LOGPROBS_FLAG) == "true"
 
 
-def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the card
-    model: ModelSpec,
-    scheme: Scheme,
-    layout: Layout,
-    *,
-    total_bytes: int,
-    prefill_tokens: int,
-    required_tokens: int,
-    concurrency: int,
-    request_tokens: int = 0,
+def memory_budget(
+    model: ModelSpec, scheme: Scheme, layout: Layout, load: Load, *, total_bytes: int, prefill_tokens: int
 ) -> MemoryBudget:
-    """The budget of one accelerator of `total_bytes` memory.
-
-    `request_tokens` is the promised length of each of `concurrency` requests; every request takes whole blocks.
-    """
+    """Return the budget of one accelerator of `total_bytes` memory. Every request takes whole blocks."""
     weights = weights_bytes(model, scheme, layout.num_shard)
     activations = activation_bytes(
-        model, layout.num_shard, prefill_tokens, concurrency, prompt_logprobs=layout.prompt_logprobs
+        model, layout.num_shard, prefill_tokens, load.concurrency, prompt_logprobs=layout.prompt_logprobs
     )
-    graphs, collectives = graph_bytes(model, scheme, concurrency), collective_bytes(layout.num_shard)
+    graphs, collectives = graph_bytes(model, scheme, load.concurrency), collective_bytes(layout.num_shard)
     overhead = CONTEXT_BYTES + layout.workspace_bytes + graphs + collectives
     reserved = total_bytes - int(total_bytes * layout.share)
     kv_cache = total_bytes - reserved - weights - activations - overhead
-    per_token, block = kv_bytes_per_token(model, layout), layout.block_tokens
+    per_token = sizes.kv_bytes_per_token(
+        model, layout.num_shard, value_bytes=layout.kv_bytes, replicated=layout.replicated_kv
+    )
+    block = layout.block_tokens
     capacity = max(0, kv_cache) // (per_token * block) * block
-    request = -(-request_tokens // block) * block
+    request = -(-load.request_tokens // block) * block
     return MemoryBudget(
         total_bytes=total_bytes,
         reserved_bytes=reserved,
@@ -104,7 +96,7 @@ def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the car
         kv_cache_bytes=kv_cache,
         kv_bytes_per_token=per_token,
         kv_capacity_tokens=capacity,
-        required_kv_tokens=max(required_tokens, concurrency * request),
+        required_kv_tokens=max(load.required_kv_tokens, prefill_tokens, load.concurrency * request),
         context_bytes=CONTEXT_BYTES,
         workspace_bytes=layout.workspace_bytes,
         graph_bytes=graphs,
@@ -116,40 +108,22 @@ def memory_budget(  # noqa: PLR0913 -- one keyword a fact of the wish or the car
 
 
 def weights_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    """Weights on one accelerator, as TGI lays them out (`memory_weights`): tied or not, it holds embedding and head."""
-    counts = memory_weights.count(model)
-    linear = _linear_bytes(model, scheme, counts)
-    return memory_weights.resident_bytes(model, linear, counts, num_shard, tied_once=False)
-
-
-def total_weights_bytes(model: ModelSpec, scheme: Scheme) -> int:
-    """What has to be downloaded and stored: the checkpoint's own size on the hub, twice where it is converted."""
-    own = scheme.prequantized == (model.quantization is not None)
-    if own and model.stored_bytes:
-        return model.stored_bytes * (2 if model.needs_conversion else 1)
-    counts = memory_weights.count(model)
-    if scheme.prequantized:
-        return memory_weights.stored_bytes(_linear_bytes(model, scheme, counts), counts)
-    return model.parameters * (4 if model.torch_dtype == "float32" else 2)
-
-
-def _linear_bytes(model: ModelSpec, scheme: Scheme, counts: memory_weights.Counts) -> float:
-    """All linear layers together; exact where the checkpoint's own headers were read."""
-    if scheme.prequantized and model.quantization is not None and model.quantized_bytes:
-        return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * _BYTES_16_BIT
-    return memory_weights.linear_bytes(model, counts, memory_weights.uniform(scheme.bits))
+    """Return the weights on one accelerator, as TGI lays them out: tied or not, it holds embedding and head."""
+    counts = sizes.count(model)
+    linear = sizes.scheme_linear_bytes(model, scheme, counts)
+    return sizes.resident_bytes(model, linear, counts, num_shard, tied_once=False)
 
 
 def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    bits = memory_weights.SIXTEEN_BITS if scheme.rule is not None and not scheme.prequantized else scheme.bits
-    return memory_weights.loading_extra_bytes(model, bits, num_shard, repacked=scheme.rule is not None)
+    bits = sizes.SIXTEEN_BITS if scheme.method is not None and not scheme.prequantized else scheme.bits
+    return sizes.loading_extra_bytes(model, bits, num_shard, repacked=scheme.method is not None)
 
 
 def activation_bytes(
     model: ModelSpec, num_shard: int, prefill_tokens: int, rows: int, *, prompt_logprobs: bool = False
 ) -> int:
     """The largest peak: a layer of the warm-up prefill in flight, its logits, or sampling `rows` requests."""
-    layer = prefill_tokens * layer_values(model, num_shard) * _BYTES_16_BIT * _LIVE_COPIES
+    layer = prefill_tokens * sizes.layer_values(model, num_shard) * _BYTES_16_BIT * _LIVE_COPIES
     sampled = rows * model.vocab_size * _SAMPLED_LOGIT_BYTES
     if not prompt_logprobs:
         return max(layer, sampled)
@@ -157,16 +131,16 @@ def activation_bytes(
     return max(layer, sampled, prefill_tokens * (model.vocab_size * WARM_UP_LOGIT_BYTES + held))
 
 
-def layer_values(model: ModelSpec, num_shard: int) -> int:
-    """16-bit values a layer in flight holds for each token."""
-    feed_forward = model.intermediate_size
-    if model.experts:
-        feed_forward = max(model.expert_intermediate_size * model.experts_per_token, feed_forward)
-    return 6 * model.hidden_size + 3 * feed_forward // num_shard
+def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:
+    """Return decode batches to capture as CUDA graphs: the engine's default list, longer when more run at once."""
+    if not supported:
+        return (0,)
+    largest = max(_LARGEST_DEFAULT_GRAPH, concurrency)
+    return tuple(batch for batch in _GRAPH_BATCHES if batch <= largest)
 
 
 def graph_bytes(model: ModelSpec, scheme: Scheme, concurrency: int) -> int:
-    if scheme.rule is not None and not scheme.rule.cuda_graphs:
+    if not scheme.cuda_graphs:
         return 0
     return len(graph_batches(concurrency, supported=True)) * model.layers * GRAPH_BYTES_PER_LAYER
 
@@ -177,10 +151,18 @@ def collective_bytes(num_shard: int) -> int:
     return COLLECTIVES_BYTES + (num_shard - 2) * COLLECTIVES_BYTES_PER_FURTHER_RANK
 
 
-def kv_bytes_per_token(model: ModelSpec, layout: Layout) -> int:
-    """KV cache of one token on one accelerator: 2 x layers x heads held x head_dim x bytes a value.
-
-    Exact against engine logs (Qwen2.5-7B 57,344 bytes). TGI caches DeepSeek's expanded heads, not their latents.
-    """
-    heads = model.kv_heads if layout.replicated_kv else max(1, model.kv_heads // layout.num_shard)
-    return 2 * model.layers * heads * model.head_dim * layout.kv_bytes
+def default_memory(run: DefaultRun, release: TgiRelease) -> MemoryBudget:
+    """Return the memory of a release that is left to its own defaults."""
+    model_class = release.model_classes.get(run.model.model_type)
+    layout = Layout(
+        num_shard=run.num_shard, share=release.memory_share * run.share, workspace_bytes=release.workspace_bytes,
+        block_tokens=release.block_tokens.get(release.default_attention or PAGED, 1),
+        replicated_kv=model_class.replicated_kv if model_class else False,
+        prompt_logprobs=scores_prompts(release, {}),
+    )  # fmt: skip
+    prefill = run.prefill_tokens
+    if release.chunked_prefill:
+        prefill = default_prefill_tokens(run.model, run.accelerator, run.num_shard, run.total_bytes)
+    scheme = Scheme(name="as stored", hub_id=run.model.hub_id, bits=run.bits, lost_bits=0.0, prequantized=False)
+    load = Load(input_tokens=0, output_tokens=0, concurrency=1, context_tokens=0)
+    return memory_budget(run.model, scheme, layout, load, total_bytes=run.total_bytes, prefill_tokens=prefill)

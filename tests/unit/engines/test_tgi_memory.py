@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.planner.memory import (
-    Layout,
-    activation_bytes,
-    layer_values,
-    memory_budget,
-    scores_prompts,
-    total_weights_bytes,
-    weights_bytes,
-)
-from tgi_deploy.planner.memory_launcher import default_prefill_tokens
-from tgi_deploy.planner.memory_weights import count
-from tgi_deploy.planner.quantization import schemes
-from tgi_deploy.planner.types import CheckpointQuantization, QuantizedRepository
+from tgi_deploy.engines.tgi.memory import Layout, activation_bytes, memory_budget, scores_prompts, weights_bytes
+from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
+from tgi_deploy.engines.tgi.schemes import schemes
+from tgi_deploy.values.engine import Load
+from tgi_deploy.values.model import CheckpointQuantization, QuantizedRepository
+from tgi_deploy.values.sizes import count, download_bytes, layer_values
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.quantization import Scheme
-    from tgi_deploy.planner.types import MemoryBudget, ModelSpec, Profile
+    from tgi_deploy.values.engine import MemoryBudget, Scheme
+    from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 2**30
 A10G_BYTES = 22.5 * GIB
@@ -46,10 +39,14 @@ def budget_of(
         num_shard=num_shard, share=release.memory_share, workspace_bytes=release.workspace_bytes, block_tokens=1,
         replicated_kv=release.model_classes[model.model_type].replicated_kv,
     )  # fmt: skip
+    promised = load(context_tokens=10_240, concurrency=8)
     return memory_budget(
-        model, scheme, layout, total_bytes=int(gib * GIB), prefill_tokens=prefill_tokens, required_tokens=10_240,
-        concurrency=8,
+        model, scheme, layout, promised, total_bytes=int(gib * GIB), prefill_tokens=prefill_tokens
     )  # fmt: skip
+
+
+def load(*, context_tokens: int, concurrency: int = 1) -> Load:
+    return Load(input_tokens=0, output_tokens=0, concurrency=concurrency, context_tokens=context_tokens)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -87,7 +84,7 @@ def test_cache_bytes_of_a_token_are_exact(catalog: Catalog, model: str, num_shar
 def test_awq_copies_have_the_size_the_hub_shows(catalog: Catalog, model: str, gigabytes: float) -> None:
     profile = with_awq(catalog.resolve(model))
     (scheme,) = schemes(profile, catalog.release("3.3.7"), "awq")
-    assert total_weights_bytes(profile.model, scheme) == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert download_bytes(profile.model, scheme) == pytest.approx(gigabytes * 1e9, rel=0.01)
 
 
 def with_awq(profile: Profile) -> Profile:
@@ -101,7 +98,7 @@ def with_awq(profile: Profile) -> Profile:
 )
 def test_checkpoints_have_the_size_their_index_says(catalog: Catalog, model: str, stored: int) -> None:
     spec, scheme = as_it_is(catalog, model)
-    assert total_weights_bytes(spec, scheme) == pytest.approx(stored, rel=0.001)
+    assert download_bytes(spec, scheme) == pytest.approx(stored, rel=0.001)
 
 
 def test_the_cache_an_engine_reported_on_one_a10g(catalog: Catalog) -> None:
@@ -112,9 +109,8 @@ def test_the_cache_an_engine_reported_on_one_a10g(catalog: Catalog) -> None:
         num_shard=1, share=release.memory_share, workspace_bytes=release.workspace_bytes,
         block_tokens=release.block_tokens["paged"], prompt_logprobs=scores_prompts(release, {}),
     )  # fmt: skip
-    budget = memory_budget(
-        model, scheme, layout, total_bytes=int(A10G_BYTES), prefill_tokens=4145, required_tokens=4096, concurrency=1
-    )
+    promised = load(context_tokens=4096)
+    budget = memory_budget(model, scheme, layout, promised, total_bytes=int(A10G_BYTES), prefill_tokens=4145)
     assert 0.97 * 19_056 < budget.kv_capacity_tokens <= 19_056
     assert budget.kv_capacity_tokens % 16 == 0
 
@@ -149,9 +145,10 @@ def test_what_an_engine_of_the_third_generation_holds_on_one_l4(catalog: Catalog
         prompt_logprobs=scores_prompts(release, {}),
     )  # fmt: skip
     prefill = default_prefill_tokens(model, card.name, 1, card.memory_bytes)
+    promised = load(context_tokens=1)
     budget = memory_budget(
-        model, scheme, layout, total_bytes=card.memory_bytes, prefill_tokens=prefill, required_tokens=1, concurrency=1
-    )
+        model, scheme, layout, promised, total_bytes=card.memory_bytes, prefill_tokens=prefill
+    )  # fmt: skip
     assert 0.85 * 30_000 < budget.kv_capacity_tokens <= 30_000
 
 
@@ -235,7 +232,7 @@ def test_read_headers_outrank_the_rule(catalog: Catalog) -> None:
     (scheme,) = schemes(replace(profile, model=packed, quantized=()), catalog.release("3.3.7"), "auto")
     rest = packed.parameters - 6_000_000_000
     assert weights_bytes(packed, scheme, 1) == pytest.approx(3_111_111_111 + 2 * rest, abs=2)
-    assert total_weights_bytes(packed, scheme) == weights_bytes(packed, scheme, 1)
+    assert download_bytes(packed, scheme) == weights_bytes(packed, scheme, 1)
 
 
 def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: Catalog) -> None:
@@ -251,9 +248,8 @@ def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: C
 
 def _load_extra(model: ModelSpec, scheme: Scheme) -> int:
     layout = Layout(num_shard=1, share=0.9, workspace_bytes=0, block_tokens=1)
-    budget = memory_budget(
-        model, scheme, layout, total_bytes=80 * GIB, prefill_tokens=1024, required_tokens=1, concurrency=1
-    )
+    promised = load(context_tokens=1)
+    budget = memory_budget(model, scheme, layout, promised, total_bytes=80 * GIB, prefill_tokens=1024)
     return budget.load_peak_bytes - budget.weights_bytes - budget.context_bytes
 
 
@@ -261,10 +257,8 @@ def _load_extra(model: ModelSpec, scheme: Scheme) -> int:
 def test_every_request_takes_whole_blocks(catalog: Catalog, block: int, whole: int) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     layout = Layout(num_shard=1, share=0.9, workspace_bytes=0, block_tokens=block)
-    budget = memory_budget(
-        model, scheme, layout, total_bytes=48 * GIB, prefill_tokens=2048, required_tokens=8192, concurrency=16,
-        request_tokens=1100,
-    )  # fmt: skip
+    promised = Load(input_tokens=1000, output_tokens=100, concurrency=16, context_tokens=8192)
+    budget = memory_budget(model, scheme, layout, promised, total_bytes=48 * GIB, prefill_tokens=2048)
     assert budget.required_kv_tokens == 16 * whole
     assert budget.kv_capacity_tokens % block == 0
     assert budget.largest_concurrency == budget.kv_capacity_tokens // whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import ModelSpec
+    from tgi_deploy.values.model import ModelSpec
 
 # The launcher's own table, by the card's family: others log "Unkown compute for card" and get the fallback. So do the
 # cards whose whole name in `nvidia-smi` is not the one it compares with, though their family is meant to be known:

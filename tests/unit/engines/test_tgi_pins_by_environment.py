@@ -1,0 +1,33 @@
+"""A pinned value that the image's entry point would split travels as a variable."""
+
+from __future__ import annotations
+
+from tgi_deploy.app.planning.plan import plan
+from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.planner.types import Plan
+from tgi_deploy.wiring import open_catalog
+
+
+def _command(*flags: str):
+    made = plan(Wish(model="llama3-8b", set=flags), open_catalog(), {})
+    assert isinstance(made, Plan)
+    container = made.chosen.engine.container
+    return container.args, dict(container.env)
+
+
+def test_a_value_with_blanks_goes_by_variable():
+    args, env = _command("otlp-service-name=my service")
+    assert env["OTLP_SERVICE_NAME"] == "my service"
+    assert "--otlp-service-name" not in args
+
+
+def test_a_value_with_a_glob_goes_by_variable():
+    args, env = _command("cors-allow-origin=*")
+    assert env["CORS_ALLOW_ORIGIN"] == "*"
+    assert "*" not in args
+
+
+def test_a_plain_value_stays_an_argument():
+    args, env = _command("max-best-of=4")
+    assert args[args.index("--max-best-of") + 1] == "4"
+    assert "MAX_BEST_OF" not in env

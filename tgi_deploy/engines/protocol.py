@@ -1,0 +1,82 @@
+"""What an inference server is, to the rest of the program. Pure: facts in, values out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.engine import (
+        Case,
+        DefaultRun,
+        EngineSettings,
+        Fit,
+        Load,
+        MemoryBudget,
+        Pins,
+        Rates,
+        Release,
+        RequestEdit,
+        Scheme,
+        StartupPhase,
+    )
+    from tgi_deploy.values.model import ModelSpec, Profile
+    from tgi_deploy.values.serving import Access, Metrics
+
+
+class Engine(Protocol):
+    """One inference server. `title` is its name as messages write it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def port(self) -> int:
+        """Return the port inside its container."""
+
+    @property
+    def cache_path(self) -> str:
+        """Return where its container keeps weights."""
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Return the names of changes of its settings that cure failures (`profiles/diagnosis/heal.json`)."""
+
+    def release(self, version: str, documents: Mapping[str, Any]) -> Release:
+        """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
+
+    def schemes(self, profile: Profile, release: Release, wanted: str) -> tuple[Scheme, ...]:
+        """Return every way this release can hold the weights, best quality first; a wanted one alone, known or not."""
+
+    def shard_counts(self, model: ModelSpec, release: Release, available: int) -> tuple[int, ...]:
+        """Return the accelerator counts worth judging for one replica, smallest first."""
+
+    def check_pins(self, pins: Pins, load: Load, model: ModelSpec, release: Release) -> tuple[Problem, ...]:
+        """Return what the release's own parser and validator would refuse, in the user's words."""
+
+    def fit(self, case: Case) -> Fit:
+        """Return settings, memory by part and every problem of one configuration; never raises for a bad one."""
+
+    def container(self, fit: Fit) -> Container:
+        """Return the finished container of a configuration."""
+
+    def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
+        """Return the phases from the container's start to the first answer, in order."""
+
+    def metrics(self, release: Release) -> Metrics:
+        """Return where the release counts what it serves."""
+
+    def access(self, release: Release) -> Access:
+        """Return how the release asks for an API key."""
+
+    def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
+        """Return the change of that name, one of `edits`, for a configuration that failed."""
+
+    def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
+        """Return the memory of a release that is left to its own defaults."""

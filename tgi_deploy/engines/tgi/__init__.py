@@ -1,0 +1,88 @@
+"""Text Generation Inference: everything that is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.engines.tgi import fit, kernels, memory, schemes
+from tgi_deploy.engines.tgi.container import CACHE_PATH, PORT, container
+from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
+from tgi_deploy.engines.tgi.release import TgiRelease, read_release
+from tgi_deploy.engines.tgi.startup import startup
+from tgi_deploy.values.serving import Access, Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.engine import (
+        Case,
+        DefaultRun,
+        EngineSettings,
+        Fit,
+        Load,
+        MemoryBudget,
+        Pins,
+        Rates,
+        Release,
+        RequestEdit,
+        Scheme,
+        StartupPhase,
+    )
+    from tgi_deploy.values.model import ModelSpec, Profile
+
+
+@dataclass(frozen=True)
+class Tgi:
+    """The engine. Its methods take releases that it decoded itself."""
+
+    name: str = "tgi"
+    title: str = "TGI"
+    port: int = PORT
+    cache_path: str = CACHE_PATH
+    edits: tuple[str, ...] = EDITS
+
+    def release(self, version: str, documents: Mapping[str, Any]) -> TgiRelease:
+        return read_release(version, documents)
+
+    def schemes(self, profile: Profile, release: Release, wanted: str) -> tuple[Scheme, ...]:
+        return schemes.schemes(profile, _own(release), wanted)
+
+    def shard_counts(self, model: ModelSpec, release: Release, available: int) -> tuple[int, ...]:  # noqa: ARG002 -- every count is judged, and refused with its reason
+        return kernels.shard_counts(available)
+
+    def check_pins(self, pins: Pins, load: Load, model: ModelSpec, release: Release) -> tuple[Problem, ...]:
+        """Limits are compared only where all flags can be read."""
+        wrong = tuple(flag_problems(pins.flags, _own(release)))
+        return wrong or tuple(fit.contradictions(pins, load, model, _own(release)))
+
+    def fit(self, case: Case) -> Fit:
+        return fit.fit(case, _own(case.release))
+
+    def container(self, fit: Fit) -> Container:
+        return container(fit, _own(fit.case.release))
+
+    def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
+        return startup(settings, rates)
+
+    def metrics(self, release: Release) -> Metrics:
+        own = _own(release)
+        return Metrics(path=own.metrics_path, request_counters=own.request_counters)
+
+    def access(self, release: Release) -> Access:
+        flag = release.flags.get("--api-key")
+        return Access(key_variable=flag.env if flag else None)
+
+    def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
+        return edit(name, settings)
+
+    def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
+        return memory.default_memory(run, _own(release))
+
+
+def _own(release: Release) -> TgiRelease:
+    if not isinstance(release, TgiRelease):
+        raise TypeError(f"a release of {release.name} was handed to TGI")
+    return release

@@ -1,0 +1,104 @@
+"""The finished container of TGI: every limit explicit, every flag one of the exact release's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.engines.tgi.kernels import ATTENTION_VARIABLE, PADDED, attention_for
+from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.engine import EngineSettings, Fit
+
+PORT: Final = 80  # the image sets PORT=80
+CACHE_PATH: Final = "/data"
+HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
+SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is enough
+_GLOB_CHARACTERS: Final = "*?["
+_HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
+_RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
+_STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # it drains for up to 90 s
+# The launcher logs all its arguments at start.
+_REDACTIONS: Final = (r'(?:api_key|ngrok_authtoken): Some\(\s*"(?P<secret>[^"]*)',)
+
+
+def container(fit: Fit, release: TgiRelease) -> Container:
+    """Return the container of a configuration: settings by meaning first, then the user's own flags."""
+    pins = fit.case.pins
+    by_env = {name: value for name, value in pins.flags.items() if _split_by_entry_point(value)}
+    from_flags = {release.flags[name].env or name: value for name, value in by_env.items()}
+    env = {**release.cache_env, **_kernel_env(fit, release), **pins.env, **from_flags}
+    return Container(
+        image=Image(reference=release.image, bytes=release.image_bytes),
+        args=(*_setting_args(release, fit.settings, pins.flags), *_pin_args(release, pins.flags, by_env)),
+        env=tuple(sorted(env.items())),
+        secrets=(SecretRef(variable=HUB_TOKEN),) if fit.case.model.gated else (),
+        port=PORT,
+        accelerators=fit.settings.num_shard,
+        shm_bytes=SHM_BYTES if fit.settings.num_shard > 1 else 0,
+        mounts=(Mount(path=CACHE_PATH, purpose="weights", layout=cache_layout(release)),),
+        health=_HEALTH,
+        restart=_RESTART,
+        stop=_STOP,
+        redactions=_REDACTIONS,
+    )
+
+
+def cache_layout(release: TgiRelease) -> str:
+    """Releases that keep models elsewhere under the same path are told so by another variable."""
+    pointing = sorted(name for name, value in release.cache_env.items() if value == CACHE_PATH)
+    return pointing[0] if pointing else ""
+
+
+def _kernel_env(fit: Fit, release: TgiRelease) -> Mapping[str, str]:
+    """The attention kernels that the plan counted with, where the release can be told."""
+    model_class = release.model_classes.get(fit.case.model.model_type)
+    rule = release.architecture_rule(fit.case.hardware.accelerator.compute_capability)
+    if model_class is None or rule is None:
+        return {}
+    attention = attention_for(fit.case.model, model_class, release, rule)
+    chosen = {ATTENTION_VARIABLE: attention} if release.default_attention and attention != PADDED else {}
+    return {**chosen, **rule.env}
+
+
+def _setting_args(release: TgiRelease, settings: EngineSettings, pins: Mapping[str, str]) -> Iterator[str]:
+    for names, value in _wanted(settings):
+        name = next((name for name in names if name in release.flags), None)
+        if value is not None and name is not None and not any(known in pins for known in names):
+            yield name
+            yield value
+
+
+def _wanted(settings: EngineSettings) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """Settings by meaning: the flag's names, newest first, and the value (None: leave it out)."""
+    yield ("--model-id",), settings.model_id
+    yield ("--revision",), settings.revision
+    yield ("--num-shard",), str(settings.num_shard)
+    yield ("--quantize",), settings.quantize
+    yield ("--dtype",), settings.dtype
+    yield ("--max-input-tokens", "--max-input-length"), str(settings.max_input_tokens)
+    yield ("--max-total-tokens",), str(settings.max_total_tokens)
+    yield ("--max-batch-prefill-tokens",), str(settings.max_batch_prefill_tokens)
+    yield ("--max-batch-total-tokens",), str(settings.max_batch_total_tokens)
+    yield ("--max-concurrent-requests",), str(settings.max_concurrent_requests)
+    yield ("--cuda-graphs",), ",".join(map(str, settings.cuda_graphs))
+    yield ("--usage-stats",), "off"
+
+
+def _split_by_entry_point(value: str) -> bool:
+    """The image's entry point forwards its arguments unquoted: such a value reaches the launcher only by variable."""
+    return any(char.isspace() or char in _GLOB_CHARACTERS for char in value)
+
+
+def _pin_args(release: TgiRelease, pins: Mapping[str, str], by_env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in sorted(pins.items()):
+        if name in by_env:
+            continue
+        if not release.flags[name].switch:
+            yield name
+            yield value
+        elif value == "true":
+            yield name

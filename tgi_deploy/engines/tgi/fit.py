@@ -1,0 +1,117 @@
+"""One configuration as TGI would run it: settings, memory and everything that speaks against it, at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.engines.tgi import checks, memory
+from tgi_deploy.engines.tgi.kernels import FLASHINFER, attention_for, prefills_in_chunks
+from tgi_deploy.engines.tgi.pins import Limits, limit_problems, limits_for
+from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
+from tgi_deploy.engines.tgi.schemes import served_dtype
+from tgi_deploy.values.engine import EngineSettings, Fit, Load, Scheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.values.engine import Case, MemoryBudget, Pins
+    from tgi_deploy.values.model import ModelSpec
+
+_MIN_CONCURRENT_REQUESTS: Final = 128
+
+
+def contradictions(pins: Pins, load: Load, model: ModelSpec, release: TgiRelease) -> Iterator[Problem]:
+    """Yield what is wrong with the token limits whatever the hardware: on the kernels that can do most."""
+    chunked = prefills_in_chunks(release, release.model_classes.get(model.model_type), FLASHINFER, pins.flags)
+    limits = limits_for(load.context_tokens, pins.flags, chunked=chunked)
+    return limit_problems(limits, pins.flags, load, model, chunked=chunked)
+
+
+def fit(case: Case, release: TgiRelease) -> Fit:
+    """Return how the configuration would run; a bad one has problems."""
+    model_class = release.model_classes.get(case.model.model_type)
+    rule = release.architecture_rule(case.hardware.accelerator.compute_capability)
+    attention = attention_for(case.model, model_class, release, rule)
+    chunked = prefills_in_chunks(release, model_class, attention, case.pins.flags)
+    limits = limits_for(case.load.context_tokens, case.pins.flags, chunked=chunked)
+    layout = _layout(case, release, model_class, attention)
+    budget, prefill = _budget(case, layout, limits)
+    method = release.quantizations.get(case.scheme.name)
+    facts = checks.Facts(
+        case=case, release=release, model_class=model_class, rule=rule, method=method, memory=budget,
+        attention=attention, prompt_batch_short=prefill < limits.max_input_tokens and not chunked,
+    )  # fmt: skip
+    own_dtype = served_dtype(case.model, method, model_class, case.hardware.accelerator)
+    dtype = case.pins.flags.get("--dtype", own_dtype)
+    return Fit(
+        case=case,
+        settings=_settings(case, release, limits, budget, prefill, dtype),
+        dtype=dtype,
+        memory=budget,
+        scheduling=Scheduling(profile=release.name, cuda_graphs=case.scheme.cuda_graphs, kv_bits=8 * layout.kv_bytes),
+        problems=checks.problems(facts),
+    )
+
+
+def _layout(case: Case, release: TgiRelease, model_class: ModelClass | None, attention: str) -> memory.Layout:
+    flags = case.pins.flags
+    return memory.Layout(
+        num_shard=case.num_shard,
+        share=release.memory_share * float(flags.get("--cuda-memory-fraction", "1")),
+        workspace_bytes=release.workspace_bytes,
+        block_tokens=release.block_tokens.get(attention, 1),
+        kv_bytes=1 if flags.get("--kv-cache-dtype", "").startswith("fp8") else 2,
+        replicated_kv=model_class.replicated_kv if model_class else False,
+        prompt_logprobs=memory.scores_prompts(release, flags),
+    )
+
+
+def _budget(case: Case, layout: memory.Layout, limits: Limits) -> tuple[MemoryBudget, int]:
+    """Return the memory with the largest prefill batch that leaves room for what is promised, and that batch."""
+    load = Load(
+        input_tokens=case.load.input_tokens, output_tokens=case.load.output_tokens, concurrency=case.load.concurrency,
+        context_tokens=max(case.load.context_tokens, limits.max_total_tokens),
+    )  # fmt: skip
+    for prefill in limits.prefill_choices:
+        budget = memory.memory_budget(
+            case.model, case.scheme, layout, load,
+            total_bytes=case.hardware.memory_bytes_per_accelerator, prefill_tokens=prefill,
+        )  # fmt: skip
+        if budget.fits:
+            break
+    return budget, prefill
+
+
+def _settings(
+    case: Case, release: TgiRelease, limits: Limits, budget: MemoryBudget, prefill: int, dtype: str
+) -> EngineSettings:
+    model, scheme = case.model, case.scheme
+    method = release.quantizations.get(scheme.name)
+    own = scheme.hub_id == model.hub_id
+    return EngineSettings(
+        model_id=model.local_path or scheme.hub_id if own else scheme.hub_id,
+        revision=model.revision if own and not model.local_path else None,
+        num_shard=case.num_shard,
+        quantize=scheme.method,
+        dtype=dtype if method is None or method.takes_dtype else None,
+        max_input_tokens=limits.max_input_tokens,
+        max_total_tokens=limits.max_total_tokens,
+        max_batch_prefill_tokens=prefill,
+        max_batch_total_tokens=budget.kv_capacity_tokens,
+        max_concurrent_requests=concurrent_requests(case.load.concurrency),
+        cuda_graphs=memory.graph_batches(case.load.concurrency, supported=scheme.cuda_graphs),
+        default_prefill_tokens=_default_prefill_tokens(case, release, budget),
+    )
+
+
+def concurrent_requests(concurrency: int) -> int:
+    return max(_MIN_CONCURRENT_REQUESTS, 4 * concurrency)
+
+
+def _default_prefill_tokens(case: Case, release: TgiRelease, budget: MemoryBudget) -> int | None:
+    """What the launcher would have chosen, where the release chooses by itself."""
+    if not release.chunked_prefill:
+        return None
+    return default_prefill_tokens(case.model, case.hardware.accelerator.name, case.num_shard, budget.total_bytes)

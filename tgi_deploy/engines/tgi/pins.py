@@ -1,0 +1,149 @@
+"""The user's own flags, and the token limits that follow: what the launcher and the router would refuse.
+
+Their validation rules (TGI `launcher/src/main.rs`, `router/src/server.rs`, read at 3.3.7) are applied here, before
+anything is rented.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.engines.flag_values import value_problem
+from tgi_deploy.errors import Problem
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.engine import RequestEdit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.values.engine import EngineSettings, Flag, Load
+    from tgi_deploy.values.model import ModelSpec
+
+DEFAULT_PREFILL_TOKENS: Final = 4096
+_PREFILL_STEPS: Final = (4096, 2048, 1024, 512)
+
+# Flags that cannot be pinned, and what to use instead.
+_NOT_PINNABLE: Final = {
+    "--model-id": "name the model on the command line",
+    "--revision": "name the revision in the profile",
+    "--port": "use --port",
+    "--hostname": "the container always listens on all of its own addresses",
+    "--api-key": "a secret never stands on a command line; set API_KEY in the environment of the machine",
+    "--ngrok-authtoken": "a secret never stands on a command line",
+    "--num-shard": "use --num-shard",
+    "--sharded": "use --num-shard",
+    "--quantize": "use --quantize",
+    "--env": "it only logs; run nvidia-smi on the machine instead",
+}
+
+
+# Changes of settings that cure failures, by the names of `profiles/diagnosis/heal.json`.
+_LESS_PREFILL: Final = "less_prefill"
+EDITS: Final = (_LESS_PREFILL,)
+
+
+class Limits(Value, frozen=True, kw_only=True):
+    """Token limits of a configuration. `prefill_choices`: largest first; the first that fits is taken."""
+
+    max_input_tokens: int
+    max_total_tokens: int
+    prefill_choices: tuple[int, ...]
+
+
+def flag_problems(pins: Mapping[str, str], release: TgiRelease) -> Iterator[Problem]:
+    """Yield what the release's own parser would refuse."""
+    for name, value in pins.items():
+        flag = release.flags.get(name)
+        if flag is None:
+            yield _unknown_flag(release, name)
+        elif name in _NOT_PINNABLE:
+            yield Problem(
+                code="flag_not_allowed", message=f"--set {name} is not allowed", hint=_NOT_PINNABLE[name]
+            )  # fmt: skip
+        else:
+            yield from _bad_value(release, flag, value)
+
+
+def _unknown_flag(release: TgiRelease, name: str) -> Problem:
+    import difflib  # noqa: PLC0415 -- only on the way to an error
+
+    near = difflib.get_close_matches(name, release.flags, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"see `tgi-deploy catalog show {release.version}`"
+    return Problem(code="unknown_flag", message=f"TGI {release.version} has no flag {name!r}", hint=hint)
+
+
+def _bad_value(release: TgiRelease, flag: Flag, value: str) -> Iterator[Problem]:
+    wrong = value_problem(flag, value)
+    if wrong is None and flag.name == "--cuda-memory-fraction" and not 0 < float(value) <= 1:
+        wrong = "should be above 0, and 1 at most"
+    if wrong is not None:
+        message = f"--set {flag.name}={value!r}: {wrong}"
+        yield Problem(code="bad_flag_value", message=message, hint=f"as TGI {release.version} takes it")
+
+
+def limits_for(context_tokens: int, pins: Mapping[str, str], *, chunked: bool) -> Limits:
+    """Return token limits for a context. Without chunking a prompt is prefilled whole, so the batch must hold it."""
+    total = int(pins.get("--max-total-tokens", context_tokens))
+    pinned_input = pins.get("--max-input-tokens", pins.get("--max-input-length"))
+    max_input = int(pinned_input) if pinned_input is not None else total - 1
+    pinned_prefill = pins.get("--max-batch-prefill-tokens")
+    if pinned_prefill is not None:
+        choices: tuple[int, ...] = (int(pinned_prefill),)
+    elif chunked:
+        choices = tuple(step for step in _PREFILL_STEPS if step < total) or (total,)
+    else:
+        choices = (max(max_input, DEFAULT_PREFILL_TOKENS) if max_input >= DEFAULT_PREFILL_TOKENS else max_input,)
+    return Limits(max_input_tokens=max_input, max_total_tokens=total, prefill_choices=choices)
+
+
+def limit_problems(
+    limits: Limits, pins: Mapping[str, str], load: Load, model: ModelSpec, *, chunked: bool
+) -> Iterator[Problem]:
+    """Yield where the launcher's and router's own comparisons fail, or a promise is broken."""
+    for problem in (*_contradictions(limits, pins, chunked=chunked), *_broken_promises(limits, pins, load, model)):
+        yield Problem(
+            code="contradictory_limits",
+            message=f"the limits contradict each other: {problem}",
+            hint="drop one of the --set flags, or change --context or --concurrency",
+        )
+
+
+def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> Iterator[str]:
+    total, max_input = limits.max_total_tokens, limits.max_input_tokens
+    prefill = min(limits.prefill_choices)
+    if "--max-input-tokens" in pins and "--max-input-length" in pins:
+        yield "both --max-input-tokens and --max-input-length are set"
+    if max_input < 1:
+        yield f"--max-input-tokens {max_input} leaves no room for a prompt"
+    if max_input >= total:
+        yield f"--max-input-tokens {max_input} must be below --max-total-tokens {total}"
+    if prefill < 1 or (not chunked and prefill < max_input):
+        yield f"--max-batch-prefill-tokens {prefill} must be at least --max-input-tokens {max_input}"
+    batch_total = int(pins.get("--max-batch-total-tokens", max(total, prefill)))
+    if batch_total < max(total, prefill):
+        yield f"--max-batch-total-tokens {batch_total} must be at least {max(total, prefill)}"
+    if pins.get("--validation-workers") == "0":
+        yield "--validation-workers must be above 0"
+    if pins.get("--max-batch-size") == "0":
+        yield "--max-batch-size must be above 0"
+
+
+def _broken_promises(limits: Limits, pins: Mapping[str, str], load: Load, model: ModelSpec) -> Iterator[str]:
+    promised, longest = load.request_tokens, model.max_position_embeddings
+    if limits.max_total_tokens < promised:
+        yield f"--max-total-tokens {limits.max_total_tokens} is less than a promised request of {promised} tokens"
+    if limits.max_input_tokens < load.input_tokens:
+        yield f"--max-input-tokens {limits.max_input_tokens} is less than the promised {load.input_tokens}"
+    admitted = int(pins.get("--max-concurrent-requests", load.concurrency))
+    if admitted < load.concurrency:
+        yield f"--max-concurrent-requests {admitted} is fewer than the promised {load.concurrency} at once"
+    if limits.max_total_tokens > max(longest, load.context_tokens):
+        yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} the model was made for"
+
+
+def edit(name: str, settings: EngineSettings) -> RequestEdit:
+    """Return a change of `EDITS`: half the prefill batch takes half of what the warm-up needs."""
+    if name != _LESS_PREFILL:
+        raise ValueError(f"there is no change {name!r}")
+    return RequestEdit(flag="max-batch-prefill-tokens", value=str(max(1, settings.max_batch_prefill_tokens // 2)))

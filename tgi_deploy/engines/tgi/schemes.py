@@ -1,0 +1,104 @@
+"""Which weights to serve: the checkpoint as it is, quantized on the fly, or a published quantized copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.values.engine import AUTO, UNQUANTIZED, Scheme
+from tgi_deploy.values.model import FORMAT_ALIASES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
+    from tgi_deploy.values.hardware import Accelerator
+    from tgi_deploy.values.model import ModelSpec, Profile, QuantizedRepository
+
+_SIXTEEN_BITS: Final = 16.0
+
+
+def schemes(profile: Profile, release: TgiRelease, wanted: str) -> tuple[Scheme, ...]:
+    """Return every way to serve this profile that `wanted` allows, best quality first."""
+    found = tuple(_all_schemes(profile, release))
+    if wanted == AUTO:
+        return found
+    chosen = tuple(scheme for scheme in found if scheme.name == wanted)
+    return chosen or (_unavailable(profile, release, wanted),)
+
+
+def _all_schemes(profile: Profile, release: TgiRelease) -> Iterator[Scheme]:
+    own = profile.model.quantization
+    if own is not None:
+        method = FORMAT_ALIASES.get(own.method, own.method)
+        rule = release.quantizations.get(method)
+        bits = float(own.bits) if rule is None else _effective_bits(rule, float(own.bits), own.group_size)
+        known = rule is not None and rule.prequantized
+        yield Scheme(
+            name=method, hub_id=profile.model.hub_id, bits=bits, lost_bits=0.0, prequantized=True,
+            group_size=own.group_size, known=known, **_facts(rule),
+        )  # fmt: skip
+        return
+    yield Scheme(name=UNQUANTIZED, hub_id=profile.model.hub_id, bits=_SIXTEEN_BITS, lost_bits=0.0, prequantized=False)
+    yield from sorted(_quantized(profile, release), key=lambda scheme: (scheme.lost_bits, scheme.name))
+
+
+def _quantized(profile: Profile, release: TgiRelease) -> Iterator[Scheme]:
+    published = {repository.method for repository in profile.quantized}
+    for rule in release.quantizations.values():
+        if rule.on_the_fly and rule.method not in published:
+            yield _scheme(rule, profile.model, rule.bits)
+    for repository in profile.quantized:
+        known = release.quantizations.get(repository.method)
+        if known is not None and known.prequantized:
+            yield _scheme(known, profile.model, float(repository.bits), repository)
+
+
+def _scheme(
+    rule: QuantizationRule, model: ModelSpec, bits: float, published: QuantizedRepository | None = None
+) -> Scheme:
+    group = published.group_size if published else None
+    return Scheme(
+        name=rule.method,
+        hub_id=published.hub_id if published else model.hub_id,
+        bits=_effective_bits(rule, bits, group),
+        lost_bits=_SIXTEEN_BITS - int(bits),
+        prequantized=published is not None,
+        recast=rule.forces_dtype not in {None, model.torch_dtype},
+        group_size=group,
+        **_facts(rule),
+    )
+
+
+def _facts(rule: QuantizationRule | None) -> dict[str, Any]:
+    """What a scheme tells of the release's rule for its method."""
+    if rule is None:
+        return {}
+    return {"method": rule.method, "cuda_graphs": rule.cuda_graphs, "native_fp8": rule.native_fp8_compute}
+
+
+def _effective_bits(rule: QuantizationRule, bits: float, group: int | None) -> float:
+    return bits + (rule.group_overhead_bits / group if group and group > 0 else 0.0)
+
+
+def _unavailable(profile: Profile, release: TgiRelease, wanted: str) -> Scheme:
+    """A method that was asked for and cannot be had for this checkpoint: a check says why."""
+    rule = release.quantizations.get(wanted)
+    return Scheme(
+        name=wanted, hub_id=profile.model.hub_id, bits=_SIXTEEN_BITS if rule is None else rule.bits, lost_bits=0.0,
+        prequantized=False, known=False, **_facts(rule),
+    )  # fmt: skip
+
+
+def served_dtype(
+    model: ModelSpec, rule: QuantizationRule | None, model_class: ModelClass | None, accelerator: Accelerator
+) -> str:
+    """Return the 16-bit type of activations and unquantized weights.
+
+    The checkpoint's own type is kept where the accelerator has it; the engine would otherwise take its class's
+    default (`float16` for most) whatever the checkpoint says.
+    """
+    if rule is not None and rule.forces_dtype is not None:
+        return rule.forces_dtype
+    own = model.torch_dtype
+    wanted = own if own in {"bfloat16", "float16"} else (model_class.default_dtype if model_class else "float16")
+    return "float16" if wanted == "bfloat16" and not accelerator.bf16 else wanted

@@ -1,0 +1,61 @@
+"""Hardware: chips, and the machines that have them.
+
+`memory_bytes` of an accelerator is what can really be used: the smaller of what the cloud reports and what the driver
+prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 bytes a second, TFLOPS = 1e12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
+TypeStatus = Literal["offered", "gone", "announced", "owned"]
+
+ComputeCapability = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator:
+    """A chip. Figures are dense (no sparsity) and per chip. `driver_name` is what nvidia-smi calls it."""
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: ComputeCapability | None
+    memory_bytes: int
+    bandwidth_gb_s: float
+    fp16_tflops: float | None
+    fp8_tflops: float | None
+    int8_tops: float | None
+    bf16: bool
+    interconnect: Interconnect
+    aliases: tuple[str, ...] = ()
+    driver_name: str | None = None
+    confidence: str = "high"
+    source: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstanceType:
+    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`)."""
+
+    name: str
+    status: TypeStatus
+    accelerator: Accelerator
+    accelerator_count: int
+    memory_bytes_per_accelerator: int
+    vcpus: int
+    ram_bytes: int
+    cpu_arch: str
+    interconnect: Interconnect
+    partition: float = 1.0
+    capacity_block_only: bool = False
+    network_gbps: float | None = None
+    nvme_bytes: int = 0
+    ebs_baseline_mb_s: float | None = None
+    ebs_burst_mb_s: float | None = None
+    quota_on_demand: str | None = None
+    quota_spot: str | None = None
+    note: str | None = None

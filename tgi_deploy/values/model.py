@@ -1,0 +1,100 @@
+"""Models: the shape of a checkpoint, and profiles that name one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
+LATENT_ROPE_DIM: Final = 64
+# Other names of a number format in `quant_method` of config.json.
+FORMAT_ALIASES: Final = {"fbgemm_fp8": "fp8"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointQuantization:
+    """How a checkpoint is already quantized (`quantization_config` of its config.json)."""
+
+    method: str
+    bits: int
+    group_size: int | None = None
+    block_scaled: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist.
+
+    Known only where the weights' own headers were read: `tensor_bytes` (bytes by dtype of what the engine loads,
+    names as safetensors has them), `quantized_parameters` and `quantized_bytes` (of packed linear layers, scales and
+    zeros included), `active_parameters` (a token's share of a mixture of experts), `head_stored`.
+    `stored_bytes` is what the engine downloads, `duplicate_bytes` the part of it that it never loads;
+    `needs_conversion` means that there is no safetensors file, and the converted copy takes as much disk again.
+    """
+
+    hub_id: str
+    architecture: str
+    model_type: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    attention_heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    tied_embeddings: bool
+    max_position_embeddings: int
+    torch_dtype: str
+    sliding_window: int | None = None
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_intermediate_size: int = 0
+    shared_experts: int = 0
+    first_dense_layers: int = 0
+    kv_lora_rank: int | None = None
+    quantization: CheckpointQuantization | None = None
+    gated: bool = False
+    license: str | None = None
+    revision: str | None = None
+    local_path: str | None = None
+    stored_bytes: int | None = None
+    active_parameters: int | None = None
+    vision_parameters: int = 0
+    tensor_bytes: tuple[tuple[str, int], ...] = ()
+    quantized_parameters: int = 0
+    quantized_bytes: int = 0
+    head_stored: bool | None = None
+    duplicate_bytes: int = 0
+    needs_conversion: bool = False
+    chat_template: bool | None = None
+    config_sha256: str | None = None
+    source: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizedRepository:
+    """A published, already quantized copy of a model."""
+
+    method: str
+    hub_id: str
+    bits: int
+    group_size: int | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """A named model: its shape, what to know about it, and defaults for some options."""
+
+    name: str
+    model: ModelSpec
+    summary: str
+    notice: str | None = None
+    chat: bool = True
+    quantized: tuple[QuantizedRepository, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
