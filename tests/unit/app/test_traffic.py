@@ -18,6 +18,7 @@ from tgi_deploy.app.watching.status import status
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.views.deployment import access_text, status_document, status_text
 from tgi_deploy.cli.views.text import WIDTH
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.targets.secrets import SecretWish, SecretWishes
@@ -199,7 +200,7 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
     found = access(public(around), "demo")
     assert found.unencrypted.startswith("the API key, prompts and answers travel unencrypted")
     assert found.tunnel == ""
-    page = runbook(recorded_subject(public(around), "demo"), read_alerts())
+    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
     assert found.unencrypted in page
     assert "--api-key-from-env KEY --plaintext" in page
     assert "start-session" not in page
@@ -237,5 +238,5 @@ def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
 
 def test_the_runbook_of_a_stored_key_brings_up_the_same_again(around):
     bring_up(around, STORED, plaintext=True)
-    page = runbook(recorded_subject(public(around), "demo"), read_alerts())
+    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
     assert "--api-key-parameter /tgi-deploy/team/key --plaintext" in page
