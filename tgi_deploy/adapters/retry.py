@@ -1,6 +1,7 @@
-"""The two kinds of "again" that belong to a single request; the third, no capacity, is for the caller to decide.
+"""The kinds of "again" that belong to a single request; another, no capacity, is for the caller to decide.
 
-Too fast: back off with jitter, the same request each time. Not visible yet: short pauses, for at most a minute.
+Too fast: back off with jitter, the same request each time. Not visible yet: short pauses, for at most a minute. A reply
+that can't be understood: twice more, where the request is harmless to repeat.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed, wait_random_exponential
 
-from tgi_deploy.reconcile.errors import NotYetError, ThrottledError
+from tgi_deploy.reconcile.errors import NotYetError, ThrottledError, UnreadableReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,8 @@ _T = TypeVar("_T")
 THROTTLED_ATTEMPTS: Final = 8
 NOT_YET_ATTEMPTS: Final = 20
 NOT_YET_PAUSE_S: Final = 3
+READING_ATTEMPTS: Final = 3
+_READING_PAUSE_S: Final = 1
 _FIRST_PAUSE_S: Final = 1
 _LONGEST_PAUSE_S: Final = 30
 
@@ -49,3 +52,14 @@ class Retrier:
             reraise=True,
         )
         return throttled(lambda: not_yet(request))
+
+    def read(self, request: Callable[[], _T]) -> _T:
+        """What `request` returns, made again while its reply can't be understood. Raises the last error of its own."""
+        unreadable = Retrying(
+            sleep=self.clock.sleep,
+            retry=retry_if_exception_type(UnreadableReplyError),
+            stop=stop_after_attempt(READING_ATTEMPTS),
+            wait=wait_fixed(_READING_PAUSE_S),
+            reraise=True,
+        )
+        return unreadable(request)

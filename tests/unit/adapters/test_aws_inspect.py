@@ -8,6 +8,7 @@ from builders.aws_profiles import profile_data
 
 from tgi_deploy.adapters.aws.errors import ErrorTable, translate
 from tgi_deploy.adapters.aws.inspect import Ec2Inspector, exit_of
+from tgi_deploy.adapters.reply import Reply
 from tgi_deploy.adapters.workstation import LocalWorkstation
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
@@ -111,7 +112,7 @@ LOCAL = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local", "State": "
     ],
 )
 def test_the_way_out_is_the_default_route_of_the_subnets_own_table(tables, expected):
-    assert exit_of(tables, "s") == expected
+    assert exit_of([Reply(item) for item in tables], "s") == expected
 
 
 def test_everything_is_allowed_in_the_sandbox_and_nothing_is_made(bench, inspector, launch):

@@ -15,7 +15,7 @@ from botocore.exceptions import (
 from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 
-from tgi_deploy.adapters.aws.api import Api
+from tgi_deploy.adapters.aws.api import Api, acknowledged, each
 from tgi_deploy.adapters.aws.errors import ErrorTable, translate
 from tgi_deploy.adapters.aws.session import SessionFactory
 from tgi_deploy.adapters.clock import SystemClock
@@ -93,7 +93,7 @@ def test_a_cloud_that_does_not_answer_is_one_sentence(table):
     sessions = SessionFactory(table=table, endpoint_url=url)
     made = Api(region="us-east-1", sessions=sessions, retrier=Retrier(FakeClock()))
     with pytest.raises(DeployError) as caught:
-        made.change("create_key_pair", "making a key", KeyName="k")
+        made.change("create_key_pair", "making a key", acknowledged, KeyName="k")
     assert caught.value.code == "cloud_unreachable"
 
 
@@ -127,7 +127,7 @@ def test_a_key_that_is_given_needs_nothing_of_the_callers_aws_settings(table, tm
 
 def test_wrong_parameters_are_not_sent(bench):
     with pytest.raises(BadRequestError, match="parameters are wrong"):
-        bench.cloud().api.change("run_instances", "launching", MinCount="many", MaxCount=1)
+        bench.cloud().api.change("run_instances", "launching", acknowledged, MinCount="many", MaxCount=1)
     assert bench.calls("RunInstances") == []
 
 
@@ -142,7 +142,7 @@ def test_clients_are_made_once_and_creating_ones_never_retry(table):
 def test_without_credentials_the_real_cloud_is_not_asked(table):
     made = Api(region="us-east-1", sessions=SessionFactory(table=table), retrier=Retrier(FakeClock()))
     with pytest.raises(DeployError) as caught:
-        made.list("describe_instances", "Reservations", "looking")
+        made.list("describe_instances", "looking", each("Reservations", acknowledged))
     assert caught.value.code == "no_credentials"
     assert "--sandbox" in caught.value.hint
 

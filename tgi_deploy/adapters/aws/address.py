@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tags_of
+from tgi_deploy.adapters.aws.api import Api, by_tags, each, tagged, tags_of
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError
 from tgi_deploy.reconcile.model import Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tgi_deploy.adapters.reply import Reply
 
 KIND = "address"
 
@@ -20,7 +22,7 @@ class Addresses:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        return self._described("looking for addresses", Filters=by_tags(tags))
+        return self._described("looking for addresses", tags, Filters=by_tags(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
         raise BadRequestError("an address is never created on its own")
@@ -29,7 +31,7 @@ class Addresses:
         """Nothing to do."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self._described("reading an address", AllocationIds=[attributes["id"]])
+        found = self._described("reading an address", {}, AllocationIds=[attributes["id"]])
         return found[0] if found else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
@@ -41,20 +43,22 @@ class Addresses:
             raise InUseError(f"address {found.id} is in use")
         self.api.remove("release_address", "releasing an address", AllocationId=found.id)
 
-    def _described(self, doing: str, **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+    def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+        read = each("Addresses", lambda item: tagged(self._found(item), tags))
         try:
-            items = self.api.ask("describe_addresses", doing, **parameters)["Addresses"]  # the one without pages
+            found = self.api.ask("describe_addresses", doing, read, **parameters)  # the one without pages
         except GoneError:
             return ()
-        return tuple(sorted((self._found(item) for item in items), key=lambda found: found.id))
+        return tuple(sorted(found, key=lambda item: item.id))
 
-    def _found(self, item: Mapping[str, Any]) -> Found:
-        used = item.get("AssociationId") or item.get("InstanceId") or item.get("NetworkInterfaceId")
+    def _found(self, item: Reply) -> Found:
+        used = any(item.optional_text(name) for name in ("AssociationId", "InstanceId", "NetworkInterfaceId"))
+        found_id = item.text("AllocationId", prefix="eipalloc-")
         return Found(
-            key=f"{KIND}:{item['AllocationId']}",
+            key=f"{KIND}:{found_id}",
             kind=KIND,
             place=self.api.region,
-            attributes={"id": item["AllocationId"]},
+            attributes={"id": found_id},
             tags=tags_of(item),
             state="associated" if used else "available",
             attached=True,

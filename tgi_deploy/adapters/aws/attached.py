@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tgi_deploy.adapters.aws.api import Api, paged, tags_of
+from tgi_deploy.adapters.aws.api import Api, each, paged, tagged, tags_of
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
 from tgi_deploy.reconcile.model import Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tgi_deploy.adapters.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,15 @@ class Attached:
     kind: str
     items: str
     id_field: str
+    id_prefix: str
     state_field: str
+    tags_field: str
     describe_method: str
     delete_method: str
     ids_parameter: str
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        items = self._described(**paged(tags))
-        return tuple(sorted((self._found(item) for item in items), key=lambda found: found.id))
+        return tuple(sorted(self._described(tags, **paged(tags)), key=lambda found: found.id))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
         raise BadRequestError(f"a {self.kind} is never created on its own")
@@ -37,8 +40,7 @@ class Attached:
         """Nothing to do."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        items = self._described(**{self.ids_parameter: [attributes["id"]]})
-        return self._found(items[0]) if items else None
+        return next(iter(self._described({}, **{self.ids_parameter: [attributes["id"]]})), None)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Delete it once nothing holds it: a machine that is ending takes it along by itself."""
@@ -49,26 +51,27 @@ class Attached:
             raise InUseError(f"{self.kind} {found.id} is {found.state}")
         self.api.remove(self.delete_method, f"deleting a {self.kind}", **{self.id_field: found.id})
 
-    def _described(self, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- the API's own
-        return self.api.list(self.describe_method, self.items, f"looking for {self.kind}s", **parameters)
+    def _described(self, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+        read = each(self.items, lambda item: tagged(self._found(item), tags))
+        return self.api.list(self.describe_method, f"looking for {self.kind}s", read, **parameters)
 
-    def _found(self, item: Mapping[str, Any]) -> Found:
-        found_id, state = item[self.id_field], item[self.state_field]
+    def _found(self, item: Reply) -> Found:
+        found_id, state = item.text(self.id_field, prefix=self.id_prefix), item.text(self.state_field)
         return Found(
             key=f"{self.kind}:{found_id}",
             kind=self.kind,
             place=self.api.region,
             attributes={"id": found_id, **_born(item)},
-            tags=tags_of(item),
+            tags=tags_of(item, self.tags_field),
             state=state,
             alive=state != "deleting",
             attached=True,
         )
 
 
-def _born(item: Mapping[str, Any]) -> dict[str, str]:
-    born = item.get("CreateTime") or (item.get("Attachment") or {}).get("AttachTime")
-    return {"created": born.isoformat()} if born else {}
+def _born(item: Reply) -> dict[str, str]:
+    born = item.moment("CreateTime") or item.optional_part("Attachment").moment("AttachTime")
+    return {"created": born} if born else {}
 
 
 def volumes(api: Api) -> Attached:
@@ -77,7 +80,9 @@ def volumes(api: Api) -> Attached:
         kind="volume",
         items="Volumes",
         id_field="VolumeId",
+        id_prefix="vol-",
         state_field="State",
+        tags_field="Tags",
         describe_method="describe_volumes",
         delete_method="delete_volume",
         ids_parameter="VolumeIds",
@@ -90,7 +95,9 @@ def network_interfaces(api: Api) -> Attached:
         kind="network-interface",
         items="NetworkInterfaces",
         id_field="NetworkInterfaceId",
+        id_prefix="eni-",
         state_field="Status",
+        tags_field="TagSet",
         describe_method="describe_network_interfaces",
         delete_method="delete_network_interface",
         ids_parameter="NetworkInterfaceIds",

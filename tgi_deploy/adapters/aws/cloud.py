@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.adapters.aws import (
     address,
@@ -22,14 +22,14 @@ from tgi_deploy.adapters.aws.images import resolve_image
 from tgi_deploy.adapters.aws.placement import placements
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.reconcile.model import TAG_ID, MachineState
+from tgi_deploy.reconcile.model import TAG_ID
 from tgi_deploy.reconcile.observe import SIDE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.adapters.aws.api import Api
-    from tgi_deploy.reconcile.model import Found, MachineImage, Placement
+    from tgi_deploy.reconcile.model import Found, MachineImage, MachineState, Placement
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.secret import Secret
 
@@ -116,16 +116,7 @@ class Ec2Cloud:
         return placements(self.api, instance_type, subnet=subnet)
 
     def machine(self, instance_id: str) -> MachineState:
-        item = instance.Instances(self.api).describe(instance_id)
-        if item is None:
-            return MachineState(state="missing", reason_code=None, reason=None, address=None)
-        reason: Mapping[str, Any] = item.get("StateReason") or {}
-        return MachineState(
-            state=item["State"]["Name"],
-            reason_code=reason.get("Code") or None,
-            reason=reason.get("Message") or None,
-            address=instance.address_of(item),
-        )
+        return instance.Instances(self.api).state(instance_id)
 
     def console(self, instance_id: str) -> str:
         return console_output(self.api, instance_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from botocore import exceptions as boto
 
+from tgi_deploy.adapters.reply import Reply, ReplyError
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
@@ -22,12 +24,14 @@ from tgi_deploy.reconcile.errors import (
     QuotaError,
     ThrottledError,
     TokenMismatchError,
+    UnreadableReplyError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SERVER_ERROR: Final = 500
+_BAD_REQUEST: Final = 400
 _FORBIDDEN: Final = 403
 # Codes of IAM's own refusals; other codes of that class are about the account.
 _DENIALS: Final = ("UnauthorizedOperation", "AccessDenied*", "403")
@@ -46,6 +50,7 @@ _NO_CREDENTIALS: Final = (
     boto.TokenRetrievalError,
     boto.SSOError,
 )
+SDK_FAILURES: Final = (boto.ClientError, boto.BotoCoreError)
 _NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 
 
@@ -80,16 +85,31 @@ def _matches(code: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(code, pattern) for pattern in patterns)
 
 
+@contextmanager
+def translated(table: ErrorTable, *, doing: str, service: str, creating: bool = False) -> Iterator[None]:
+    """Raise what the SDK raises, and what can't be read, as errors that say what to do."""
+    try:
+        yield
+    except (*SDK_FAILURES, ReplyError) as error:
+        raise translate(error, table, doing=doing, service=service, creating=creating) from error
+
+
 def translate(error: Exception, table: ErrorTable, *, doing: str, service: str, creating: bool) -> DeployError:
     """The error that says what to do about `error`, which came of `doing`."""
     if isinstance(error, boto.ClientError):
-        return _from_code(error, table, doing, service)
+        return _from_code(error, table, doing, service, creating=creating)
+    if isinstance(error, ReplyError):
+        return _unreadable(doing, str(error), creating=creating)
+    if isinstance(error, (*_NOTHING_SENT, boto.HTTPClientError)):
+        return _from_connection(error, doing, creating=creating)
+    return _not_sent(error, doing)
+
+
+def _not_sent(error: Exception, doing: str) -> DeployError:
     if isinstance(error, _NO_CREDENTIALS):
         return DeployError("no_credentials", f"{doing} needs AWS credentials: {error}", hint=_CREDENTIALS_HINT)
     if isinstance(error, boto.ProfileNotFound):
         return InputError("unknown_aws_profile", f"{doing} failed: {error}", hint="check AWS_PROFILE")
-    if isinstance(error, (*_NOTHING_SENT, boto.HTTPClientError)):
-        return _from_connection(error, doing, creating=creating)
     if isinstance(error, boto.ParamValidationError):
         return BadRequestError(f"{doing} was not sent, its parameters are wrong: {error}")
     return DeployError("cloud_error", f"{doing} failed: {error}", hint="try again; check AWS_ENDPOINT_URL if it is set")
@@ -105,15 +125,45 @@ def _from_connection(error: Exception, doing: str, *, creating: bool) -> DeployE
     )
 
 
-def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: str) -> DeployError:
-    detail = error.response.get("Error", {})
-    code, message = str(detail.get("Code", "")), str(detail.get("Message", ""))
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
+def _unreadable(doing: str, why: str, *, creating: bool) -> DeployError:
+    if creating:
+        return LostReplyError(f"{doing}: the reply can't be understood ({why})")
+    return UnreadableReplyError(f"{doing} failed: the reply can't be understood ({why})")
+
+
+def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: str, *, creating: bool) -> DeployError:
+    try:
+        code, message, status = refusal_of(error)
+    except ReplyError as unread:
+        return _unreadable(doing, str(unread), creating=creating)
     text = f"{doing} failed: {code}: {message}"
     name, action = table.classify(code, message, status=status), iam_action(service, error.operation_name)
     if name == "permission" and _matches(code, _DENIALS):
         text, action = _denied(doing, code, message, action)
     return by_class(name, text, cause=code, action=action)
+
+
+class Refusal(NamedTuple):
+    """Why the cloud refuses a request; `status` is that of HTTP."""
+
+    code: str
+    message: str
+    status: int
+
+
+def refusal_of(error: boto.ClientError) -> Refusal:
+    """What an error of the SDK says.
+
+    Raises ReplyError where it can't be the cloud that refuses: its codes are names. For a page of something in between
+    the SDK makes a code of the status; a service that fails sends such pages, too.
+    """
+    reply = Reply.of(error.response)
+    status = reply.optional_part("ResponseMetadata").integer("HTTPStatusCode") or _BAD_REQUEST
+    said = reply.optional_part("Error")
+    code, message = said.optional_text("Code"), said.optional_text("Message")
+    if not code[:1].isalpha() and status < _SERVER_ERROR and not _DENIED_ACTION.search(message):
+        raise ReplyError(f"HTTP status {status} without a code of the cloud's")
+    return Refusal(code, message, status)
 
 
 def iam_action(service: str, operation: str) -> str:

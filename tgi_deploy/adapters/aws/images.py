@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.adapters.aws.api import each
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError
 from tgi_deploy.reconcile.model import MachineImage
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.adapters.aws.api import Api
+    from tgi_deploy.adapters.reply import Reply
 
 _BATCH: Final = 10  # GetParameters takes no more names
 _OF_REGION: Final = "images belong to a region: name one of this region, or leave --ami out"
@@ -36,8 +38,10 @@ def resolve_image(
 
 
 def _values(api: Api, names: Sequence[str]) -> dict[str, str]:
-    answer = api.ask("get_parameters", "looking for a machine image", service="ssm", Names=list(names))
-    return {item["Name"]: item["Value"] for item in answer["Parameters"]}
+    def read(reply: Reply) -> dict[str, str]:
+        return {item.text("Name"): item.text("Value", prefix="ami-") for item in reply.parts("Parameters")}
+
+    return api.ask("get_parameters", "looking for a machine image", read, service="ssm", Names=list(names))
 
 
 def _given(api: Api, image_id: str) -> MachineImage:
@@ -48,18 +52,21 @@ def _given(api: Api, image_id: str) -> MachineImage:
 
 
 def _described(api: Api, image_id: str, source: str) -> MachineImage:
-    answer = api.ask("describe_images", f"reading the machine image {image_id}", ImageIds=[image_id])
-    if not answer["Images"]:
+    def read(image: Reply) -> MachineImage:
+        device = image.optional_text("RootDeviceName") or "/dev/sda1"
+        return MachineImage(id=image_id, root_device=device, minimum_gib=_root_gib(image, device), source=source)
+
+    doing = f"reading the machine image {image_id}"
+    found = api.ask("describe_images", doing, each("Images", read), ImageIds=[image_id])
+    if not found:
         raise DeployError(
             "no_machine_image",
             f"the machine image {image_id} does not exist in {api.region}",
             hint=_OF_REGION,
         )
-    image = answer["Images"][0]
-    device = image.get("RootDeviceName", "/dev/sda1")
-    return MachineImage(id=image_id, root_device=device, minimum_gib=_root_gib(image, device), source=source)
+    return found[0]
 
 
-def _root_gib(image: Mapping[str, Any], device: str) -> int:
-    disks = [item for item in image.get("BlockDeviceMappings", ()) if item.get("DeviceName") == device]
-    return int(disks[0].get("Ebs", {}).get("VolumeSize", 0)) if disks else 0
+def _root_gib(image: Reply, device: str) -> int:
+    disks = [item for item in image.optional_parts("BlockDeviceMappings") if item.optional_text("DeviceName") == device]
+    return disks[0].optional_part("Ebs").integer("VolumeSize") if disks else 0

@@ -6,27 +6,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from tgi_deploy.adapters.aws.errors import translate
+from tgi_deploy.adapters.aws.api import acknowledged, each, read_pages, read_reply
+from tgi_deploy.adapters.aws.errors import refusal_of, translated
 from tgi_deploy.adapters.aws.rehearsal import REQUESTS, request_of
 from tgi_deploy.adapters.aws.session import is_loopback
+from tgi_deploy.adapters.reply import ReplyError
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.reconcile.inspection import Identity, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tgi_deploy.adapters.aws.api import Answer
     from tgi_deploy.adapters.aws.session import SessionFactory
+    from tgi_deploy.adapters.reply import Reply
     from tgi_deploy.reconcile.inspection import RehearsedLaunch, Verdict
 
+_T = TypeVar("_T")
 _COUNTED: Final = ("pending", "running")
 _PAGE: Final = 1000
 _ALLOWED: Final = "DryRunOperation"
+# Refusals that are not about this request.
+_PROVES_NOTHING: Final = frozenset({"bad_credentials", "throttled", "cloud_unreachable"})
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 # The part of a target's id before its dash, as people call it.
 _EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transit gateway", "vgw": "VPN gateway"}
@@ -34,7 +39,7 @@ _EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Inspector:
-    """Every question is asked once: what can't be answered now is unknown, not worth waiting for."""
+    """Nothing is waited for: what can't be answered now is unknown. What can't be understood is asked for once more."""
 
     region: str
     sessions: SessionFactory
@@ -46,80 +51,103 @@ class Ec2Inspector:
             self.sessions.client(service, self.region, creating=True)
 
     def identity(self) -> Identity:
-        answer = self._ask("sts", "get_caller_identity", "asking who you are")
-        return Identity(account=answer["Account"], arn=answer["Arn"], skew_s=_skew_s(answer, self.now()))
+        def read(reply: Reply) -> Identity:
+            return Identity(account=reply.text("Account"), arn=reply.text("Arn"), skew_s=_skew_s(reply, self.now()))
+
+        return self._ask("sts", "get_caller_identity", "asking who you are", read)
 
     def region_status(self) -> str:
         parameters = {"Filters": [{"Name": "region-name", "Values": [self.region]}], "AllRegions": True}
-        regions = self._ask("ec2", "describe_regions", "looking at the region", **parameters)["Regions"]
-        return str(regions[0].get("OptInStatus", "opt-in-not-required")) if regions else ""
+        read = each("Regions", lambda region: region.optional_text("OptInStatus") or "opt-in-not-required")
+        regions = self._ask("ec2", "describe_regions", "looking at the region", read, **parameters)
+        return regions[0] if regions else ""
 
     def quota_vcpus(self, code: str) -> float:
-        answer = self._ask(
-            "service-quotas", "get_service_quota", f"reading the quota {code}", ServiceCode="ec2", QuotaCode=code
+        return self._ask(
+            "service-quotas",
+            "get_service_quota",
+            f"reading the quota {code}",
+            lambda reply: float(reply.part("Quota").number("Value")),
+            ServiceCode="ec2",
+            QuotaCode=code,
         )
-        return float(answer["Quota"]["Value"])
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
         """A page for each thousand machines. Types are compared here: not every endpoint knows `g*`."""
         filters = [{"Name": "instance-state-name", "Values": list(_COUNTED)}]
-        found: list[Usage] = []
-        more: dict[str, str] = {}
-        while True:
-            page = self._ask(
-                "ec2", "describe_instances", "counting running machines", Filters=filters, MaxResults=_PAGE, **more
-            )
-            machines = [item for group in page["Reservations"] for item in group["Instances"]]
-            found += [_usage(item) for item in machines if _market(item) == market and _is_like(item, patterns)]
-            if not page.get("NextToken"):
-                return tuple(found)
-            more = {"NextToken": page["NextToken"]}
+        parameters = {"Filters": filters, "PaginationConfig": {"PageSize": _PAGE}}
+
+        def read(page: Reply) -> list[Usage]:
+            machines = [item for group in page.parts("Reservations") for item in group.parts("Instances")]
+            return [_usage(item) for item in machines if _market(item) == market and _is_like(item, patterns)]
+
+        client = self.sessions.client("ec2", self.region, creating=True)
+        return self._twice(
+            "ec2", "counting running machines", lambda: read_pages(client, "describe_instances", parameters, read)
+        )
 
     def free_addresses(self, subnet: str) -> int:
-        subnets = self._ask("ec2", "describe_subnets", "reading the subnet", SubnetIds=[subnet])["Subnets"]
-        return int(subnets[0]["AvailableIpAddressCount"])
+        def read(reply: Reply) -> int:
+            return int(reply.first("Subnets").number("AvailableIpAddressCount"))
+
+        return self._ask("ec2", "describe_subnets", "reading the subnet", read, SubnetIds=[subnet])
 
     def way_out(self, subnet: str, network: str) -> str | None:
         """None on an endpoint of this computer: what stands in for EC2 there routes nothing."""
         if self.sessions.endpoint_url is not None and is_loopback(self.sessions.endpoint_url):
             return None
         filters = [{"Name": "vpc-id", "Values": [network]}]
-        tables = self._ask("ec2", "describe_route_tables", "reading the routes", Filters=filters)["RouteTables"]
-        return exit_of(tables, subnet)
+        return self._ask(
+            "ec2",
+            "describe_route_tables",
+            "reading the routes",
+            lambda reply: exit_of(reply.parts("RouteTables"), subnet),
+            Filters=filters,
+        )
 
     @property
     def actions(self) -> tuple[str, ...]:
         return tuple(REQUESTS)
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
-        method, parameters = request_of(action, launch)
         client = self.sessions.client("ec2", self.region, creating=True)
         try:
-            getattr(client, method)(DryRun=True, **parameters)
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == _ALLOWED:
-                return "allowed"
-            failure = self._translated(error, f"rehearsing {action}", "ec2")
-            if isinstance(failure, PermissionDeniedError):
-                return "denied"
-            if failure.code in {"bad_credentials", "throttled"}:
-                raise failure from None
-            return "unproved"
-        except BotoCoreError as error:
-            raise self._translated(error, f"rehearsing {action}", "ec2") from error
-        return _not_rehearsed(action)
+            return self._twice("ec2", f"rehearsing {action}", lambda: _rehearsed(client, action, launch))
+        except PermissionDeniedError:
+            return "denied"
+        except DeployError as error:
+            if isinstance(error.__cause__, ClientError) and error.code not in _PROVES_NOTHING:
+                return "unproved"
+            raise
 
-    def _ask(self, service: str, method: str, doing: str, **parameters: Any) -> Answer:  # noqa: ANN401 -- the API's own
+    def _ask(
+        self,
+        service: str,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        **parameters: Any,  # noqa: ANN401 -- the API's own
+    ) -> _T:
         client = self.sessions.client(service, self.region, creating=True)
-        try:
-            answer: Answer = getattr(client, method)(**parameters)
-        except (ClientError, BotoCoreError) as error:
-            raise self._translated(error, doing, service) from error
-        return answer
+        return self._twice(service, doing, lambda: read_reply(client, method, parameters, read))
 
-    def _translated(self, error: Exception, doing: str, service: str) -> DeployError:
-        where = f"{doing} in {self.region}"
-        return translate(error, self.sessions.table, doing=where, service=service, creating=False)
+    def _twice(self, service: str, doing: str, request: Callable[[], _T]) -> _T:
+        with translated(self.sessions.table, doing=f"{doing} in {self.region}", service=service):
+            try:
+                return request()
+            except ReplyError:
+                return request()
+
+
+def _rehearsed(client: Any, action: str, launch: RehearsedLaunch) -> Verdict:  # noqa: ANN401 -- boto3 makes clients at run time
+    method, parameters = request_of(action, launch)
+    try:
+        read_reply(client, method, {"DryRun": True, **parameters}, acknowledged)
+    except ClientError as error:
+        if refusal_of(error).code == _ALLOWED:
+            return "allowed"
+        raise
+    return _not_rehearsed(action)
 
 
 def _not_rehearsed(action: str) -> Verdict:
@@ -133,46 +161,51 @@ def _not_rehearsed(action: str) -> Verdict:
     )
 
 
-def exit_of(tables: Sequence[Mapping[str, Any]], subnet: str) -> str:
+def exit_of(tables: Sequence[Reply], subnet: str) -> str:
     """What the default route of `subnet` leads to, by the tables of its network; empty for nothing."""
     own = [table for table in tables if _is_for(table, subnet)]
-    main = [table for table in tables if any(link.get("Main") for link in table.get("Associations", ()))]
+    main = [table for table in tables if any(link.flag("Main") for link in table.optional_parts("Associations"))]
     for table in (own or main)[:1]:
-        for route in table.get("Routes", ()):
-            if route.get("DestinationCidrBlock", route.get("DestinationIpv6CidrBlock")) in _ANYWHERE:
+        for route in table.optional_parts("Routes"):
+            if _destination(route) in _ANYWHERE:
                 return _target(route)
     return ""
 
 
-def _is_for(table: Mapping[str, Any], subnet: str) -> bool:
-    return any(link.get("SubnetId") == subnet for link in table.get("Associations", ()))
+def _is_for(table: Reply, subnet: str) -> bool:
+    return any(link.optional_text("SubnetId") == subnet for link in table.optional_parts("Associations"))
 
 
-def _target(route: Mapping[str, Any]) -> str:
-    if route.get("State") == "blackhole":
+def _destination(route: Reply) -> str:
+    return route.optional_text("DestinationCidrBlock") or route.optional_text("DestinationIpv6CidrBlock")
+
+
+def _target(route: Reply) -> str:
+    if route.optional_text("State") == "blackhole":
         return ""
     names = ("GatewayId", "NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId")
-    target = next((str(route[name]) for name in names if route.get(name)), "something")
+    target = next((text for name in names if (text := route.optional_text(name))), "something")
     return f"{_EXITS.get(target.partition('-')[0], 'appliance')} {target}"
 
 
-def _usage(item: Mapping[str, Any]) -> Usage:
-    cores = item.get("CpuOptions") or {}
-    vcpus = int(cores.get("CoreCount", 0)) * int(cores.get("ThreadsPerCore", 0))
-    return Usage(instance_type=item["InstanceType"], vcpus=vcpus or None)
+def _usage(item: Reply) -> Usage:
+    cores = item.optional_part("CpuOptions")
+    vcpus = cores.integer("CoreCount") * cores.integer("ThreadsPerCore")
+    return Usage(instance_type=item.text("InstanceType"), vcpus=vcpus or None)
 
 
-def _is_like(item: Mapping[str, Any], patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(item["InstanceType"], pattern) for pattern in patterns)
+def _is_like(item: Reply, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(item.text("InstanceType"), pattern) for pattern in patterns)
 
 
-def _market(item: Mapping[str, Any]) -> str:
-    return "spot" if item.get("InstanceLifecycle") == "spot" else "on-demand"
+def _market(item: Reply) -> str:
+    return "spot" if item.optional_text("InstanceLifecycle") == "spot" else "on-demand"
 
 
-def _skew_s(answer: Mapping[str, Any], now: datetime) -> float | None:
+def _skew_s(reply: Reply, now: datetime) -> float | None:
     """Answers carry whole seconds, and take some themselves: good for half a minute, not for less."""
-    sent = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    headers = reply.optional_part("ResponseMetadata").optional_part("HTTPHeaders")
+    sent = headers.optional_text("date")
     try:
         return (now - parsedate_to_datetime(sent)).total_seconds() if sent else None
     except (TypeError, ValueError):

@@ -5,18 +5,24 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from tgi_deploy.adapters.aws.api import Api, paged, tag_list, tag_specifications, tags_of
+from tgi_deploy.adapters.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
-from tgi_deploy.reconcile.model import TAG_KEY, Found
+from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.adapters.reply import Reply
+
+_T = TypeVar("_T")
+_State = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
 
 KIND = "instance"
-_THERE: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
+_THERE: Final[tuple[_State, ...]] = ("pending", "running", "stopping", "stopped", "shutting-down")
+_STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
 _TAGGED: Final = ("instance", "volume", "network-interface")
 _NEW: Final = timedelta(minutes=1)
@@ -29,23 +35,26 @@ class Instances:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         asked = paged(tags)
         there = [*asked["Filters"], {"Name": "instance-state-name", "Values": list(_THERE)}]
-        items = self._described("looking for instances", **{**asked, "Filters": there})
-        found = [self._found(item) for item in items]
+        found = self._described(
+            "looking for instances",
+            lambda item: tagged(self._found(item, tags_of(item)), tags),
+            **{**asked, "Filters": there},
+        )
         return tuple(sorted(found, key=lambda item: (item.attributes["launched"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         """Launch one. Raises StaleTokenError when the token gives an earlier instance that has ended since."""
         kinds = (*_TAGGED, "spot-instances-request") if properties["spot"] else _TAGGED
-        answer = self.api.change(
+        found = self.api.change(
             "run_instances",
             "launching an instance",
+            lambda reply: self._found(reply.first("Instances"), tags),
             **properties["request"],
             MinCount=1,
             MaxCount=1,
             ClientToken=token,
             TagSpecifications=tag_specifications(tags, *kinds),
         )
-        found = self._found(answer["Instances"][0], tags)
         if not found.alive:
             raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}")
         return found
@@ -54,19 +63,18 @@ class Instances:
         """Set what `tags` names; the other tags stay, and nothing else of an instance changes in place."""
         tags = properties.get("tags")
         if tags:
-            self.api.ask("create_tags", "tagging an instance", Resources=[attributes["id"]], Tags=tag_list(tags))
+            ids = [attributes["id"]]
+            self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        item = self.describe(attributes["id"])
-        if item is None or item["State"]["Name"] not in _THERE:
-            return None
-        return self._found(item)
+        found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
+        return found if found is not None and found.state in _THERE else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """End it. One just launched may not be known yet: it is asked for again, never taken for gone."""
 
         def ask() -> None:
-            self.api.ask("terminate_instances", "ending an instance", InstanceIds=[attributes["id"]])
+            self.api.ask("terminate_instances", "ending an instance", acknowledged, InstanceIds=[attributes["id"]])
 
         with suppress(GoneError, NotYetError):
             if self._is_new(attributes):
@@ -81,54 +89,73 @@ class Instances:
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
         """One that is unknown or protected has EC2 refuse the whole request."""
+        ids = [attributes["id"] for attributes in many]
         try:
-            self.api.ask(
-                "terminate_instances", "ending instances", InstanceIds=[attributes["id"] for attributes in many]
-            )
+            self.api.ask("terminate_instances", "ending instances", acknowledged, InstanceIds=ids)
         except DeployError:
             return False
         return True
 
-    def describe(self, instance_id: str) -> dict[str, Any] | None:
-        """The instance as EC2 describes it, ended ones included; None when it is unknown."""
-        items = self._described("reading an instance", InstanceIds=[instance_id])
-        return items[0] if items else None
+    def state(self, instance_id: str) -> MachineState:
+        """As EC2 describes it, ended ones included."""
+        return self._read(instance_id, _machine_state) or MachineState(state="missing")
 
-    def _described(self, doing: str, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- the API's own
-        pages = self.api.list("describe_instances", "Reservations", doing, **parameters)
-        return [item for reservation in pages for item in reservation["Instances"]]
+    def _read(self, instance_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """None when it is unknown."""
+        return next(iter(self._described("reading an instance", read, InstanceIds=[instance_id])), None)
 
-    def _found(self, item: Mapping[str, Any], tags: Mapping[str, str] | None = None) -> Found:
-        known = dict(tags) if tags is not None else tags_of(item)
-        state = item["State"]["Name"]
+    def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own
+        return self.api.list(
+            "describe_instances",
+            doing,
+            lambda page: [read(item) for group in page.parts("Reservations") for item in group.parts("Instances")],
+            **parameters,
+        )
+
+    def _found(self, item: Reply, tags: Mapping[str, str]) -> Found:
+        state = _state(item)
         why = _reason(item) if state not in _ALIVE else {}
         return Found(
-            key=known.get(TAG_KEY, KIND),
+            key=tags.get(TAG_KEY, KIND),
             kind=KIND,
             place=self.api.region,
             attributes={**_attributes(item), **why},
-            tags=known,
+            tags=dict(tags),
             state=state,
             alive=state in _ALIVE,
         )
 
 
-def _reason(item: Mapping[str, Any]) -> dict[str, str]:
-    reason: Mapping[str, Any] = item.get("StateReason") or {}
-    named = {"reason_code": reason.get("Code"), "reason": reason.get("Message")}
+def _state(item: Reply) -> _State:
+    return item.part("State").choice("Name", _STATES)
+
+
+def _reason(item: Reply) -> dict[str, str]:
+    reason = item.optional_part("StateReason")
+    named = {"reason_code": reason.optional_text("Code"), "reason": reason.optional_text("Message")}
     return {name: text for name, text in named.items() if text}
 
 
-def address_of(item: Mapping[str, Any]) -> str | None:
-    return item.get("PublicIpAddress") or item.get("PrivateIpAddress") or None
+def _machine_state(item: Reply) -> MachineState:
+    reason = item.optional_part("StateReason")
+    return MachineState(
+        state=_state(item),
+        reason_code=reason.optional_text("Code") or None,
+        reason=reason.optional_text("Message") or None,
+        address=_address(item) or None,
+    )
 
 
-def _attributes(item: Mapping[str, Any]) -> dict[str, str]:
+def _address(item: Reply) -> str:
+    return item.address("PublicIpAddress") or item.address("PrivateIpAddress")
+
+
+def _attributes(item: Reply) -> dict[str, str]:
     return {
-        "id": item["InstanceId"],
-        "zone": item.get("Placement", {}).get("AvailabilityZone", ""),
-        "instance_type": item.get("InstanceType", ""),
-        "market": "spot" if item.get("InstanceLifecycle") == "spot" else "on-demand",
-        "launched": item["LaunchTime"].isoformat() if "LaunchTime" in item else "",
-        "address": address_of(item) or "",
+        "id": item.text("InstanceId", prefix="i-"),
+        "zone": item.optional_part("Placement").optional_text("AvailabilityZone"),
+        "instance_type": item.optional_text("InstanceType"),
+        "market": "spot" if item.optional_text("InstanceLifecycle") == "spot" else "on-demand",
+        "launched": item.moment("LaunchTime"),
+        "address": _address(item),
     }

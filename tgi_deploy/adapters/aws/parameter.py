@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.adapters.aws.api import Api, carries, tag_list, tags_of
+from tgi_deploy.adapters.aws.api import Api, acknowledged, carries, each, read_tags, tag_list
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
@@ -16,6 +16,7 @@ from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tgi_deploy.adapters.reply import Reply
     from tgi_deploy.secret import Secret
 
 KIND: Final = "parameter"
@@ -44,6 +45,7 @@ class Parameters:
             self.api.change(
                 "put_parameter",
                 "storing a secret",
+                _stored,
                 service="ssm",
                 Name=properties["name"],
                 Description=properties["description"],
@@ -68,20 +70,25 @@ class Parameters:
         self.api.remove("delete_parameter", "deleting a parameter", service="ssm", Name=attributes["id"])
 
     def _described(self, doing: str, filters: list[dict[str, Any]]) -> list[Found]:
-        items = self.api.list("describe_parameters", "Parameters", doing, service="ssm", ParameterFilters=filters)
-        tagged = [(item, self._tags(item["Name"])) for item in items]
-        return [self._found(item["Name"], tags, _changed(item)) for item, tags in tagged if tags is not None]
+        listed = self.api.list(
+            "describe_parameters", doing, each("Parameters", _named), service="ssm", ParameterFilters=filters
+        )
+        known = [(name, self._tags(name), changed) for name, changed in listed]
+        return [self._found(name, tags, changed) for name, tags, changed in known if tags is not None]
 
     def _tags(self, name: str) -> dict[str, str] | None:
         """None where it has gone in between."""
-        doing = "reading a parameter's tags"
         try:
-            answer = self.api.ask(
-                "list_tags_for_resource", doing, service="ssm", ResourceType="Parameter", ResourceId=name
+            return self.api.ask(
+                "list_tags_for_resource",
+                "reading a parameter's tags",
+                lambda reply: read_tags(reply.parts("TagList")),
+                service="ssm",
+                ResourceType="Parameter",
+                ResourceId=name,
             )
         except GoneError:
             return None
-        return tags_of({"Tags": answer["TagList"]})
 
     def _found(self, name: str, tags: dict[str, str], created: str) -> Found:
         return Found(
@@ -94,9 +101,14 @@ class Parameters:
         )
 
 
-def _changed(item: Mapping[str, Any]) -> str:
-    """A parameter of ours is written once: when it was changed last is when it was made."""
-    return item["LastModifiedDate"].isoformat() if "LastModifiedDate" in item else ""
+def _stored(reply: Reply) -> None:
+    acknowledged(reply)
+    reply.number("Version")
+
+
+def _named(item: Reply) -> tuple[str, str]:
+    """Its name, and when it was made. A parameter of ours is written once: that is when it was changed last."""
+    return item.text("Name"), item.moment("LastModifiedDate")
 
 
 def _without(secret: Secret, error: DeployError) -> DeployError:

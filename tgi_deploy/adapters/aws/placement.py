@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.adapters.aws.api import each
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError
 from tgi_deploy.reconcile.model import Placement
 
 if TYPE_CHECKING:
     from tgi_deploy.adapters.aws.api import Api
+    from tgi_deploy.adapters.reply import Reply
 
 _OF_REGION: Final = "name a subnet of that region: --subnet subnet-…"
 
@@ -20,7 +22,7 @@ def placements(api: Api, instance_type: str, *, subnet: str | None) -> tuple[Pla
     Raises InputError `unknown_subnet` for a given one that does not exist, `no_default_subnet` where none is given.
     """
     zones = _zones_offering(api, instance_type)
-    places = [_placement(item) for item in _subnets(api, subnet) if item["AvailabilityZone"] in zones]
+    places = [place for place in _subnets(api, subnet) if place.zone in zones]
     if not places:
         raise NoCapacityError(
             f"{instance_type} is not offered in any zone of {api.region} that has a subnet for it",
@@ -31,22 +33,22 @@ def placements(api: Api, instance_type: str, *, subnet: str | None) -> tuple[Pla
 
 
 def _zones_offering(api: Api, instance_type: str) -> set[str]:
-    offerings = api.list(
+    zones = api.list(
         "describe_instance_type_offerings",
-        "InstanceTypeOfferings",
         f"looking for zones with {instance_type}",
+        each("InstanceTypeOfferings", lambda offering: offering.text("Location")),
         LocationType="availability-zone",
         Filters=[{"Name": "instance-type", "Values": [instance_type]}],
     )
-    return {item["Location"] for item in offerings}
+    return set(zones)
 
 
-def _subnets(api: Api, subnet: str | None) -> list[dict[str, Any]]:
+def _subnets(api: Api, subnet: str | None) -> tuple[Placement, ...]:
     wanted: dict[str, Any] = (
         {"SubnetIds": [subnet]} if subnet else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
     )
     try:
-        found = api.list("describe_subnets", "Subnets", "looking for subnets", **wanted)
+        found = api.list("describe_subnets", "looking for subnets", each("Subnets", _placement), **wanted)
     except BadRequestError as error:
         if subnet is None:
             raise
@@ -58,9 +60,9 @@ def _subnets(api: Api, subnet: str | None) -> list[dict[str, Any]]:
     raise InputError("unknown_subnet", f"the subnet {subnet} does not exist in {api.region}", hint=_OF_REGION)
 
 
-def _placement(item: dict[str, Any]) -> Placement:
+def _placement(item: Reply) -> Placement:
     return Placement(
-        zone=item["AvailabilityZone"],
-        subnet=item["SubnetId"],
-        network=item["VpcId"],
+        zone=item.text("AvailabilityZone"),
+        subnet=item.text("SubnetId", prefix="subnet-"),
+        network=item.text("VpcId", prefix="vpc-"),
     )

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tgi_deploy.adapters.aws.api import Api, before_visible, carries, tag_list, tags_of
+from tgi_deploy.adapters.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from tgi_deploy.adapters.reply import Reply
+
+_T = TypeVar("_T")
 ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
 POLICY: Final = "tgi-deploy"
@@ -32,18 +35,20 @@ class Roles:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        items = self.api.list(
-            "list_roles", "Roles", "looking for roles", service="iam", PathPrefix=_path(self.api, tags)
+        path = _path(self.api, tags)
+        listed = self.api.list(
+            "list_roles", "looking for roles", each("Roles", _located("RoleName")), service="iam", PathPrefix=path
         )
-        names = _names(self.api, items, "RoleName", tags)
+        names = _names(listed, path, tags)
         found = [item for name in names if (item := self.read({"id": name})) is not None]
         return tuple(item for item in found if carries(item.tags, tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
         partition = self.api.sessions.client("iam", self.api.region).meta.partition
-        answer = self.api.change(
+        return self.api.change(
             "create_role",
             "creating a role",
+            lambda reply: self._found(reply.part("Role"), dict(tags)),
             service="iam",
             Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
             RoleName=properties["name"],
@@ -51,7 +56,6 @@ class Roles:
             AssumeRolePolicyDocument=_document([properties["trust"]]).replace("{partition}", partition),
             Tags=tag_list(tags),
         )
-        return self._found(answer["Role"], dict(tags))
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Set the one policy, in the account that the role's own name tells."""
@@ -62,6 +66,7 @@ class Roles:
             lambda: self.api.ask(
                 "put_role_policy",
                 "setting a role's policy",
+                acknowledged,
                 service="iam",
                 RoleName=attributes["id"],
                 PolicyName=POLICY,
@@ -70,29 +75,32 @@ class Roles:
         )
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
+        def read(reply: Reply) -> Found:
+            return self._found(reply.part("Role"), tags_of(reply.part("Role")))
+
         try:
-            answer = self.api.ask("get_role", "reading a role", service="iam", RoleName=attributes["id"])
+            return self.api.ask("get_role", "reading a role", read, service="iam", RoleName=attributes["id"])
         except GoneError:
             return None
-        return self._found(answer["Role"], tags_of(answer["Role"]))
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """With every policy on it, those that others have added among them."""
         name = attributes["id"]
-        for policy in self._listed("list_role_policies", "PolicyNames", name):
+        for policy in self._policies("list_role_policies", lambda page: page.texts("PolicyNames"), name):
             self._remove("delete_role_policy", RoleName=name, PolicyName=policy)
-        for attached in self._listed("list_attached_role_policies", "AttachedPolicies", name):
-            self._remove("detach_role_policy", RoleName=name, PolicyArn=attached["PolicyArn"])
+        arns = each("AttachedPolicies", lambda item: item.text("PolicyArn"))
+        for arn in self._policies("list_attached_role_policies", arns, name):
+            self._remove("detach_role_policy", RoleName=name, PolicyArn=arn)
         self._remove("delete_role", RoleName=name)
 
-    def _listed(self, method: str, key: str, name: str) -> list[Any]:
-        return self.api.list(method, key, "reading a role's policies", service="iam", RoleName=name)
+    def _policies(self, method: str, read: Callable[[Reply], Iterable[str]], name: str) -> tuple[str, ...]:
+        return self.api.list(method, "reading a role's policies", read, service="iam", RoleName=name)
 
     def _remove(self, method: str, **parameters: str) -> None:
         self.api.remove(method, "deleting a role", service="iam", **parameters)
 
-    def _found(self, item: Mapping[str, Any], tags: dict[str, str]) -> Found:
-        return _found(self.api, ROLE, item["RoleName"], item, tags)
+    def _found(self, item: Reply, tags: dict[str, str]) -> Found:
+        return _found(self.api, ROLE, item.text("RoleName"), item, tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +110,24 @@ class InstanceProfiles:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        doing = "looking for instance profiles"
-        items = self.api.list(
-            "list_instance_profiles", "InstanceProfiles", doing, service="iam", PathPrefix=_path(self.api, tags)
+        path, located = _path(self.api, tags), each("InstanceProfiles", _located("InstanceProfileName"))
+        listed = self.api.list(
+            "list_instance_profiles", "looking for instance profiles", located, service="iam", PathPrefix=path
         )
-        names = _names(self.api, items, "InstanceProfileName", tags)
+        names = _names(listed, path, tags)
         found = [item for name in names if (item := self.read({"id": name})) is not None]
         return tuple(item for item in found if carries(item.tags, tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
-        answer = self.api.change(
+        return self.api.change(
             "create_instance_profile",
             "creating an instance profile",
+            lambda reply: self._found(reply.part("InstanceProfile"), dict(tags)),
             service="iam",
             Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
             InstanceProfileName=properties["name"],
             Tags=tag_list(tags),
         )
-        return self._found(answer["InstanceProfile"], dict(tags))
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Put the role into it. A second time is refused: what counts is that it is there."""
@@ -132,6 +140,7 @@ class InstanceProfiles:
                 lambda: self.api.ask(
                     "add_role_to_instance_profile",
                     "giving an instance profile its role",
+                    acknowledged,
                     service="iam",
                     InstanceProfileName=name,
                     RoleName=role,
@@ -142,8 +151,7 @@ class InstanceProfiles:
                 raise
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        item = self._read(attributes["id"])
-        return None if item is None else self._found(item, tags_of(item))
+        return self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         name = attributes["id"]
@@ -155,20 +163,23 @@ class InstanceProfiles:
         self.api.remove(method, "deleting an instance profile", service="iam", **parameters)
 
     def _roles(self, name: str) -> tuple[str, ...]:
-        item = self._read(name)
-        return tuple(role["RoleName"] for role in item["Roles"]) if item else ()
+        return self._read(name, each("Roles", lambda role: role.text("RoleName"))) or ()
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        doing = "reading an instance profile"
+    def _read(self, name: str, read: Callable[[Reply], _T]) -> _T | None:
+        """None when it is unknown."""
         try:
-            answer = self.api.ask("get_instance_profile", doing, service="iam", InstanceProfileName=name)
+            return self.api.ask(
+                "get_instance_profile",
+                "reading an instance profile",
+                lambda reply: read(reply.part("InstanceProfile")),
+                service="iam",
+                InstanceProfileName=name,
+            )
         except GoneError:
             return None
-        item: dict[str, Any] = answer["InstanceProfile"]
-        return item
 
-    def _found(self, item: Mapping[str, Any], tags: dict[str, str]) -> Found:
-        return _found(self.api, PROFILE, item["InstanceProfileName"], item, tags)
+    def _found(self, item: Reply, tags: dict[str, str]) -> Found:
+        return _found(self.api, PROFILE, item.text("InstanceProfileName"), item, tags)
 
 
 def _path(api: Api, tags: Mapping[str, str]) -> str:
@@ -177,23 +188,32 @@ def _path(api: Api, tags: Mapping[str, str]) -> str:
     return f"/tgi-deploy/{api.region}/{name}/" if name else f"/tgi-deploy/{api.region}/"
 
 
-def _names(api: Api, items: list[dict[str, Any]], field: str, tags: Mapping[str, str]) -> list[str]:
+def _located(name: str) -> Callable[[Reply], tuple[str, str]]:
+    """Read the path and the name of a listed thing; `name` is the member that has it."""
+    return lambda item: (item.text("Path"), item.text(name))
+
+
+def _names(listed: Iterable[tuple[str, str]], path: str, tags: Mapping[str, str]) -> list[str]:
     """Names that the tags can belong to: each holds its deployment's id, and lists show no tags."""
-    path, identity = _path(api, tags), tags.get(TAG_ID, "")
-    return sorted(item[field] for item in items if item["Path"].startswith(path) and identity in item[field])
+    identity = tags.get(TAG_ID, "")
+    return sorted(name for at, name in listed if at.startswith(path) and identity in name)
 
 
 def _document(statements: list[dict[str, Any]]) -> str:
     return json.dumps({"Version": _POLICY_VERSION, "Statement": statements})
 
 
-def _found(api: Api, kind: str, name: str, item: Mapping[str, Any], tags: dict[str, str]) -> Found:
-    created = item["CreateDate"].isoformat() if "CreateDate" in item else ""
+def _found(api: Api, kind: str, name: str, item: Reply, tags: dict[str, str]) -> Found:
     return Found(
         key=tags.get(TAG_KEY, kind),
         kind=kind,
         place=api.region,
-        attributes={"id": name, "name": name, "arn": item["Arn"], "created": created},
+        attributes={
+            "id": name,
+            "name": name,
+            "arn": item.text("Arn", prefix="arn:"),
+            "created": item.moment("CreateDate"),
+        },
         tags=tags,
         state="available",
     )

@@ -6,17 +6,19 @@ Properties: name, description, network, port, cidrs (what is let in to the port)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tgi_deploy.adapters.aws.api import Api, paged, tag_specifications, tags_of
+from tgi_deploy.adapters.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
+from tgi_deploy.adapters.reply import Reply, ReplyError
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_KEY, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 KIND = "security-group"
 _SIGNATURE: Final = "tgi-deploy"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +26,22 @@ class SecurityGroups:
     api: Api
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        groups = self.api.list(
-            "describe_security_groups", "SecurityGroups", "looking for security groups", **paged(tags)
+        found = self._described(
+            "looking for security groups", lambda group: tagged(self._found(group, tags_of(group)), tags), **paged(tags)
         )
-        return tuple(sorted((self._found(group) for group in groups), key=lambda found: found.id))
+        return tuple(sorted(found, key=lambda item: item.id))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in a network
-        answer = self.api.change(
+        known = {"GroupName": properties["name"], "VpcId": properties["network"]}
+        return self.api.change(
             "create_security_group",
             "creating a security group",
+            lambda reply: self._found(Reply({**reply.content, **known}), tags),
             GroupName=properties["name"],
             Description=properties["description"],
             VpcId=properties["network"],
             TagSpecifications=tag_specifications(tags, "security-group"),
         )
-        return self._found({**answer, "GroupName": properties["name"], "VpcId": properties["network"]}, tags)
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Let the wished addresses in. Rules of others are left alone."""
@@ -55,6 +58,7 @@ class SecurityGroups:
             self.api.change(
                 "authorize_security_group_ingress",
                 "letting the caller's address in",
+                _done,
                 GroupId=group_id,
                 IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
             )
@@ -63,69 +67,78 @@ class SecurityGroups:
                 raise error from None
 
     def _allows(self, group_id: str, port: int, cidr: str) -> bool:
-        group = self._describe(group_id)
-        return any(
-            (rule.get("FromPort"), rule.get("ToPort")) == (port, port) and cidr in _cidrs(rule)
-            for rule in (group or {}).get("IpPermissions", ())
-        )
+        def allows(group: Reply) -> bool:
+            rules = group.optional_parts("IpPermissions")
+            return any(_port_range(rule) == (port, port) and cidr in _cidrs(rule) for rule in rules)
+
+        return self._read(group_id, allows) or False
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        group = self._describe(attributes["id"])
-        return None if group is None else self._found(group)
+        return self._read(attributes["id"], lambda group: self._found(group, tags_of(group)))
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.api.remove("delete_security_group", "deleting a security group", GroupId=attributes["id"])
 
-    def _describe(self, group_id: str) -> dict[str, Any] | None:
-        groups = self.api.list(
-            "describe_security_groups", "SecurityGroups", "reading a security group", GroupIds=[group_id]
-        )
-        return groups[0] if groups else None
+    def _read(self, group_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """None when it is unknown."""
+        return next(iter(self._described("reading a security group", read, GroupIds=[group_id])), None)
 
-    def _found(self, group: Mapping[str, Any], tags: Mapping[str, str] | None = None) -> Found:
-        known = dict(tags) if tags is not None else tags_of(group)
-        rules = sorted({cidr for rule in group.get("IpPermissions", ()) for cidr in _cidrs(rule)})
+    def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own
+        return self.api.list("describe_security_groups", doing, each("SecurityGroups", read), **parameters)
+
+    def _found(self, group: Reply, tags: Mapping[str, str]) -> Found:
+        rules = sorted({cidr for rule in group.optional_parts("IpPermissions") for cidr in _cidrs(rule)})
         return Found(
-            key=known.get(TAG_KEY, KIND),
+            key=tags.get(TAG_KEY, KIND),
             kind=KIND,
             place=self.api.region,
             attributes={
-                "id": group["GroupId"],
-                "name": group.get("GroupName", ""),
-                "network": group.get("VpcId", ""),
+                "id": group.text("GroupId", prefix="sg-"),
+                "name": group.optional_text("GroupName"),
+                "network": group.optional_text("VpcId"),
                 "cidrs": " ".join(rules),
                 **_strange(group),
             },
-            tags=known,
+            tags=dict(tags),
             state="available",
         )
 
 
-def _strange(group: Mapping[str, Any]) -> dict[str, str]:
+def _done(reply: Reply) -> None:
+    if not reply.flag("Return"):
+        raise ReplyError("it lacks Return")
+
+
+def _strange(group: Reply) -> dict[str, str]:
     """What is let in by rules that this tool did not write: it signs its own."""
     texts = [
         f"{_named(source)} to {_ports(rule)}"
-        for rule in group.get("IpPermissions", ())
+        for rule in group.optional_parts("IpPermissions")
         for kind in ("IpRanges", "Ipv6Ranges", "PrefixListIds", "UserIdGroupPairs")
-        for source in rule.get(kind, ())
-        if source.get("Description") != _SIGNATURE
+        for source in rule.optional_parts(kind)
+        if source.optional_text("Description") != _SIGNATURE
     ]
     return {STRANGE_RULES: ", ".join(sorted(texts))} if texts else {}
 
 
-def _named(source: Mapping[str, Any]) -> str:
+def _named(source: Reply) -> str:
     names = ("CidrIp", "CidrIpv6", "PrefixListId", "GroupId")
-    return next((str(source[name]) for name in names if source.get(name)), "somebody")
+    return next((text for name in names if (text := source.optional_text(name))), "somebody")
 
 
-def _ports(rule: Mapping[str, Any]) -> str:
-    if "FromPort" not in rule:
+def _ports(rule: Reply) -> str:
+    if not rule.has("FromPort"):
         return "every port"
-    first, last = rule["FromPort"], rule.get("ToPort", rule["FromPort"])
-    return f"{rule['IpProtocol']} {first}" if first == last else f"{rule['IpProtocol']} {first}-{last}"
+    protocol, (first, last) = rule.text("IpProtocol"), _port_range(rule)
+    return f"{protocol} {first}" if first == last else f"{protocol} {first}-{last}"
 
 
-def _cidrs(rule: Mapping[str, Any]) -> list[str]:
-    return [item["CidrIp"] for item in rule.get("IpRanges", ())] + [
-        item["CidrIpv6"] for item in rule.get("Ipv6Ranges", ())
+def _port_range(rule: Reply) -> tuple[int, int]:
+    first = rule.integer("FromPort")
+    return first, rule.integer("ToPort") if rule.has("ToPort") else first
+
+
+def _cidrs(rule: Reply) -> list[str]:
+    return [item.text("CidrIp") for item in rule.optional_parts("IpRanges")] + [
+        item.text("CidrIpv6") for item in rule.optional_parts("Ipv6Ranges")
     ]

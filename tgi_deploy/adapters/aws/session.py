@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -12,16 +13,21 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from tgi_deploy.adapters.aws.errors import ErrorTable, translate
+from tgi_deploy.adapters.reply import Reply, ReplyError
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import boto3
     import botocore.session
+    from botocore.model import OperationModel
 
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
 _READ_ATTEMPTS: Final = 5
 _MADE_UP: Final = "loopback"
+_REFUSALS: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +78,9 @@ class SessionFactory:
             import boto3  # noqa: PLC0415 -- a third of a second that only a first call pays
 
             own = None if self.access_key is None else _without_settings()
-            self._made["session"] = boto3.Session(profile_name=self.profile, botocore_session=own)
+            made = boto3.Session(profile_name=self.profile, botocore_session=own)
+            made.events.register("before-parse", _refuse_broken_json)
+            self._made["session"] = made
         session: boto3.Session = self._made["session"]
         return session
 
@@ -83,6 +91,20 @@ def _without_settings() -> botocore.session.Session:
 
     nothing = {"profile": None, "config_file": os.devnull, "credentials_file": os.devnull}
     return botocore.session.Session(session_vars={name: (None, None, value, None) for name, value in nothing.items()})
+
+
+def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
+    """Raise ReplyError for what the SDK would take for an empty object. Refusals are judged by their codes."""
+    body, told = response_dict["body"], operation_model.output_shape
+    if "json" not in operation_model.service_model.resolved_protocol or response_dict["status_code"] >= _REFUSALS:
+        return
+    if not body and not (told and told.members):
+        return
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ReplyError("its body is not JSON") from None
+    Reply.of(content, "its body")
 
 
 def _config(creating: bool, local: bool) -> Config:  # noqa: FBT001 -- two facts about the client

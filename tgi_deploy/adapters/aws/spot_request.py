@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tgi_deploy.adapters.aws.api import Api, by_tags, tags_of
+from tgi_deploy.adapters.aws.api import Api, by_tags, each, tagged, tags_of
 from tgi_deploy.reconcile.errors import BadRequestError
 from tgi_deploy.reconcile.model import Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tgi_deploy.adapters.reply import Reply
 
 KIND = "spot-request"
 _THERE: Final = ("open", "active")
@@ -22,7 +24,7 @@ class SpotRequests:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         there = [*by_tags(tags), {"Name": "state", "Values": list(_THERE)}]
-        return self._described("looking for spot requests", Filters=there)
+        return self._described("looking for spot requests", tags, Filters=there)
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
         raise BadRequestError("a spot request is never created on its own")
@@ -31,7 +33,7 @@ class SpotRequests:
         """Nothing to do."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self._described("reading a spot request", SpotInstanceRequestIds=[attributes["id"]])
+        found = self._described("reading a spot request", {}, SpotInstanceRequestIds=[attributes["id"]])
         return found[0] if found and found[0].state in _THERE else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
@@ -40,19 +42,20 @@ class SpotRequests:
             "cancel_spot_instance_requests", "withdrawing a spot request", SpotInstanceRequestIds=[attributes["id"]]
         )
 
-    def _described(self, doing: str, **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
-        items = self.api.list("describe_spot_instance_requests", "SpotInstanceRequests", doing, **parameters)
-        return tuple(sorted((self._found(item) for item in items), key=lambda found: found.id))
+    def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+        read = each("SpotInstanceRequests", lambda item: tagged(self._found(item), tags))
+        found = self.api.list("describe_spot_instance_requests", doing, read, **parameters)
+        return tuple(sorted(found, key=lambda item: item.id))
 
-    def _found(self, item: Mapping[str, Any]) -> Found:
-        created = {"created": item["CreateTime"].isoformat()} if "CreateTime" in item else {}
-        status = {"status": item["Status"]["Code"]} if item.get("Status", {}).get("Code") else {}
+    def _found(self, item: Reply) -> Found:
+        found_id = item.text("SpotInstanceRequestId", prefix="sir-")
+        known = {"created": item.moment("CreateTime"), "status": item.optional_part("Status").optional_text("Code")}
         return Found(
-            key=f"{KIND}:{item['SpotInstanceRequestId']}",
+            key=f"{KIND}:{found_id}",
             kind=KIND,
             place=self.api.region,
-            attributes={"id": item["SpotInstanceRequestId"], **created, **status},
+            attributes={"id": found_id, **{name: text for name, text in known.items() if text}},
             tags=tags_of(item),
-            state=item["State"],
+            state=item.text("State"),
             attached=True,
         )
