@@ -17,6 +17,7 @@ class _Response:
         self.status_code = status
         self.reason = "refused"
         self.url = "http+docker://host"
+        self.headers = {"Content-Type": "application/json"}
 
 
 def api_error(status: int, said: str) -> errors.APIError:

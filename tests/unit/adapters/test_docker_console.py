@@ -8,6 +8,7 @@ from tgi_deploy.adapters.docker.cloud import DockerCloud
 from tgi_deploy.adapters.docker.endpoint import Endpoint
 from tgi_deploy.adapters.docker.errors import ErrorTable
 from tgi_deploy.adapters.docker.pull import Layers
+from tgi_deploy.adapters.reply import Reply
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.reconcile.logwindow import LogWindow
 from tgi_deploy.reconcile.phase_table import table_from
@@ -140,11 +141,11 @@ def test_layers_are_added_up_as_they_come():
         {"status": "Downloading", "id": "b", "progressDetail": {"current": 50, "total": 50}},
         {"status": "Already exists", "id": "c"},
     ):
-        layers.hear(message)
+        layers.hear(Reply(message))
     assert (layers.done_bytes, layers.total_bytes) == (60, 150)
-    layers.hear({"status": "Download complete", "id": "a"})
-    layers.hear({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 100}})
+    layers.hear(Reply({"status": "Download complete", "id": "a"}))
+    layers.hear(Reply({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 100}}))
     assert (layers.done_bytes, layers.total_bytes) == (150, 150)
     assert "unpacking" in str(layers)
-    layers.hear({"status": "Pull complete", "id": "a"})
+    layers.hear(Reply({"status": "Pull complete", "id": "a"}))
     assert "unpacking" not in str(layers)

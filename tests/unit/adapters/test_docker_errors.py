@@ -96,13 +96,13 @@ def test_a_host_is_asked_for_nothing_before_it_is_needed():
 
     api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=refuse)
     with pytest.raises(Exception, match="no Docker Engine answers") as caught:
-        api.ask("looking", lambda client: client.containers())
+        api.ask("looking", lambda client: client.containers(), list)
     assert caught.value.code == "docker_unreachable"
 
 
 def test_what_is_missing_is_none_where_that_may_be():
     api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=lambda _at: FakeDocker())
-    assert api.look("looking", lambda client: client.inspect_volume("v")) is None
+    assert api.look("looking", lambda client: client.inspect_volume("v"), dict) is None
 
 
 def test_a_host_that_takes_the_connection_and_says_nothing_is_given_up_once(tmp_path, monkeypatch):
@@ -114,8 +114,8 @@ def test_a_host_that_takes_the_connection_and_says_nothing_is_given_up_once(tmp_
         frozen.listen(8)
         api = Api(endpoint=Endpoint(url=f"unix://{path}"), table=TABLE, environ={})
         with pytest.raises(DeployError) as caught:
-            api.ask("listing", lambda client: client.containers())
+            api.ask("listing", lambda client: client.containers(), list)
         assert caught.value.code == "docker_unreachable"
         monkeypatch.setattr(api_module, "_connect", lambda _endpoint: pytest.fail("asked again"))
         with pytest.raises(DeployError):
-            api.look("listing", lambda client: client.containers())
+            api.look("listing", lambda client: client.containers(), list)

@@ -11,7 +11,8 @@ import docker
 from docker import errors as docker_errors
 from docker.tls import TLSConfig
 
-from tgi_deploy.adapters.docker.errors import FAILURES, translate
+from tgi_deploy.adapters.docker.errors import FAILURES, is_engines, translate
+from tgi_deploy.adapters.reply import ReplyError, understood
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ _TIMEOUT_S: Final = 60
 # An engine that is well tells its version at once; a frozen one takes the connection and says nothing.
 _FIRST_ANSWER_S: Final = 15
 _UNIX: Final = "unix://"
+_MISSING: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +47,9 @@ class Api:
         if self._failed:
             raise self._failure_of(self._failed[0])
         try:
-            return (self.connect or _connect)(self.endpoint)
-        except FAILURES as error:
+            with understood(FAILURES):
+                return (self.connect or _connect)(self.endpoint)
+        except (*FAILURES, ReplyError) as error:
             self._failed.append(error)
             raise self._failure_of(error) from error
 
@@ -58,23 +61,33 @@ class Api:
     def _failure_of(self, error: Exception) -> Exception:
         return self.failure(error, "asking Docker for its version")
 
-    def ask(self, doing: str, call: Callable[[Any], _T], *, creating: bool = False) -> _T:
-        """Let `call` use the client; what it raises comes out as an error that says what to do."""
+    def ask(
+        self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T], *, creating: bool = False
+    ) -> _T:
+        """What `read` makes of the reply to `call`, which uses the client.
+
+        What the client raises, and ReplyError of `read`, come out as errors that say what to do.
+        """
         client = self.client
         try:
-            return call(client)
-        except FAILURES as error:
+            with understood(FAILURES):
+                reply = call(client)
+            return read(reply)
+        except (*FAILURES, ReplyError) as error:
             raise self.failure(error, doing, creating=creating) from error
 
-    def look(self, doing: str, call: Callable[[Any], _T]) -> _T | None:
+    def look(self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T]) -> _T | None:
         """The same for something that may be missing: None then."""
-        client = self.client
-        try:
-            return call(client)
-        except docker_errors.NotFound:
-            return None
-        except FAILURES as error:
-            raise self.failure(error, doing) from error
+
+        def reply_or_missing(client: Any) -> object:  # noqa: ANN401 -- see client()
+            try:
+                return call(client)
+            except docker_errors.NotFound as error:
+                if is_engines(error):
+                    return _MISSING
+                raise
+
+        return self.ask(doing, reply_or_missing, lambda reply: None if reply is _MISSING else read(reply))
 
     def failure(self, error: Exception, doing: str, *, creating: bool = False) -> Exception:
         return translate(error, self.table, doing=doing, url=self.endpoint.url, creating=creating)

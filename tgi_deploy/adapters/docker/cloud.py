@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.adapters.docker.console import console_of
 from tgi_deploy.adapters.docker.container import KIND as CONTAINER
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.adapters.docker.api import Api
+    from tgi_deploy.adapters.reply import Reply
     from tgi_deploy.reconcile.model import Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Handler
 
@@ -61,17 +62,18 @@ class DockerCloud:
     def machine(self, instance_id: str) -> MachineState:
         """The container's state. One that is started again and again counts as running: its log tells the rest."""
         containers = Containers(self.api)
-        item = containers.inspect(instance_id)
-        if item is None:
-            return MachineState(state="missing")
-        state = item["State"]
-        code, reason = _why(state)
-        return MachineState(
-            state=_STATES.get(state["Status"], "pending"),  # type: ignore[arg-type]
-            reason_code=code,
-            reason=reason,
-            address=containers.address(item),
-        )
+
+        def read(item: Reply) -> MachineState:
+            state = item.part("State")
+            code, reason = _why(state)
+            return MachineState(
+                state=_STATES.get(state.text("Status"), "pending"),  # type: ignore[arg-type]
+                reason_code=code,
+                reason=reason,
+                address=containers.address(item),
+            )
+
+        return containers.inspect(instance_id, read) or MachineState(state="missing")
 
     def console(self, instance_id: str) -> str:
         return console_of(self.api, instance_id)
@@ -83,14 +85,14 @@ class DockerCloud:
         return Volumes(self.api).size_bytes(thing_id) if kind == VOLUME else None
 
 
-def _why(state: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _why(state: Reply) -> tuple[str | None, str | None]:
     """(code, sentence) for a container that has ended."""
-    if state["Status"] not in {"exited", "dead"}:
-        return ("Paused", "somebody paused the container") if state["Status"] == "paused" else (None, None)
-    if state.get("OOMKilled"):
+    if state.text("Status") not in {"exited", "dead"}:
+        return ("Paused", "somebody paused the container") if state.text("Status") == "paused" else (None, None)
+    if state.flag("OOMKilled"):
         return "OOMKilled", "it was killed by the OOM killer: the host's memory was used up"
-    failed = str(state.get("Error") or "").strip()
-    return "Exited", failed or f"the container ended with code {state.get('ExitCode')}"
+    failed = state.optional_text("Error").strip()
+    return "Exited", failed or f"the container ended with code {state.integer('ExitCode')}"
 
 
 def _no_machines(what: str, which: str | None) -> InputError:

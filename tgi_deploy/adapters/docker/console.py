@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.adapters.docker.container import Containers
+from tgi_deploy.adapters.reply import Reply, ReplyError, replies
 from tgi_deploy.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
     from tgi_deploy.adapters.docker.api import Api
 
@@ -23,17 +25,57 @@ _ENDED: Final = frozenset({"exited", "dead"})
 _EXIT_LINE: Final = "[tgi-deploy] phase=engine-exited code={}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Container:
+    """What is read of one to make out its log. `finished`: when its latest attempt ended, as Docker writes it."""
+
+    id: str
+    ended: bool
+    restarts: int
+    finished: str
+    code: int
+    history: tuple[int, int]
+    variables: tuple[str, ...]
+
+    @classmethod
+    def of(cls, item: Reply) -> _Container:
+        state, settings = item.part("State"), item.optional_part("Config")
+        ended = state.text("Status") in _ENDED
+        failed = ended or item.integer("RestartCount") > 0
+        return cls(
+            id=item.text("Id"),
+            ended=ended,
+            restarts=item.integer("RestartCount"),
+            finished=state.optional_text("FinishedAt"),
+            code=state.integer("ExitCode"),
+            history=(_second(item, "Created"), _second(state, "FinishedAt")) if failed else (0, 0),
+            variables=settings.texts("Env") if settings.has("Env") else (),
+        )
+
+
 def console_of(api: Api, container_id: str) -> str:
     """The last lines it has written, every failed attempt's end among them. Empty when it is gone."""
-    item = Containers(api).inspect(container_id)
-    if item is None:
+    container = Containers(api).inspect(container_id, _Container.of)
+    if container is None:
         return ""
     raw = api.look(
-        "reading the container's log", lambda client: client.logs(container_id, timestamps=True, tail=_LINES)
+        "reading the container's log",
+        lambda client: client.logs(container_id, timestamps=True, tail=_LINES),
+        _bytes,
     )
     lines = [_split(line) for line in (raw or b"").decode("utf-8", "replace").splitlines()]
-    text = "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, item)], key=lambda line: line[0]))
-    return _without_secrets(text, (item.get("Config") or {}).get("Env") or ())
+    text = "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, container)], key=lambda line: line[0]))
+    return _without_secrets(text, container.variables)
+
+
+def _bytes(raw: object) -> bytes:
+    if not isinstance(raw, bytes):
+        raise ReplyError("the log is not a text")
+    return raw
+
+
+def _second(item: Reply, member: str) -> int:
+    return int(item.time(member).timestamp())
 
 
 def _without_secrets(text: str, variables: Iterable[str]) -> str:
@@ -51,32 +93,29 @@ def _split(line: str) -> tuple[str, str]:
     return at, text
 
 
-def _ends(api: Api, item: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _ends(api: Api, container: _Container) -> list[tuple[str, str]]:
     """When each attempt ended and with what, from the host's events; it keeps the latest only."""
-    state = item["State"]
-    ended = state["Status"] in _ENDED
-    if not ended and not item.get("RestartCount"):
+    if not container.ended and not container.restarts:
         return []
-    found = [(_moment(event["timeNano"]), _code_of(event)) for event in _deaths(api, item)]
-    if ended and not found:
-        found = [(str(state.get("FinishedAt", "")).replace("Z", "9Z"), str(state.get("ExitCode", "")))]
+    found = _deaths(api, container)
+    if container.ended and not found:
+        found = [(container.finished.replace("Z", "9Z"), str(container.code))]
     return [(at, _EXIT_LINE.format(code)) for at, code in found]
 
 
-def _deaths(api: Api, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _deaths(api: Api, container: _Container) -> list[tuple[str, str]]:
     """Up to the last end: asking for later ones would wait for them."""
-    last = int(datetime.fromisoformat(str(item["State"]["FinishedAt"])).timestamp())
-    began = int(datetime.fromisoformat(str(item["Created"])).timestamp())
-    filters = {"container": item["Id"], "event": "die"}
-    events = api.ask(
+    began, last = container.history
+    filters = {"container": container.id, "event": "die"}
+    return api.ask(
         "reading the container's history",
         lambda client: list(client.events(since=began, until=last + 1, filters=filters, decode=True)),
+        lambda events: [(_moment(event.integer("timeNano")), _code_of(event)) for event in replies(events)],
     )
-    yield from events
 
 
-def _code_of(event: Mapping[str, Any]) -> str:
-    return str((event.get("Actor") or {}).get("Attributes", {}).get("exitCode", ""))
+def _code_of(event: Reply) -> str:
+    return event.optional_part("Actor").optional_part("Attributes").optional_text("exitCode")
 
 
 def _moment(nanoseconds: int) -> str:

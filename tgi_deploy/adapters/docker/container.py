@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from docker import errors as docker_errors
 from docker.types import DeviceRequest, Healthcheck, LogConfig, Mount
 
+from tgi_deploy.adapters.docker.errors import is_engines
+from tgi_deploy.adapters.reply import Reply, replies
 from tgi_deploy.errors import ConflictError, InputError
+from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tgi_deploy.adapters.docker.api import Api
 
 KIND = "container"
 ID_LENGTH: Final = 12
 _NANO: Final = 10**9
+_CONFLICT: Final = 409
+_T = TypeVar("_T")
 _ALIVE: Final = frozenset({"created", "running", "paused", "restarting"})
 _STARTABLE: Final = frozenset({"created", "exited"})
 # The words that the engine of change has for what waits to be removed, and for what removes itself.
@@ -31,11 +36,12 @@ class Containers:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         labels = [f"{name}={value}" if value else name for name, value in tags.items()]
-        listed = self.api.ask(
-            "looking for containers", lambda client: client.containers(all=True, filters={"label": labels})
+        ids = self.api.ask(
+            "looking for containers",
+            lambda client: client.containers(all=True, filters={"label": labels}),
+            lambda listed: [item.text("Id") for item in replies(listed)],
         )
-        details = (self.inspect(str(item["Id"])) for item in listed)
-        found = [self._found(item) for item in details if item is not None]
+        found = [item for container_id in ids if (item := self.inspect(container_id, self._found)) is not None]
         return tuple(sorted(found, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
@@ -43,20 +49,13 @@ class Containers:
 
         Raises ConflictError `name_taken` when something else has the name.
         """
-        return self.api.ask(
-            "making the container", lambda client: self._create(client, properties, tags), creating=True
-        )
-
-    def _create(self, client: Any, properties: Mapping[str, Any], tags: Mapping[str, str]) -> Found:  # noqa: ANN401 -- docker's own client
-        try:
-            made = client.create_container(**_request(client, properties, tags, self._secrets(properties)))
-        except docker_errors.APIError as error:
-            holder = self.inspect(properties["name"]) if error.status_code == 409 else None  # noqa: PLR2004 -- conflict
-            if holder is None:
-                raise
-            return self._of_same_name(holder, properties["name"], tags)
-        made_id = str(made["Id"])
-        return self._found(self.inspect(made_id) or {"Id": made_id, "Config": {"Labels": dict(tags)}})
+        name, doing = properties["name"], "making the container"
+        request = _request(self.api.client, properties, tags, self._secrets(properties))
+        made_id = self.api.ask(doing, lambda client: _made(client, request), _id_of, creating=True)
+        found = self.inspect(made_id or name, self._found)
+        if made_id is None:
+            return self._of_same_name(found, name, tags)
+        return found or self._found(Reply({"Id": made_id, "Config": {"Labels": dict(tags)}}))
 
     def _secrets(self, properties: Mapping[str, Any]) -> dict[str, str]:
         """Read at the last moment: they are in no plan, record or label."""
@@ -65,9 +64,10 @@ class Containers:
             raise InputError("secret_missing", f"{missing[0]} is not set here", hint=f"export {missing[0]}=…")
         return {name: self.api.environ[here] for name, here in properties["secret_env"].items()}
 
-    def _of_same_name(self, holder: Mapping[str, Any], name: str, tags: Mapping[str, str]) -> Found:
+    def _of_same_name(self, found: Found | None, name: str, tags: Mapping[str, str]) -> Found:
         """What has the name already: this very container if its labels say so."""
-        found = self._found(holder)
+        if found is None:
+            raise LostReplyError(f"making the container: something had the name {name}, and is gone")
         if all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
             return found
         owner = found.tags.get(TAG_NAME)
@@ -81,57 +81,74 @@ class Containers:
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- a Handler's signature
         """Start it unless it runs. Raises HostRefusedError where the host can't give it its GPUs or its port."""
         container_id = attributes["id"]
-        state = self.inspect(container_id)
-        if state is not None and state["State"]["Status"] in _STARTABLE:
-            self.api.ask("starting the container", lambda client: client.start(container_id))
+        status = self.inspect(container_id, lambda item: item.part("State").text("Status"))
+        if status in _STARTABLE:
+            self.api.ask("starting the container", lambda client: client.start(container_id), lambda _nothing: None)
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        item = self.inspect(attributes["id"])
-        return None if item is None else self._found(item)
+        return self.inspect(attributes["id"], self._found)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Ended at once: whoever removes a deployment has no more use for its answers."""
         container_id = attributes["id"]
         self.api.look(
-            "removing the container", lambda client: client.remove_container(container_id, force=True, v=True)
+            "removing the container",
+            lambda client: client.remove_container(container_id, force=True, v=True),
+            lambda _nothing: None,
         )
 
-    def inspect(self, container_id: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self.api.look(
-            "reading a container", lambda client: client.inspect_container(container_id)
+    def inspect(self, container_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """What `read` makes of its description, None when it is unknown."""
+        return self.api.look(
+            "reading a container",
+            lambda client: client.inspect_container(container_id),
+            lambda item: read(Reply.of(item)),
         )
-        return found
 
-    def _found(self, item: Mapping[str, Any]) -> Found:
-        labels: Mapping[str, str] = (item.get("Config") or {}).get("Labels") or {}
-        state = str((item.get("State") or {}).get("Status", "created"))
+    def _found(self, item: Reply) -> Found:
+        labels = item.optional_part("Config").table("Labels")
+        state = item.optional_part("State").optional_text("Status") or "created"
         return Found(
             key=labels.get(TAG_KEY, KIND),
             kind=KIND,
             place=self.api.place,
             attributes=self._attributes(item),
-            tags=dict(labels),
+            tags=labels,
             state=_STATES.get(state, state),
             alive=state in _ALIVE,
         )
 
-    def _attributes(self, item: Mapping[str, Any]) -> dict[str, str]:
-        config = item.get("Config") or {}
+    def _attributes(self, item: Reply) -> dict[str, str]:
         return {
-            "id": str(item["Id"])[:ID_LENGTH],
-            "name": str(item.get("Name", "")).removeprefix("/"),
-            "image": str(config.get("Image", "")),
-            "created": str(item.get("Created", "")),
+            "id": item.text("Id")[:ID_LENGTH],
+            "name": item.optional_text("Name").removeprefix("/"),
+            "image": item.optional_part("Config").optional_text("Image"),
+            "created": item.optional_text("Created"),
             "address": self.address(item) or "",
         }
 
-    def address(self, item: Mapping[str, Any]) -> str | None:
+    def address(self, item: Reply) -> str | None:
         """Where its published port is reached: from its settings, so that one that has ended has it, too."""
-        bindings = ((item.get("HostConfig") or {}).get("PortBindings") or {}).values()
-        hosts = [str(binding.get("HostIp") or "") for bound in bindings for binding in bound or ()]
+        ports = item.optional_part("HostConfig").optional_part("PortBindings")
+        hosts = [bound.address("HostIp") for port in ports.content for bound in ports.optional_parts(port)]
         if not hosts:
             return None
         return self.api.endpoint.host if hosts[0] in {"", "0.0.0.0", "::"} else hosts[0]  # noqa: S104 -- compared with
+
+
+def _made(client: Any, request: Mapping[str, Any]) -> object:  # noqa: ANN401 -- docker's own client
+    """Docker's reply; None where something has the name already."""
+    try:
+        made: object = client.create_container(**request)
+    except docker_errors.APIError as error:
+        if error.status_code != _CONFLICT or not is_engines(error):
+            raise
+        return None
+    return made
+
+
+def _id_of(made: object) -> str | None:
+    return None if made is None else Reply.of(made).text("Id")
 
 
 def _request(

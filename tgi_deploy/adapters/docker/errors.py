@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from docker import errors as docker_errors
 
+from tgi_deploy.adapters.reply import ReplyError
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
 
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
 
 # What its package for HTTP raises is an OSError, too; which package that is, is its own affair.
 FAILURES: Final = (docker_errors.DockerException, OSError)
-_REPLY_LOST: Final = frozenset({"ReadTimeout", "ChunkedEncodingError"})
+_REPLY_LOST: Final = frozenset({"ReadTimeout", "ChunkedEncodingError", "ConnectionError"})
+_UNREADABLE: Final = frozenset({"JSONDecodeError", "ContentDecodingError"})
+# The operating system's reasons for a connection that never was.
+_NOTHING_SENT: Final = (ConnectionRefusedError, FileNotFoundError, PermissionError, socket.gaierror)
+_SAID_CHARS: Final = 160
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _IN_USE: Final = re.compile(r"in use|is being used|removal of container .* is already in progress", re.IGNORECASE)
@@ -58,8 +64,10 @@ class ErrorTable:
 
 def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, creating: bool = False) -> DeployError:
     """The error that says what to do about `error`, which came of `doing` on the host at `url`."""
-    if isinstance(error, docker_errors.APIError):
+    if isinstance(error, docker_errors.APIError) and is_engines(error):
         return _refused(error, table, doing)
+    if isinstance(error, (ReplyError, docker_errors.APIError)) or type(error).__name__ in _UNREADABLE:
+        return _unreadable(error, doing, url, creating=creating)
     cause = next(_os_errors(error), None)
     if isinstance(cause, PermissionError):
         return InputError(
@@ -67,7 +75,7 @@ def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, crea
             f"{doing}: the Docker host at {url} may not be asked by this user",
             hint="join the group 'docker' ('sudo usermod -aG docker $USER'), log in again, or use a context of yours",
         )
-    if creating and type(error).__name__ in _REPLY_LOST:
+    if creating and type(error).__name__ in _REPLY_LOST and not isinstance(cause, _NOTHING_SENT):
         return LostReplyError(f"{doing}: the reply got lost ({error})")
     if isinstance(error, docker_errors.TLSParameterError):
         return InputError(
@@ -78,6 +86,20 @@ def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, crea
         f"{doing}: no Docker Engine answers at {url} ({cause or error})",
         hint="start it ('sudo systemctl start docker'), or name another with DOCKER_HOST or DOCKER_CONTEXT",
     )
+
+
+def is_engines(error: docker_errors.APIError) -> bool:
+    """Whether a Docker Engine refuses, and not something in between: its refusals are JSON."""
+    return str(error.response.headers.get("Content-Type", "")).startswith("application/json")
+
+
+def _unreadable(error: Exception, doing: str, url: str, *, creating: bool) -> DeployError:
+    said = f"HTTP status {error.status_code}" if isinstance(error, docker_errors.APIError) else str(error)
+    why = f"what answers at {url} is not a Docker Engine, or its reply was cut ({said[:_SAID_CHARS]})"
+    if creating:
+        return LostReplyError(f"{doing}: {why}")
+    hint = "check DOCKER_HOST and DOCKER_CONTEXT, and what lies between; then run the command again"
+    return DeployError("docker_unreachable", f"{doing}: {why}", hint=hint)
 
 
 def _refused(error: docker_errors.APIError, table: ErrorTable, doing: str) -> DeployError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.adapters.docker.errors import refused
+from tgi_deploy.adapters.docker.errors import FAILURES, refused
+from tgi_deploy.adapters.reply import Reply, understood
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator
 
     from tgi_deploy.adapters.docker.api import Api
     from tgi_deploy.reconcile.health import Listener
@@ -30,12 +31,12 @@ class Layers:
     unpacking: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
 
-    def hear(self, message: Mapping[str, Any]) -> None:
-        layer, status = str(message.get("id", "")), str(message.get("status", ""))
+    def hear(self, message: Reply) -> None:
+        layer, status = message.optional_text("id"), message.optional_text("status")
         if status not in {*_COUNTED, _UNPACKING} or not layer:
             return
         if status == "Downloading":
-            self._count(layer, message.get("progressDetail") or {})
+            self._count(layer, message.optional_part("progressDetail"))
         elif status == _UNPACKING:
             self.unpacking.add(layer)
         else:
@@ -44,8 +45,8 @@ class Layers:
                 self.unpacking.discard(layer)
                 self.finished.add(layer)
 
-    def _count(self, layer: str, detail: Mapping[str, Any]) -> None:
-        current, total = int(detail.get("current") or 0), int(detail.get("total") or 0)
+    def _count(self, layer: str, detail: Reply) -> None:
+        current, total = detail.integer("current"), detail.integer("total")
         self.done[layer] = current
         self.total[layer] = max(current, total)
 
@@ -67,21 +68,31 @@ def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
 
     Raises HostRefusedError (`image_not_found`, `image_denied`, `disk_full`, …), or what an unreachable host raises.
     """
-    if api.look("looking for the image", lambda client: client.inspect_image(image)) is not None:
+    if api.look("looking for the image", lambda client: client.inspect_image(image), _has_id):
         return False
     began, layers = clock.monotonic(), Layers()
 
-    def run(client: Any) -> None:  # noqa: ANN401 -- docker's own client
+    def read(stream: Iterable[object]) -> None:
         tell = _Teller(began=began, listener=listener, clock=clock)
-        for message in client.pull(image, stream=True, decode=True):
-            if "error" in message:
-                raise refused(str(message["error"]), api.table, doing=f"pulling {image}")
+        for message in _messages(stream):
+            if message.has("error"):
+                raise refused(message.text("error"), api.table, doing=f"pulling {image}")
             layers.hear(message)
             tell(layers)
 
-    api.ask(f"pulling {image}", run)
+    api.ask(f"pulling {image}", lambda client: client.pull(image, stream=True, decode=True), read)
     listener.line(f"pulled {image}: {layers.total_bytes / _MB:,.0f} MB in {clock.monotonic() - began:.0f} s")
     return True
+
+
+def _has_id(image: object) -> bool:
+    return bool(Reply.of(image).text("Id"))
+
+
+def _messages(stream: Iterable[object]) -> Iterator[Reply]:
+    """A stream that breaks off or is not one raises FAILURES or ReplyError."""
+    with understood(FAILURES):
+        yield from map(Reply.of, stream)
 
 
 @dataclass(slots=True)

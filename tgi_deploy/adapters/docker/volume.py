@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.adapters.reply import Reply, replies
 from tgi_deploy.reconcile.model import TAG_KEY, TAG_PREFIX, TAG_VERSION, Found
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ class Volumes:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Make it, or take the one of that name: Docker answers both alike."""
         labels = {_LABEL: properties["name"], TAG_VERSION: tags[TAG_VERSION]}
-        made = self.api.ask(
+        name, created = self.api.ask(
             "making the volume for weights",
             lambda client: client.create_volume(name=properties["name"], driver="local", labels=labels),
+            _read,
             creating=True,
         )
-        return self._found(made, tags.get(TAG_KEY, KIND), tags)
+        return self._found(name, created, tags.get(TAG_KEY, KIND), tags)
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Nothing of it changes in place."""
@@ -40,28 +42,32 @@ class Volumes:
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         """With the containers that use it, in `users`."""
         name = attributes["id"]
-        volume = self.api.look("reading a volume", lambda client: client.inspect_volume(name))
-        return None if volume is None else self._found(volume, KIND, {})
+        volume = self.api.look("reading a volume", lambda client: client.inspect_volume(name), _read)
+        return None if volume is None else self._found(*volume, KIND, {})
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        self.api.look("removing a volume", lambda client: client.remove_volume(attributes["id"]))
+        name = attributes["id"]
+        self.api.look("removing a volume", lambda client: client.remove_volume(name), lambda _nothing: None)
 
     def size_bytes(self, name: str) -> int | None:
         """What it holds; None where the host doesn't count."""
-        usage = self.api.ask("measuring volumes", lambda client: client.df())
-        sizes = {item["Name"]: (item.get("UsageData") or {}).get("Size", -1) for item in usage.get("Volumes") or ()}
-        size = int(sizes.get(name, -1))
+
+        def read(usage: object) -> dict[str, int]:
+            volumes = Reply.of(usage).optional_parts("Volumes")
+            counted = {item.text("Name"): item.optional_part("UsageData") for item in volumes}
+            return {volume: data.integer("Size") for volume, data in counted.items() if data.has("Size")}
+
+        size = self.api.ask("measuring volumes", lambda client: client.df(), read).get(name, -1)
         return size if size >= 0 else None
 
-    def _found(self, volume: Mapping[str, Any], key: str, tags: Mapping[str, str]) -> Found:
-        name = str(volume["Name"])
+    def _found(self, name: str, created: str, key: str, tags: Mapping[str, str]) -> Found:
         return Found(
             key=key,
             kind=KIND,
             place=self.api.place,
             attributes={
                 "id": name,
-                "created": str(volume.get("CreatedAt") or ""),
+                "created": created,
                 "users": ",".join(self._users(name)),
             },
             tags=dict(tags),
@@ -69,8 +75,15 @@ class Volumes:
         )
 
     def _users(self, name: str) -> list[str]:
-        found = self.api.ask(
+        ids = self.api.ask(
             "looking for containers that use a volume",
             lambda client: client.containers(all=True, filters={"volume": name}),
+            lambda listed: [item.text("Id") for item in replies(listed)],
         )
-        return sorted(str(item["Id"])[:12] for item in found)
+        return sorted(found[:12] for found in ids)
+
+
+def _read(volume: object) -> tuple[str, str]:
+    """Its name, and when it was made."""
+    item = Reply.of(volume)
+    return item.text("Name"), item.optional_text("CreatedAt")
