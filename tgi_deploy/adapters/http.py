@@ -254,7 +254,7 @@ def _text_of(exchange: _Exchange, response: http.client.HTTPResponse) -> str:
 def _json_of(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested without end
         return None
 
 

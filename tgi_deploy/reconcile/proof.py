@@ -222,7 +222,7 @@ def whole_stream(step: str, streamed: Streamed) -> None:
 def _event(step: str, payload: str) -> dict[str, Any]:
     try:
         event = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested without end
         event = None
     if not isinstance(event, dict):
         raise _failed(step, _OK, f"an event is no JSON object: {payload}")
@@ -270,7 +270,8 @@ def _chat_message(body: object) -> dict[str, Any] | None:
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:
     usage = body.get("usage")
-    return int(usage.get("completion_tokens", 0)) if isinstance(usage, dict) else 0
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _request() -> dict[str, Any]:

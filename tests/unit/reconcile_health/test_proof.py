@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from fakes.wire import variants
 from loopback_engine import CHAT, INFO, LAST, PLAIN, TOKEN, healthy, serving, sse
 from waiting_fakes import FakeClock
 
@@ -192,3 +194,50 @@ def test_a_long_error_page_is_cut_and_flattened():
     error = refused(generate=(500, {"error": "x\n" * 5000}))
     assert len(error.message) < 500
     assert "\n" not in error.message
+
+
+@dataclass
+class Scripted:
+    """Answers each path with a body; the stream's is its last event."""
+
+    bodies: dict[str, Any]
+
+    def get(self, path):
+        return Answer(status=200, body=self.bodies[path])
+
+    def post(self, path, _body):
+        return Answer(status=200, body=self.bodies[path])
+
+    def stream(self, path, _body):
+        return Streamed(status=200, events=(json.dumps(self.bodies[path]),))
+
+
+@pytest.mark.parametrize("path", ["/info", "/generate", "/generate_stream", "/v1/chat/completions"])
+def test_any_member_of_an_engines_answer_may_be_missing_or_of_another_type(path):
+    bodies = {
+        "/health": None,
+        "/info": INFO,
+        "/generate": PLAIN,
+        "/generate_stream": LAST,
+        "/v1/chat/completions": CHAT,
+    }
+    codes = {code_of({**bodies, path: json.loads(body)}) for _, body in variants(json.dumps(bodies[path]).encode())}
+    steps = {f"{step}_failed" for step in ("info", "generate", "stream", "chat")}
+    assert codes - {""} <= {"wrong_model", "wrong_version", "limits_differ", *steps}
+    assert codes - {""}
+
+
+def code_of(bodies):
+    """Of the failure that these answers are; empty for none."""
+    try:
+        prove(Scripted(bodies), EXPECTED, clock=FakeClock())
+    except NotHealthyError as error:
+        return error.code
+    return ""
+
+
+@pytest.mark.parametrize("path", ["info", "generate_stream"])
+def test_an_answer_that_is_nested_without_end_is_a_failed_step(path):
+    deep = b"[" * 100_000
+    error = refused(**{path: (200, b"data: " + deep + b"\n\n" if "stream" in path else deep)})
+    assert error.code == f"{path.removeprefix('generate_')}_failed"
