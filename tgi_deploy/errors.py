@@ -58,6 +58,14 @@ class LeftBehindError(DeployError):
     exit_code = 6
 
 
+class DefectError(DeployError):
+    """A defect of this program: `cause` was raised where nothing is known to raise it."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__("internal_error", f"something unforeseen happened: {type(cause).__name__}: {cause}")
+        self.cause = cause
+
+
 class InterruptedByUserError(DeployError):
     """Ctrl-C or a termination signal."""
 

@@ -21,7 +21,7 @@ import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
-from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError
+from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError
 from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
         return None
     except click.ClickException as error:
         return usage_failure(error, invocation.command)
+    except DefectError as error:
+        return crash(error)
     except DeployError as error:
         return failure(error)
     except (KeyboardInterrupt, click.Abort, EOFError):
@@ -219,7 +221,7 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
         silence(sys.stdout)
         return None
     except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
-        return _crash(error)
+        return crash(DefectError(error))
 
 
 def failure(error: DeployError) -> Result:
@@ -293,14 +295,15 @@ def _interrupted() -> Result:
     return Result(exit_code=InterruptedByUserError.exit_code, errors=(item,))
 
 
-def _crash(error: Exception) -> Result:
-    path = _write_crash_file(error)
-    hint = f"please report this defect with the file {path}" if path else "please report this defect"
-    message = f"something unforeseen happened: {type(error).__name__}: {error}"
+def crash(error: DefectError) -> Result:
+    """A defect as a result: one line, what is known to exist, and a file for whoever mends it."""
+    path = _write_crash_file(error.cause)
+    report = f"please report this defect with the file {path}" if path else "please report this defect"
+    hint = f"{error.hint}; {report}" if error.hint else report
     return Result(
-        data={"crash_file": str(path) if path else None},
-        exit_code=DeployError.exit_code,
-        errors=(ErrorItem(code="internal_error", message=message, hint=hint),),
+        data={**error.data, "crash_file": str(path) if path else None},
+        exit_code=error.exit_code,
+        errors=(ErrorItem(code=error.code, message=error.message, hint=hint),),
     )
 
 

@@ -3,7 +3,7 @@
 The keys of such an error's data, beside what the failure itself knows: `phase`, `finding` (a code of the table of
 diagnosis, or null), `cause`, `evidence`, `line` (of the machine's log, or null), `remedy`, `command`, `deployment` (its
 name), `fate` (`kept`, `removed`, or `left` where the removal failed), `still_costs` (null when nothing is left) and
-`receipt` (null while it runs).
+`receipt` (null while it runs). One that broke off has what is on record in `exists`: {kind, id, region, phase} each.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.app.removing.receipt import document
+from tgi_deploy.app.watching.broken_off import price_words, there
 from tgi_deploy.app.watching.diagnose import diagnose_deployment
 from tgi_deploy.app.watching.places import target_words, typed_model
-from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
+from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.reconcile.signatures import COMMAND
 from tgi_deploy.reconcile.unready import hint_of
 
@@ -93,61 +94,19 @@ def kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
     state = "was there before this run and is kept" if known else "still runs"
-    told = f"the machine {state}{_price(deployment)}: 'tgi-deploy logs {name}' shows its log, "
+    told = f"the machine {state}{price_words(deployment.usd_per_hour)}: 'tgi-deploy logs {name}' shows its log, "
     command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
-    data = _there(deployment, "kept") | {"command": error.data.get("command") or command, "before": list(before)}
+    data = there(deployment, "kept") | {"command": error.data.get("command") or command, "before": list(before)}
     return _like(error, _hint(error, f"{told}'tgi-deploy down {name}' ends it"), {**error.data, **data})
 
 
 def left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
     """It was to go, and `why` that failed: for all that is known it still runs, and costs money."""
     command = f"tgi-deploy down {deployment.name}"
-    told = f"its removal failed ({why.message}): it may still run{_price(deployment)}; '{command}' removes it"
-    data = _there(deployment, LEFT) | {"command": command}
+    price = price_words(deployment.usd_per_hour)
+    told = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
+    data = there(deployment, LEFT) | {"command": command}
     return _like(error, _hint(error, told), {**error.data, **data})
-
-
-def broken_off(context: Context, name: str, error: DeployError) -> DeployError:
-    """The same error, telling of the machine that there is, or may be, unless it tells already what became of it."""
-    deployment = _recorded(context, name)
-    machine = deployment.machine if deployment else None
-    if deployment is None or machine is None or "fate" in error.data or isinstance(error, LeftBehindError):
-        return error
-    known = machine.attributes.get("id")
-    what = f"the machine {known} runs{_price(deployment)}" if known else "a machine may have been launched"
-    told = f"{what}: the same 'up' goes on with it, 'tgi-deploy down {name}' ends it"
-    if error.hint is None or f"down {name}" not in error.hint:
-        error.hint = f"{error.hint}; {told}" if error.hint else told
-    error.data = {**error.data, **_there(deployment, "kept")}
-    return error
-
-
-def _recorded(context: Context, name: str) -> Deployment | None:
-    try:
-        return context.store.load(name)
-    except DeployError:  # the disk may be what has failed
-        return None
-
-
-def _price(deployment: Deployment) -> str:
-    return f" and costs ${deployment.usd_per_hour:.3f} an hour" if deployment.usd_per_hour else ""
-
-
-def _there(deployment: Deployment, fate: str) -> dict[str, Any]:
-    costs = _still_costs(deployment)
-    return {"deployment": deployment.name, "fate": fate, "still_costs": costs, "receipt": None}
-
-
-def _still_costs(deployment: Deployment) -> dict[str, Any]:
-    machine = deployment.machine
-    ends = [at for at in (deployment.expires, deployment.lease_until) if at is not None]
-    return {
-        "machine": machine.attributes.get("id") if machine else None,
-        "region": machine.place if machine else deployment.region,
-        "usd_per_hour": deployment.usd_per_hour,
-        "ends_at": min(ends).isoformat() if ends else None,
-        "ends_with": f"tgi-deploy down {deployment.name}",
-    }
 
 
 def removed(

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tgi_deploy.app.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.app.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.app.deploying.differing import differences
-from tgi_deploy.app.deploying.failed import broken_off, explained, kept, left, removed
+from tgi_deploy.app.deploying.failed import explained, kept, left, removed
 from tgi_deploy.app.deploying.readiness import wait
 from tgi_deploy.app.deploying.service import Question, prove_service
 from tgi_deploy.app.launching.launch import await_visible
 from tgi_deploy.app.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
 from tgi_deploy.app.planning.documents import requirements_document
 from tgi_deploy.app.removing.down import await_settled, remove_own
+from tgi_deploy.app.removing.leftovers import removing
 from tgi_deploy.app.removing.made import Before, remove_made
+from tgi_deploy.app.watching.broken_off import naming_what_exists
 from tgi_deploy.app.watching.renew import LeaseKeeper
 from tgi_deploy.app.watching.status import added_rules
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
@@ -137,8 +139,9 @@ def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: b
             hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
         )
     context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
-    await_settled(context, recorded)
-    remove_own(context, recorded)
+    with removing(context, recorded.name):
+        await_settled(context, recorded)
+        remove_own(context, recorded)
     return None
 
 
@@ -225,13 +228,11 @@ def _bring_up(
     if attempt.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
     before = Before.of(deployment, seen)
-    try:
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad), before)
         outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
         stays = Before(frozenset()) if request.remove_all else before
         return _make_ready(context, request, pad, outcome, candidate, stays)
-    except DeployError as error:
-        raise broken_off(context, deployment.name, error) from error.__cause__
 
 
 def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:

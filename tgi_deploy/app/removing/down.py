@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tgi_deploy.app.removing.kept import kept_ids, kept_things
+from tgi_deploy.app.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
-from tgi_deploy.app.watching.places import removal_command, target_of, where
-from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.app.watching.places import target_of, where
+from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import moment_of
@@ -77,22 +78,21 @@ def down(
     absent = tuple(removal.name for removal in removals if removal.nothing)
     if present and not confirm(present):
         return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
-    failures: list[LeftBehindError] = []
+    failures: list[DeployError] = []
     receipts: list[Receipt] = []
     for removal in present:
         try:
             receipts.append(remove_named(context, removal.name, volumes=volumes))
-        except LeftBehindError as error:
+        except DeployError as error:
             failures.append(error)
-    if failures:
-        raise all_left(failures)
+    raise_all(failures)
     removed = tuple(item.name for item in present)
     return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
 
 
 def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
     """Remove one deployment. Raises ConflictError `locked`, LeftBehindError."""
-    with context.store.lock(name, command=context.command):
+    with context.store.lock(name, command=context.command), removing(context, name):
         deployment = _recorded(context, name)
         await_settled(context, deployment)
         return remove_everything(context, deployment, volumes=volumes)
@@ -242,15 +242,10 @@ def still_there(
     """The same error with the command that removes each thing, and where the receipt so far lies."""
     items = error.data["left_behind"]
     receipt = receipt_of(context, deployment, places, left=items)
-    return left_error(error.message, items, hint=error.hint, receipts=(receipt,))
-
-
-def left_error(
-    message: str, items: Sequence[Mapping[str, Any]], *, hint: str | None, receipts: Sequence[Receipt] = ()
-) -> LeftBehindError:
-    commands = [{**item, "command": removal_command(item["kind"], item["id"], item["region"])} for item in items]
-    paths = [receipt.path for receipt in receipts]
-    return LeftBehindError("left_behind", message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+    runs = any(item["kind"] in MACHINES for item in items)
+    costs = until_then(deployment.usd_per_hour if runs else None)
+    hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
+    return left_error(error.message, items, hint=hint, receipts=(receipt,))
 
 
 def await_settled(context: Context, deployment: Deployment) -> None:
@@ -355,15 +350,3 @@ def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Dep
         created=now,
         updated=now,
     )
-
-
-def all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
-    """One error for several: every message, every id, every command."""
-    if len(failures) == 1:
-        return failures[0]
-    merged: dict[str, list[Any]] = {}
-    for failure in failures:
-        for key, items in failure.data.items():
-            merged.setdefault(key, []).extend(items)
-    message = "; ".join(failure.message for failure in failures)
-    return LeftBehindError("left_behind", message, hint=failures[0].hint, data=merged)

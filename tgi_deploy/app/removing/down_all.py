@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.app.removing.down import (
     DownOutcome,
     Removal,
-    all_left,
     places_of,
     receipt_of,
     removal_of,
@@ -24,6 +23,7 @@ from tgi_deploy.app.removing.down import (
     still_there,
     too_new_to_show,
 )
+from tgi_deploy.app.removing.leftovers import raise_all, removing
 from tgi_deploy.app.removing.receipt import Receipt, sighting
 from tgi_deploy.app.watching.fleet import Seen, each, look_at_all, search
 from tgi_deploy.app.watching.known import by_name
@@ -85,11 +85,12 @@ def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, 
     ordinary = [item for item in seen if _is_ordinary(context, item)]
     together = {item.name for item in ordinary}
     for start in range(0, len(ordinary), _LOCKED_AT_ONCE):
-        _remove_together(context, ordinary[start : start + _LOCKED_AT_ONCE], result)
+        some = ordinary[start : start + _LOCKED_AT_ONCE]
+        _try_together(context, some, result)
     for item in seen:
         if item.name not in together:
             _try(result, lambda name=item.name: remove_named(context, name, volumes=volumes))  # type: ignore[misc]
-    _raise_failures(result)
+    raise_all(result.failures)
     removed = tuple(item.name for item in seen)
     return DownOutcome(removed=removed, absent=(), removals=removals, receipts=tuple(result.receipts))
 
@@ -116,18 +117,12 @@ def _untouched(item: Seen, error: DeployError) -> DeployError:
     return DeployError(error.code, f"'{item.name}' was left as it is ({there}): {error.message}", hint=error.hint)
 
 
-def _raise_failures(result: _Result) -> None:
-    """All of them in one. The most that is left decides the exit code."""
-    left = [error for error in result.failures if isinstance(error, LeftBehindError)]
-    others = [error for error in result.failures if not isinstance(error, LeftBehindError)]
-    if left:
-        error = all_left(left)
-        message = "; ".join(item.message for item in (error, *others))
-        raise LeftBehindError(error.code, message, hint=error.hint, data=error.data)
-    if len(others) > 1:
-        raise DeployError(others[0].code, "; ".join(item.message for item in others), hint=others[0].hint)
-    if others:
-        raise others[0]
+def _try_together(context: Context, many: Sequence[Seen], result: _Result) -> None:
+    try:
+        with removing(context, *(item.name for item in many)):
+            _remove_together(context, many, result)
+    except DeployError as error:
+        result.failures.append(error)
 
 
 def _remove_together(context: Context, many: Sequence[Seen], result: _Result) -> None:

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.removing.down import all_left, await_settled, issue, left_error, remove_own, stand_in, sweep
+from tgi_deploy.app.removing.down import await_settled, issue, remove_own, stand_in, sweep
+from tgi_deploy.app.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.app.removing.receipt import Ledger, Receipt
 from tgi_deploy.app.watching.known import born
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.app.context import Context
+    from tgi_deploy.app.removing.receipt import Line
     from tgi_deploy.reconcile.model import Found
 
 _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -207,19 +209,18 @@ def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
 def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcOutcome:
     receipts: list[Receipt] = []
     skipped: list[tuple[str, str]] = []
-    failures: list[LeftBehindError] = []
+    failures: list[DeployError] = []
     for group in outcome.orphans:
         try:
             with context.store.lock(group.name, command=context.command):
                 result = _remove(context, request, group, outcome.regions)
-        except LeftBehindError as error:
-            failures.append(error)
         except ConflictError as error:
             skipped.append((group.name, error.message))
+        except DeployError as error:
+            failures.append(error)
         else:
             (receipts if isinstance(result, Receipt) else skipped).append(result)  # type: ignore[arg-type]
-    if failures:
-        raise all_left(failures)
+    raise_all(failures)
     return replace(outcome, receipts=tuple(receipts), skipped=tuple(skipped))
 
 
@@ -233,8 +234,9 @@ def _remove(context: Context, request: GcRequest, group: Group, regions: Sequenc
     if not again.orphaned:
         return group.name, again.reason
     if again.recorded is not None:
-        await_settled(context, again.recorded)
-        return remove_own(context, again.recorded)
+        with removing(context, group.name):
+            await_settled(context, again.recorded)
+            return remove_own(context, again.recorded)
     return _remove_unrecorded(context, again, regions)
 
 
@@ -249,11 +251,16 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
-    try:
-        sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
-    except LeftBehindError as error:
-        items = error.data["left_behind"]
-        receipt = issue(context, nobodys, ledger, regions, left=items)
-        hint = "run the same 'gc' again; until then it may cost money"
-        raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
-    return issue(context, nobodys, ledger, regions)
+
+    def left() -> list[Line]:
+        return [line for line in ledger.lines.values() if line.gone is None]
+
+    with naming_what_is_left(left, again="the same 'gc' goes on with it"):
+        try:
+            sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
+        except LeftBehindError as error:
+            items = error.data["left_behind"]
+            receipt = issue(context, nobodys, ledger, regions, left=items)
+            hint = "run the same 'gc' again; until then it may cost money"
+            raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
+        return issue(context, nobodys, ledger, regions)

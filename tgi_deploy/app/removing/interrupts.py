@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.app.removing.down import await_settled, issue, remove_own, sweep
+from tgi_deploy.app.removing.leftovers import removing
 from tgi_deploy.app.removing.made import deletions
 from tgi_deploy.app.removing.receipt import Ledger, Receipt, recorded_things, sighting
+from tgi_deploy.app.watching.broken_off import on_record
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_NAME, ChangeSet
 from tgi_deploy.reconcile.ports import BatchHandler
@@ -261,7 +263,7 @@ def settle(
             return Settled(fate="nothing", exists=existing(context, name))
         if not stops.hasty and not _wants_removal(context, name, stops, ask):
             return Settled(fate="kept", exists=existing(context, name))
-        with context.store.lock(name, command=context.command):
+        with context.store.lock(name, command=context.command), removing(context, name):
             return _remove(context, name, stops)
     except KeyboardInterrupt:
         return Settled(fate="left", exists=existing(context, name), why="it was interrupted again")
@@ -281,12 +283,8 @@ def _wants_removal(
 
 
 def existing(context: Context, name: str) -> tuple[Mapping[str, str], ...]:
-    """From the record alone: nothing is asked of the cloud. An intent has no id, and may or may not exist."""
-    deployment = context.store.load(name)
-    return tuple(
-        {"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place, "phase": item.phase}
-        for item in (deployment.resources if deployment else ())
-    )
+    """From the record alone: nothing is asked of the cloud."""
+    return on_record(context.store.load(name))
 
 
 def _remove(context: Context, name: str, stops: Stops) -> Settled:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from tgi_deploy.app.launching.attempt import lease_end
+from tgi_deploy.app.watching.broken_off import naming_what_exists
 from tgi_deploy.app.watching.places import where
 from tgi_deploy.app.watching.status import unknown_deployment
 from tgi_deploy.errors import ConflictError, DeployError, InputError
@@ -56,9 +57,10 @@ def renew(context: Context, name: str, *, for_s: int | None = None) -> Renewal:
         machine = _machine(name, seen)
         lease = _lease(context, name, ends_of(recorded, [machine.tags]))
         until = cast("datetime", lease_end(for_s or lease.seconds or 0, context.clock))
-        move_lease(context, machine.place, machine.kind, machine.id, until)
-        if recorded is not None:
-            recorded = _record(context, recorded, until)
+        with naming_what_exists(context, name, go_on=f"'tgi-deploy renew {name}' tries again", machine=machine):
+            move_lease(context, machine.place, machine.kind, machine.id, until)
+            if recorded is not None:
+                recorded = _record(context, recorded, until)
     ends = ends_of(recorded, [{**machine.tags, TAG_LEASE: stamp(until)}])
     return Renewal(name=name, machine_id=machine.id, until=until, ends=ends)
 
