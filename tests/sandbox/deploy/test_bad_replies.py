@@ -1,0 +1,248 @@
+"""Whatever comes back over the wire is understood or counts as lost, at every call of every command that asks AWS.
+
+Cut, empty and foreign replies, replies without members or with members of other types, failures after the effect:
+one such reply, and nothing else from some call on. No defect is shown, no machine is lost, and what runs is named.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from botocore.loaders import JSONFileLoader
+from disruptions.checks import Account
+from disruptions.matrix import changes
+from fakes.wire import KINDS, Wire
+
+from tgi_deploy.adapters.aws.session import SessionFactory
+from tgi_deploy.app.planning import plan as app_plan
+from tgi_deploy.cli import wiring
+from tgi_deploy.sandbox import api
+
+pytestmark = pytest.mark.xdist_group("bad-replies")  # one sandbox
+NAME = "llama3-13b"
+KEY = "BAD_REPLIES_API_KEY"
+UP = ("up", NAME, "--budget", "5", "--ttl", "3h", "--lease", "2h", "--yes", "--no-wait")
+EVERYTHING = (*UP, "--external-ttl", "--api-key-from-env", KEY)
+DOWN = ("down", NAME, "--yes")
+LOOKING = {
+    "status": ("status", NAME),
+    "list": ("list",),
+    "logs": ("logs", NAME),
+    "gc": ("gc", "--yes"),
+    "doctor": ("doctor",),
+    "renew": ("renew", NAME),
+}
+FOR_EVER = 1_000_000
+FAILED, LEFT_BEHIND = 1, 6
+# From then on all of them end alike.
+LASTING = ("cut", "a failure after its effect", "a login page")
+
+
+class HurriedClock:
+    """Real time, in which sleeping takes none: what is slept is added to it, until the next command begins."""
+
+    slept_s = 0.0
+
+    def now(self):
+        return datetime.now(UTC) + timedelta(seconds=self.slept_s)
+
+    def monotonic(self):
+        return time.monotonic() + self.slept_s
+
+    def sleep(self, seconds):
+        HurriedClock.slept_s += seconds
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """What is the same in every run is made once: the plan, and the SDK's descriptions of services."""
+    patch = pytest.MonkeyPatch()
+    make, load = app_plan.plan, JSONFileLoader.load_file
+    plans = functools.cache(lambda wish, catalog: make(wish, catalog, {}))
+    files = functools.cache(lambda kind, path: load(kind(), path))
+    patch.setattr(app_plan, "plan", lambda wish, catalog, _environ: plans(wish, catalog))
+    patch.setattr(wiring, "catalog", functools.cache(wiring.catalog))
+    patch.setattr(JSONFileLoader, "load_file", lambda self, path: files(type(self), path))
+    yield
+    patch.undo()
+
+
+class Bench:
+    def __init__(self, program, wire, *, thorough):
+        self.program, self.wire, self.thorough = program, wire, thorough
+        self.account = Account(program)
+
+    @property
+    def fullest(self):
+        """What is looked at: in a usual run a machine with a group and a template."""
+        return EVERYTHING if self.thorough else UP
+
+    def empty(self):
+        """Machines run, and nothing ever boots in them."""
+        self.wire.watch()
+        api.control(self.program.url, "POST", "/_sandbox/reset")
+        shutil.rmtree(self.program.home / "sandbox" / "records", ignore_errors=True)
+        self.program.fault(name="dark", times=FOR_EVER)
+
+    def run(self, words):
+        HurriedClock.slept_s = 0.0
+        return self.program.here(*words)
+
+    def works(self, words):
+        self.wire.watch()
+        said = self.run(words)
+        assert said.code == 0, (words, said.out, said.err)
+        return said
+
+    def struck(self, words, kind, at, times):
+        """The run of a command whose replies are spoiled from the `at`-th request on, and where that was."""
+        self.wire.spoil(kind, at=at, times=times)
+        said = self.run(words)
+        what = (words[0], kind, at, times, self.wire.struck, said.code, self.wire.calls, said.out[-3000:])
+        self.wire.watch()
+        assert "internal_error" not in said.out, what
+        assert "Traceback" not in said.out + said.err, what
+        return said, what
+
+    def places(self, words, kind, times, *, beside=()):
+        """The numbers of the requests to strike: the first of each action, and the last of what changes something.
+
+        Actions in `beside` are left out. A usual run takes one, always the same.
+        """
+        self.works(words)
+        calls = [(at, action) for at, action in enumerate(self.wire.calls) if action not in beside]
+        first = {action: at for at, action in reversed(calls)}
+        last = {action: at for at, action in calls if changes(action)}
+        everywhere = sorted({*first.values(), *last.values()})
+        if self.thorough:
+            return everywhere
+        return [min(everywhere, key=lambda at: hashlib.sha256(f"{words} {kind} {times} {at}".encode()).digest())]
+
+    def check_named(self, said, what):
+        """Whatever runs is named, with its price and the command that ends it."""
+        told = " ".join(f"{item['message']} {item['hint']}" for item in said.json["errors"])
+        for machine in self.account.alive():
+            assert machine in told or "may have been launched" in told, what
+            assert "$1.87" in told, what
+            assert f"tgi-deploy down --sandbox {NAME}" in told, what
+
+    def check_goes_on(self, what, words):
+        """The next `up` adopts what there is, unless the last one made it, and `down` leaves nothing."""
+        if words is not None:
+            self.works(words)
+        assert len(self.account.alive()) == 1, what
+        self.works(DOWN)
+        assert self.account.leftovers() == [], what
+        assert len(self.account.launched()) == 1, what
+
+
+@pytest.fixture
+def bench(program, planned, monkeypatch, request):
+    wire = Wire()
+    session = SessionFactory._session
+
+    def watched(self):
+        known = "session" in self._made
+        made = session(self)
+        if not known:
+            wire.attach(made.events)
+        return made
+
+    monkeypatch.setattr(SessionFactory, "_session", watched)
+    monkeypatch.setattr("tgi_deploy.adapters.clock.SystemClock", HurriedClock)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _seconds: None))
+    monkeypatch.setenv(KEY, "made-up-key-of-the-replies")
+    made = Bench(program, wire, thorough=request.config.getoption("--thorough"))
+    made.empty()
+    yield made
+    wire.close()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_bad_reply_is_no_obstacle_to_up(bench, kind):
+    for at in bench.places(UP, kind, 1):
+        bench.empty()
+        said, what = bench.struck(UP, kind, at, 1)
+        assert said.code == 0, what
+        bench.check_goes_on(what, None)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_bad_reply_is_no_obstacle_to_up_with_a_secret_and_an_end_from_outside(bench, kind):
+    bench.works(UP)
+    plain = set(bench.wire.calls)
+    bench.works(DOWN)
+    for at in bench.places(EVERYTHING, kind, 1, beside=plain):
+        bench.empty()
+        said, what = bench.struck(EVERYTHING, kind, at, 1)
+        assert said.code == 0, what
+        bench.check_goes_on(what, None)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("kind", LASTING)
+def test_a_cloud_that_is_lost_during_up_leaves_nothing_unnamed(bench, kind):
+    for at in bench.places(UP, kind, FOR_EVER):
+        bench.empty()
+        said, what = bench.struck(UP, kind, at, FOR_EVER)
+        assert said.code == 1, what
+        bench.check_named(said, what)
+        bench.check_goes_on(what, UP)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_bad_reply_is_no_obstacle_to_down(bench, kind):
+    bench.works(EVERYTHING)
+    for at in bench.places(DOWN, kind, 1):
+        bench.empty()
+        bench.works(EVERYTHING)
+        said, what = bench.struck(DOWN, kind, at, 1)
+        assert said.code == 0, what
+        assert bench.account.leftovers() == [], what
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("kind", LASTING)
+def test_a_cloud_that_is_lost_during_down_leaves_nothing_unnamed(bench, kind):
+    bench.works(UP)
+    for at in bench.places(DOWN, kind, FOR_EVER):
+        bench.empty()
+        bench.works(UP)
+        said, what = bench.struck(DOWN, kind, at, FOR_EVER)
+        begun = "TerminateInstances" in what[-2]
+        assert said.code == (LEFT_BEHIND if begun else FAILED), what
+        if begun:
+            bench.check_named(said, what)
+        bench.works(DOWN)
+        assert bench.account.leftovers() == [], what
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", LOOKING)
+def test_one_bad_reply_is_no_obstacle_to_looking(bench, command, kind):
+    bench.works(bench.fullest)
+    for at in bench.places(LOOKING[command], kind, 1):
+        said, what = bench.struck(LOOKING[command], kind, at, 1)
+        assert said.code == 0, what
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", LASTING)
+@pytest.mark.parametrize("command", LOOKING)
+def test_a_cloud_that_is_lost_is_no_defect_of_looking(bench, command, kind):
+    bench.works(bench.fullest)
+    for at in bench.places(LOOKING[command], kind, FOR_EVER):
+        said, what = bench.struck(LOOKING[command], kind, at, FOR_EVER)
+        told = {item["code"] for item in (*said.json["errors"], *said.json["warnings"])}
+        assert said.code in {0, FAILED}, what
+        assert told & {"cloud_unreachable", "throttled"}, what
