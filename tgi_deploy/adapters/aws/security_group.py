@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KIND = "security-group"
 _SIGNATURE: Final = "tgi-deploy"
+_TRIES: Final = 3
 _T = TypeVar("_T")
 
 
@@ -49,22 +50,32 @@ class SecurityGroups:
             self._allow(attributes["id"], properties["port"], cidr)
 
     def _allow(self, group_id: str, port: int, cidr: str) -> None:
+        """Ask for a rule until it is certain that it is there: a repetition is refused as a duplicate."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                self._ask_for_rule(group_id, port, cidr)
+            except LostReplyError:
+                if self._allows(group_id, port, cidr):
+                    return
+                if attempt == _TRIES:
+                    raise
+                self.api.retrier.clock.sleep(attempt)
+            else:
+                return
+
+    def _ask_for_rule(self, group_id: str, port: int, cidr: str) -> None:
         ranges = (
             {"Ipv6Ranges": [{"CidrIpv6": cidr, "Description": _SIGNATURE}]}
             if ":" in cidr
             else {"IpRanges": [{"CidrIp": cidr, "Description": _SIGNATURE}]}
         )
-        try:
-            self.api.change(
-                "authorize_security_group_ingress",
-                "letting the caller's address in",
-                _done,
-                GroupId=group_id,
-                IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
-            )
-        except LostReplyError as error:
-            if not self._allows(group_id, port, cidr):
-                raise error from None
+        self.api.change(
+            "authorize_security_group_ingress",
+            "letting the caller's address in",
+            _done,
+            GroupId=group_id,
+            IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
+        )
 
     def _allows(self, group_id: str, port: int, cidr: str) -> bool:
         def allows(group: Reply) -> bool:
