@@ -3,8 +3,8 @@
     scripts/fuzz.py                             20,000 inputs of all kinds
     scripts/fuzz.py --inputs 500 --kind header --seed 7
 
-Each kind runs in a process of its own. Exit code 1 when an input ended in `internal_error`, wrote where it should not or
-took too long, or when a process needed more than 300 MB; the smallest such input is printed.
+Each kind runs in a process of its own. Exit code 1 when an input ended in `internal_error`, wrote where it should not
+or took too long, or when a process needed more than 300 MB; the smallest such input is printed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _in_a_process(kind: str, count: int, number: int) -> dict[str, Any]:
 
 def _line(report: dict[str, Any]) -> str:
     return (
-        f"{report['kind']:<10} {report['tried']:>6,} in {report['seconds']:>5.0f} s, slowest {report['slowest_s']:>4.1f} s, "
-        f"{report['peak_mb']:>3} MB{', FAILED' if report['failed'] else ''}"
+        f"{report['kind']:<10} {report['tried']:>6,} in {report['seconds']:>5.0f} s, "
+        f"slowest {report['slowest_s']:>4.1f} s, {report['peak_mb']:>3} MB{', FAILED' if report['failed'] else ''}"
     )
 
 

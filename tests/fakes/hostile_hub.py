@@ -1,4 +1,4 @@
-"""A hub on loopback that answers whatever it is given: any status, any header, bodies that are cut, drip or never end."""
+"""A hub on loopback that answers whatever it is given: any status, any header, bodies cut, dripping or without end."""
 
 from __future__ import annotations
 

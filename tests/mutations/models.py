@@ -33,9 +33,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG, TOKENIZER, INDEX = "config.json", "tokenizer_config.json", "model.safetensors.index.json"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 NAMES = (
-    "model.layers." + "9" * 5000 + ".mlp.up_proj.weight", "model.layers.99999.x", "lm_head.weight", "output.weight", "x.s",
-    "model.embed_tokens.weight", "a.q_scale", "a.q_weight", "a.q_perm", "a.q_invperm", "a.qweight", "a_blocks", "a.experts.0.b",
-    "model.layers.\u0661.x", "vision_tower.x", "." * 400, "_" * 400, "layers.#.x", "attn.bias", "inv_freq", "n" * 501,
+    "model.layers." + "9" * 5000 + ".mlp.up_proj.weight", "model.layers.99999.x", "lm_head.weight", "output.weight",
+    "x.s", "model.embed_tokens.weight", "a.q_scale", "a.q_weight", "a.q_perm", "a.q_invperm", "a.qweight",
+    "a_blocks", "a.experts.0.b", "model.layers.\u0661.x", "vision_tower.x", "." * 400, "_" * 400, "layers.#.x",
+    "attn.bias", "inv_freq", "n" * 501,
 )  # fmt: skip
 # What a header says of a tensor, consistent in itself, which only the whole gives away.
 ENTRIES = (
@@ -175,9 +176,11 @@ def hub_info(files, sizes):
 STATUSES = (200, 200, 200, 201, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 416, 429, 500, 503)
 HEADERS = (
     {}, {}, {"X-Error-Code": "RepoNotFound"}, {"X-Error-Code": "GatedRepo"}, {"X-Error-Code": "x" * 5000},
-    {"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}, {"Content-Encoding": "identity"}, {"Location": "http://["},
-    {"Location": "file:///etc/passwd"}, {"Location": "http://127.0.0.1:99999/"}, {"Location": ""}, {"Location": "?"},
-    {"Location": "http://" + "a" * 70 + "/"}, {"Content-Type": "text/html; charset=\x80"}, {"Transfer-Encoding": "gzip"},
+    {"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}, {"Content-Encoding": "identity"},
+    {"Location": "http://["}, {"Location": "file:///etc/passwd"}, {"Location": "http://127.0.0.1:99999/"},
+    {"Location": ""}, {"Location": "?"},
+    {"Location": "http://" + "a" * 70 + "/"}, {"Content-Type": "text/html; charset=\x80"},
+    {"Transfer-Encoding": "gzip"},
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ LIMIT_S = 20.0
 UNFORESEEN = frozenset({"internal_error", "output_failed"})
 
 
-class TooSlow(BaseException):  # noqa: N818 -- no Exception: the frame would catch that
-    """An input took more than `LIMIT_S`."""
+class TooSlow(BaseException):
+    """An input took more than `LIMIT_S`. Not an Exception: the frame would catch that."""
 
 
 @dataclass

@@ -146,7 +146,20 @@ def _measured(
     }
     if not {"torch_dtype", "dtype"} & _keys(config):
         measured["torch_dtype"] = _dominant_dtype(found)
-    return model_spec(config, hub_id, **known, **measured)
+    return _belonging_together(model_spec(config, hub_id, **known, **measured), source)
+
+
+def _belonging_together(spec: ModelSpec, source: ModelSource) -> ModelSpec:
+    """Every format stores the token tables unpacked: less than those is another model's weights, or not all of them."""
+    tables = spec.vocab_size * spec.hidden_size * (1 if spec.tied_embeddings else 2)
+    if spec.parameters - spec.vision_parameters >= tables:
+        return spec
+    raise bad_checkpoint(
+        source.name,
+        f"its headers describe {spec.parameters:,} parameters, and by its config.json the token tables alone have "
+        f"{tables:,}",
+        hint="Give the config.json that came with these weights, and all of their files.",
+    )
 
 
 def _keys(config: Mapping[str, Any]) -> set[str]:

@@ -27,6 +27,10 @@ def special(tmp_path):
     return make
 
 
+def open_files():
+    return len(list(Path("/dev/fd").iterdir()))
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -40,11 +44,11 @@ def special(tmp_path):
 )
 def test_what_is_not_a_file(kind, why, special):
     path = special(kind)
-    before = len(os.listdir("/dev/fd"))
+    before = open_files()
     with pytest.raises(OSError, match=why) as caught:
         bounded_files.read_bytes(path, most=10)
     assert caught.value.strerror
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_files() == before
 
 
 def test_the_kernels_files_that_wait_are_not_waited_for():

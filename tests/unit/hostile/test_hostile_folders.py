@@ -138,8 +138,7 @@ def test_a_name_that_comes_again_counts_once():
 def test_weights_with_a_name_that_is_not_text_are_named_all_the_same(trial):
     folder = trial.folder(config())
     header = models.head({"__metadata__": {}})
-    with open(os.fsencode(folder) + b"/\xff\x1b.safetensors", "wb") as file:
-        file.write(header)
+    (folder / os.fsdecode(b"\xff\x1b.safetensors")).write_bytes(header)
     assert trial.run("plan", str(folder)) == (2, "bad_checkpoint")
 
 
@@ -147,7 +146,7 @@ def test_a_profile_nested_beyond_all_bounds_is_named(tmp_path):
     path = tmp_path / "models"
     path.mkdir()
     (path / "mine.toml").write_text("x = " + "[" * 5000)
-    with pytest.raises(Exception, match="mine.toml") as caught:
+    with pytest.raises(Exception, match=r"mine\.toml") as caught:
         Catalog.open(tmp_path).resolve("mine")
     assert caught.value.code == "bad_profile"
 

@@ -62,8 +62,8 @@ def test_the_answer_that_the_others_differ_from_is_a_good_one(place):
 @pytest.mark.parametrize(
     "sha",
     [
-        "../../../../X", "..", "", "main", models.COMMIT[1:], models.COMMIT.upper(), models.COMMIT + "\n", 5, ["x"], None,
-        "a\0b", "--trust-remote-code", "0" * 41, {},
+        "../../../../X", "..", "", "main", models.COMMIT[1:], models.COMMIT.upper(), models.COMMIT + "\n",
+        5, ["x"], None, "a\0b", "--trust-remote-code", "0" * 41, {},
     ],
 )  # fmt: skip
 def test_a_commit_is_forty_hexadecimal_digits(sha, place):
@@ -104,8 +104,8 @@ def test_what_an_answer_may_not_hold(changes, place):
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"null", b"<html>", b'{"sha": "\\ud800"}', b'{"sha": 1e400}', b'{"siblings": [{"size": 1e400}]}',
-        b"[" * 100_000, b"9" * 5000, b" " * (33 * 2**20), b"\xff",
+        b"", b"{", b"[]", b"null", b"<html>", b'{"sha": "\\ud800"}', b'{"sha": 1e400}',
+        b'{"siblings": [{"size": 1e400}]}', b"[" * 100_000, b"9" * 5000, b" " * (33 * 2**20), b"\xff",
     ],
     ids=lambda body: ascii(body[:20]),
 )  # fmt: skip
