@@ -91,6 +91,7 @@ def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Dead
 def transport_errors() -> tuple[type[Exception], ...]:
     """Return what the HTTP library in use raises when a request can't be made or breaks off."""
     library: Any = importlib.import_module(type(get_session()).__module__.partition(".")[0])
+    own: tuple[Any, ...]
     if hasattr(library, "RequestException"):
         urllib3: Any = importlib.import_module("urllib3")
         own = (library.RequestException, urllib3.exceptions.HTTPError)

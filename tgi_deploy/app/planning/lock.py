@@ -162,13 +162,13 @@ def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             value = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise _bad(name, f"`plan.{'.'.join(path)}` is missing or of another type")
-    for words, path in (
+    for words, place in (
         (plan["engine"]["args"], "engine.args"),
         (list(plan["engine"]["env"].values()), "engine.env"),
         (plan.get("notices", []), "notices"),
     ):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise _bad(name, f"`plan.{path}` holds more than words")
+            raise _bad(name, f"`plan.{place}` holds more than words")
     return plan
 
 
