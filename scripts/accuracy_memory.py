@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy import resources
-from tgi_deploy.app.planning.memory_formats import metric_of
-from tgi_deploy.app.planning.predict_memory import predict_memory_row
+from tgi_deploy import data_files
+from tgi_deploy.operations.planning.memory_formats import metric_of
+from tgi_deploy.operations.planning.predict_memory import predict_memory_row
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Scored:
 
 
 def measured_rows(path: Path | None = None) -> list[dict[str, str]]:
-    file = path or resources.profiles_dir() / "memory" / "measured.csv"
+    file = path or data_files.profiles_dir() / "memory" / "measured.csv"
     with file.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 

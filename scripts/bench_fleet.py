@@ -26,7 +26,6 @@ from typing import Any, Final
 
 import boto3
 
-from tgi_deploy.adapters.aws.api import PAGE_SIZE
 from tgi_deploy.reconcile.model import (
     TAG_CREATED,
     TAG_ID,
@@ -40,6 +39,7 @@ from tgi_deploy.reconcile.model import (
 )
 from tgi_deploy.sandbox import api, control
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.targets.aws.api import PAGE_SIZE
 
 REGION: Final = "us-east-1"
 TYPE: Final = "g6e.xlarge"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner.speed_work import kv_bytes_per_token
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.predict_speed import Case
+    from tgi_deploy.operations.planning.predict_speed import Case
 
 _STREAMING, _PRODUCTS = 0.75, 0.60
 _STEP_S, _FIRST_S = 0.002, 0.010

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from refresh_common import layout, report
 
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.values.engine import Flag, FlagKind
 from tgi_deploy.wiring import open_catalog
 

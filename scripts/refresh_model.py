@@ -17,7 +17,7 @@ from refresh_common import layout, load, report, today
 
 from tgi_deploy.catalog.config import model_spec
 from tgi_deploy.catalog.shapes import shape_table
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

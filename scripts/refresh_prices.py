@@ -17,7 +17,7 @@ import boto3
 from refresh_common import layout, load, report, today
 
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,10 +8,10 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy import resources
-from tgi_deploy.app.planning import predict_speed
+from tgi_deploy import data_files
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.predictions import SPEED_FILE
+from tgi_deploy.operations.planning import predict_speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class Measured:
 
 
 def folder() -> Path:
-    return (resources.profiles_dir() / SPEED_FILE).parent
+    return (data_files.profiles_dir() / SPEED_FILE).parent
 
 
 def current() -> Constants:

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.report import report
-from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.render.report import report_html
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.report import report
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.report.report import report_html
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS, PARAMETERS
 
-from tgi_deploy.render.artifacts import render
-from tgi_deploy.render.user_data import LEASE_TAG
+from tgi_deploy.operations.artifacts import render
+from tgi_deploy.targets.machine.user_data import LEASE_TAG
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
 

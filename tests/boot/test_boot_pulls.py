@@ -11,7 +11,7 @@ from builders.boot_kinds import KINDS
 from builders.plans import altered
 from builders.registry import saved_image, serving
 
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 # Longer than the pause between two words on what has come in.
 PULL_S = 15

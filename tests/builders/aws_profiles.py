@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 
 
 def profile_data(name: str) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.app.planning.artifacts import deployable
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.operations.artifacts import render
+from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.types import Plan
-from tgi_deploy.render.artifacts import render
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 HUB_TOKEN = "hf_canaryCanaryCanaryCanaryCanary01"
 API_KEY = "key-canaryCanaryCanaryCanaryCanary02"

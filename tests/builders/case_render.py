@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from builders import plans
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.render.artifacts import KINDS, Artifact, render
+from tgi_deploy.operations.artifacts import KINDS, Artifact, render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 
 def outputs(folder: Path) -> dict[str, str]:

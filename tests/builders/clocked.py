@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from builders import plans
 from builders.machine import Machine
 
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.planner.time_to_ready import rates
 from tgi_deploy.planner.types import Candidate, Cost, CostLine, EngineRun, Offer, Performance, Storage
-from tgi_deploy.render.deployable import Deployable
+from tgi_deploy.targets.deployable import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget

@@ -1,4 +1,4 @@
-"""profiles/aws/actions.json names exactly the actions that the adapters call: the printed policy stays exact."""
+"""profiles/aws/actions.json names exactly the actions that the targets on AWS call: the printed policy stays exact."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from botocore import xform_name
 from builders.aws_profiles import allowed_actions
 
 import tgi_deploy
-from tgi_deploy.adapters.aws.errors import iam_action
-from tgi_deploy.adapters.aws.rehearsal import REQUESTS
-from tgi_deploy.app.checking.account_checks import ON_OURS
-from tgi_deploy.app.checking.policy import policy
-from tgi_deploy.app.checking.preflight import CREATING
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.checking.account_checks import ON_OURS
+from tgi_deploy.operations.checking.policy import policy
+from tgi_deploy.operations.checking.preflight import CREATING
+from tgi_deploy.targets.aws.errors import iam_action
+from tgi_deploy.targets.ec2.dry_run import REQUESTS
 
-ADAPTERS = Path(tgi_deploy.__file__).parent / "adapters" / "aws"
+TARGETS = Path(tgi_deploy.__file__).parent / "targets"
 SERVICES = ("ec2", "iam", "scheduler", "service-quotas", "ssm", "sts")
 # Of AWS's limits: characters of a managed policy, spaces not counted.
 LONGEST_POLICY = 6144
@@ -50,7 +50,7 @@ def called(path):
     }
 
 
-MODULES = sorted(ADAPTERS.glob("*.py"))
+MODULES = sorted((*TARGETS.glob("aws/*.py"), *TARGETS.glob("ec2/*.py")))
 GRANTS = read_actions().grants
 LISTED = {grant.action for grant in GRANTS}
 

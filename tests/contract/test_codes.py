@@ -6,8 +6,8 @@ import ast
 import json
 from pathlib import Path
 
-from tgi_deploy.app.watching.explain import all_codes
 from tgi_deploy.catalog.phases import read_tool_codes
+from tgi_deploy.operations.watching.explain import all_codes
 
 REPOSITORY = Path(__file__).parents[2]
 SHOWN_BY = (

@@ -11,9 +11,13 @@ import pytest
 import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
-SHARED = {"bounded_files", "bounded_json", "errors", "futures", "resources", "secret", "__init__"}
+# Below all rooms: any may use them.
+SHARED = {
+    "bounded_files", "bounded_json", "clock", "data_files", "errors", "futures", "secret", "templating", "text",
+    "__init__",
+}  # fmt: skip
 
-# What each layer may import of our own, beside itself and the shared modules.
+# What each room may import of our own, beside itself and the shared modules.
 ALLOWED = {
     "values": set(),
     "engines": {"values"},
@@ -22,22 +26,27 @@ ALLOWED = {
     "diagnosis": {"values"},
     "reconcile": {"diagnosis", "values"},
     "catalog": {"planner", "engines", "values"},
-    "render": {"planner", "diagnosis", "values"},
-    "targets": {"planner", "reconcile", "render", "values"},
-    "app": {"planner", "engines", "diagnosis", "reconcile", "catalog", "render", "targets", "values"},
-    "adapters": {"reconcile", "planner", "catalog", "values"},
-    "state": {"reconcile", "planner", "catalog", "values"},
+    "hub": {"catalog", "values"},
+    "targets": {"planner", "reconcile", "diagnosis", "catalog", "values"},
+    "state": {"reconcile", "values"},
+    "readiness": {"engines", "reconcile", "diagnosis", "values"},
+    "operations": {
+        "planner", "engines", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values",
+    },
     # Of engines the stub server takes the releases' data, and no arithmetic: it judges that.
-    "sandbox": {"reconcile", "engines", "catalog", "values"},
-    "cli": {"app", "planner", "diagnosis", "reconcile", "catalog", "render", "targets", "values", "wiring"},
+    "sandbox": {"engines", "catalog", "values"},
+    "cli": {
+        "operations", "planner", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values", "wiring",
+    },
     "wiring": {"catalog", "engines"},
-}
+}  # fmt: skip
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}
 PROTOCOL = "engines.protocol"
-# Within app/: what each part may import of the others, beside app/context.py and app/survey.py.
+# Within operations/: what each part may import of the others, beside the modules at its top.
 PARTS = {
-    "planning": set(),
+    "report": set(),
+    "planning": {"report"},
     "launching": {"planning"},
     "checking": {"planning", "launching"},
     "watching": {"planning", "launching"},
@@ -50,15 +59,15 @@ THIRD_PARTY = {
     "click": {"cli"},
     "msgspec": {"values"},
     "rich": {"cli"},
-    "jinja2": {"render"},
-    "font_lato": {"render"},
-    "resvg_py": {"render"},
-    "boto3": {"adapters"},
-    "botocore": {"adapters", "sandbox"},
-    "docker": {"adapters"},
-    "pynvml": {"adapters"},
-    "huggingface_hub": {"adapters"},
-    "tenacity": {"adapters"},
+    "jinja2": {"templating"},
+    "font_lato": {"operations"},
+    "resvg_py": {"operations"},
+    "boto3": {"targets"},
+    "botocore": {"targets", "sandbox"},
+    "docker": {"targets"},
+    "pynvml": {"targets"},
+    "huggingface_hub": {"hub"},
+    "tenacity": {"targets"},
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},
@@ -130,12 +139,12 @@ def _own(module, layer, target, *, types_only):
 
 
 def _parts(module, target):
-    """Of two modules in app/: the part that one imports against the order. At the top of app/ no part is known."""
-    if not (module.startswith("app/") and target.startswith("app.")):
+    """Of two modules in operations/: the part that one imports against the order. At its top no part is known."""
+    if not (module.startswith("operations/") and target.startswith("operations.")):
         return
     mine, theirs = module.split("/")[1], target.split(".")[1]
     if theirs in PARTS and theirs not in {mine, *PARTS.get(mine, set())}:
-        yield f"{module} imports app.{theirs}"
+        yield f"{module} imports operations.{theirs}"
 
 
 def _engines(module, layer, target):
@@ -173,24 +182,24 @@ def test_imports_follow_the_arrows(module):
         ("planner/search.py", "import msgspec"),
         ("engines/tgi/fit.py", "from tgi_deploy.planner.types import Plan"),
         ("engines/protocol.py", "from tgi_deploy.engines.tgi import Tgi"),
-        ("app/planning/plan.py", "from tgi_deploy.engines.tgi import Tgi"),
+        ("operations/planning/plan.py", "from tgi_deploy.engines.tgi import Tgi"),
         ("sandbox/engine/capacity.py", "from tgi_deploy.engines.tgi.memory import memory_budget"),
-        ("app/planning/plan.py", "from tgi_deploy.wiring import open_catalog"),
+        ("operations/planning/plan.py", "from tgi_deploy.wiring import open_catalog"),
         ("values/model.py", "from tgi_deploy.planner.types import Plan"),
         ("reconcile/diff.py", "import boto3"),
         ("diagnosis/reader.py", "from tgi_deploy.reconcile.model import MachineState"),
         ("diagnosis/reader.py", "from tgi_deploy.catalog.phases import read_phases"),
         ("sandbox/machine.py", "from tgi_deploy.diagnosis.reader import read"),
-        ("catalog/store.py", "from tgi_deploy.render import artifacts"),
-        ("app/deploying/up.py", "from tgi_deploy.adapters.aws import ec2"),
-        ("app/deploying/up.py", "import rich.live"),
-        ("app/planning/plan.py", "from tgi_deploy.app.launching.attempt import Attempt"),
-        ("app/watching/listing.py", "from tgi_deploy.app.removing import receipt"),
-        ("app/context.py", "from tgi_deploy.app.planning.wish import Wish"),
+        ("catalog/store.py", "from tgi_deploy.targets.deployable import Deployable"),
+        ("operations/deploying/up.py", "from tgi_deploy.hub.client import HuggingFaceHub"),
+        ("operations/deploying/up.py", "import rich.live"),
+        ("operations/planning/plan.py", "from tgi_deploy.operations.launching.attempt import Attempt"),
+        ("operations/watching/listing.py", "from tgi_deploy.operations.removing import receipt"),
+        ("operations/context.py", "from tgi_deploy.operations.planning.wish import Wish"),
         ("cli/up.py", "from tgi_deploy.sandbox import control"),
         ("cli/up.py", "import boto3"),
-        ("render/artifacts.py", "def f():\n    import yaml"),
-        ("adapters/aws/ec2.py", "import requests"),
+        ("operations/artifacts.py", "def f():\n    import yaml"),
+        ("targets/ec2/instance.py", "import requests"),
         ("state/local.py", "from tgi_deploy.cli import output"),
         ("errors.py", "from tgi_deploy.planner import types"),
     ],
@@ -204,14 +213,14 @@ def test_a_forbidden_arrow_is_found(module, source):
     [
         ("cli/wiring.py", "from tgi_deploy.sandbox import control"),
         ("cli/sandbox.py", "if TYPE_CHECKING:\n    from tgi_deploy.sandbox.control import SandboxInfo"),
-        ("app/deploying/up.py", "from tgi_deploy.reconcile.ports import Clock"),
-        ("app/deploying/up.py", "from tgi_deploy.app.planning.wish import Wish"),
-        ("app/deploying/up.py", "from tgi_deploy.app.context import Context"),
+        ("operations/deploying/up.py", "from tgi_deploy.reconcile.ports import Clock"),
+        ("operations/deploying/up.py", "from tgi_deploy.operations.planning.wish import Wish"),
+        ("operations/deploying/up.py", "from tgi_deploy.operations.context import Context"),
         ("planner/plan.py", "from tgi_deploy.errors import InputError\nimport json"),
         ("planner/supply.py", "from tgi_deploy.engines.protocol import Engine"),
         ("engines/tgi/fit.py", "from tgi_deploy.engines.tgi import memory"),
         ("engines/tgi/pins.py", "from tgi_deploy.engines.flag_values import value_problem"),
-        ("adapters/aws/ec2.py", "import botocore.exceptions"),
+        ("targets/ec2/instance.py", "import botocore.exceptions"),
     ],
 )
 def test_an_allowed_arrow_is_not(module, source):

@@ -19,7 +19,7 @@ IMPURE_MODULES = frozenset(
         "socket", "sqlite3", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
     }
 )  # fmt: skip
-IMPURE_OWN = "tgi_deploy.resources"
+IMPURE_OWN = "tgi_deploy.data_files"
 IMPURE_CALLS = frozenset({"open", "__import__", "input", "print"})
 IMPURE_METHODS = frozenset(
     {
@@ -71,7 +71,7 @@ def data_readers(source):
 
 
 def _is_module(node):
-    return getattr(node, "id", getattr(node, "attr", "")) == "resources"
+    return getattr(node, "id", getattr(node, "attr", "")) == "data_files"
 
 
 @pytest.mark.parametrize("file", files(*PURE))
@@ -79,7 +79,7 @@ def test_what_decides_and_what_acts_are_handed_their_world(file):
     assert list(impurities((PACKAGE / file).read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("file", files("app", "adapters", "cli", "render", "sandbox", "state", "targets", *PURE))
+@pytest.mark.parametrize("file", files("cli", "hub", "operations", "readiness", "sandbox", "state", "targets", *PURE))
 def test_the_catalogue_alone_finds_the_data(file):
     assert list(data_readers((PACKAGE / file).read_text(encoding="utf-8"))) == []
 
@@ -103,9 +103,9 @@ def test_the_catalogue_alone_finds_the_data(file):
         "import random",
         "from datetime import datetime\ndatetime.now()",
         "from datetime import date\ndate.today()",
-        "from tgi_deploy import resources",
-        "from tgi_deploy.resources import templates_dir",
-        "import tgi_deploy.resources",
+        "from tgi_deploy import data_files",
+        "from tgi_deploy.data_files import templates_dir",
+        "import tgi_deploy.data_files",
     ],
 )
 def test_an_impurity_is_found(source):
@@ -130,9 +130,9 @@ def test_a_value_handed_over_is_none(source):
 @pytest.mark.parametrize(
     "source",
     [
-        "from tgi_deploy.resources import profiles_dir",
-        "from tgi_deploy import resources\nresources.profiles_dir()",
-        "import tgi_deploy.resources\ntgi_deploy.resources.profiles_dir()",
+        "from tgi_deploy.data_files import profiles_dir",
+        "from tgi_deploy import data_files\ndata_files.profiles_dir()",
+        "import tgi_deploy.data_files\ntgi_deploy.data_files.profiles_dir()",
     ],
 )
 def test_a_second_reader_is_found(source):

@@ -23,16 +23,17 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from disruptions.matrix import WISH
 
-from tgi_deploy.app.planning import plan as app_plan
 from tgi_deploy.cli import down, frame, main, up, wiring  # noqa: F401 -- what commands import, to be there
+from tgi_deploy.operations.planning import plan as app_plan
 
 LAYERS = (
-    "tgi_deploy.adapters.aws",
-    "tgi_deploy.app",
+    "tgi_deploy.operations",
+    "tgi_deploy.readiness",
     "tgi_deploy.reconcile",
-    "tgi_deploy.render",
     "tgi_deploy.state",
-    "tgi_deploy.targets",
+    "tgi_deploy.targets.aws",
+    "tgi_deploy.targets.ec2",
+    "tgi_deploy.targets.machine",
     "tgi_deploy.cli.views",
 )
 NOBODY = "http://127.0.0.1:1"

@@ -9,11 +9,11 @@ import pytest
 from builders.registry import noise_image, serving
 from fakes.surroundings import FakeClock
 
-from tgi_deploy.adapters.docker.api import Api
-from tgi_deploy.adapters.docker.endpoint import Endpoint
-from tgi_deploy.adapters.docker.errors import ErrorTable, HostRefusedError
-from tgi_deploy.adapters.docker.pull import pull
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable, HostRefusedError
+from tgi_deploy.targets.docker.pull import pull
 
 pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))

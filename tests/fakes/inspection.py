@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.adapters.aws.rehearsal import REQUESTS
-from tgi_deploy.app.survey import Survey
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.survey import Survey
 from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity, RehearsedLaunch, Usage, Verdict
+from tgi_deploy.targets.ec2.dry_run import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,14 +10,14 @@ from typing import Any
 from builders.plans import VERSION, candidate, instance_type, offer, profile
 from fakes.cloud import BEGINNING, FakeWorld
 
-from tgi_deploy.app.context import Context, Pace
-from tgi_deploy.app.deploying.up import UpRequest
-from tgi_deploy.app.launching.launch import LaunchSettings
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.operations.context import Context, Pace
+from tgi_deploy.operations.deploying.up import UpRequest
+from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.planner.types import Plan, Requirements
-from tgi_deploy.reconcile.health import Probe
-from tgi_deploy.reconcile.proof import Answer, Streamed
+from tgi_deploy.readiness.proof import Answer, Streamed
+from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.state.local import LocalStore
 
 

@@ -11,7 +11,7 @@ from fakes.hostile_hub import INFO, Reply
 from hypothesis import strategies as st
 from mutations.changes import ODD, changed_bytes, changed_document, changed_text, dump
 
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 BASES = (

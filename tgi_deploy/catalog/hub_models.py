@@ -19,8 +19,8 @@ from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, anyth
 from tgi_deploy.catalog.hub_answer import COMMIT, bad_hub_answer
 from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
+from tgi_deploy.data_files import HOME_VARIABLE
 from tgi_deploy.errors import InputError
-from tgi_deploy.resources import HOME_VARIABLE
 from tgi_deploy.values.base import Where
 from tgi_deploy.values.model import Profile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_files, bounded_json
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
-from tgi_deploy.resources import profiles_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The constants of predictions: speed from `performance/constants.json`, memory from `memory/engines.json`.
 
-Their keys and what they mean stand in `planner/speed_constants.py` and `app/planning/memory_setup.py`.
+Their keys and what they mean stand in `planner/speed_constants.py` and `operations/planning/memory_setup.py`.
 """
 
 from __future__ import annotations

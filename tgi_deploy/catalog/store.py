@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy import bounded_files, bounded_json, resources
+from tgi_deploy import bounded_files, bounded_json, data_files
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Where
 
@@ -24,7 +24,7 @@ class Store:
     @classmethod
     def behind(cls, user_dir: Path | None = None) -> Store:
         """The packaged folder, behind a folder of the user's own where there is one."""
-        packaged = resources.profiles_dir()
+        packaged = data_files.profiles_dir()
         return cls((packaged,) if user_dir is None else (user_dir, packaged))
 
     def find(self, name: str) -> Path | None:

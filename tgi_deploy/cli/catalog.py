@@ -68,9 +68,9 @@ def _compare(
 
     Figures are of one card. Commonly misquoted ones are flagged; 'all' stands for every accelerator.
     """
-    from tgi_deploy.app.planning.compare import compare, compare_document  # noqa: PLC0415 -- help is printed without it
-    from tgi_deploy.app.planning.region import default_region  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.compare import compare_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.compare import compare, compare_document  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- likewise
 
     catalog = _open(profiles_dir)
     said = {

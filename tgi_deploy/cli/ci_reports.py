@@ -14,7 +14,7 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tgi_deploy.app.deploying.smoke import Smoked
+    from tgi_deploy.operations.deploying.smoke import Smoked
 
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _JUNIT: Final = {"what": "the JUnit report", "option": "--junit"}

@@ -61,7 +61,7 @@ def deployments_or_models(ctx: click.Context, param: click.Parameter, incomplete
 
 def codes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Whatever `explain` explains."""
-    from tgi_deploy.app.watching.explain import all_codes  # noqa: PLC0415 -- only completion reads it here
+    from tgi_deploy.operations.watching.explain import all_codes  # noqa: PLC0415 -- only completion reads it here
 
     try:
         return [item.code for item in all_codes() if item.code.startswith(incomplete)]

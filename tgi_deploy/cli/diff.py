@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from tgi_deploy.app.planning.compare_plans import Comparison, Limits
+    from tgi_deploy.operations.planning.compare_plans import Comparison, Limits
 
 EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
@@ -52,8 +52,8 @@ def diff_command(
 
     OLD and NEW are locks ('plan --lock FILE') or what 'plan --json' printed. Without a limit nothing fails.
     """
-    from tgi_deploy.app.planning.compare_plans import compare  # noqa: PLC0415 -- help is printed without it
     from tgi_deploy.cli.views.diff import diff_text, github_lines, junit_xml  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.compare_plans import compare  # noqa: PLC0415 -- help is printed without it
 
     if github and click.get_current_context().find_root().obj.as_json:
         raise InputError(
@@ -69,13 +69,13 @@ def diff_command(
 
 
 def _plan(path: Path) -> Mapping[str, Any]:
-    from tgi_deploy.app.planning.lock import read_plan  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.operations.planning.lock import read_plan  # noqa: PLC0415 -- help is printed without it
 
     return read_plan(read_file(path, what="the plan"), str(path))
 
 
 def _limits(percents: Mapping[str, str | None], margin_tokens: int | None) -> Limits:
-    from tgi_deploy.app.planning.compare_plans import Limits, percent  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.operations.planning.compare_plans import Limits, percent  # noqa: PLC0415 -- help is printed without it
 
     read = {
         f"{name}_percent": None if text is None else percent(text, f"--{name.replace('_', '-')}")

@@ -26,11 +26,11 @@ from tgi_deploy.planner.types import NoPlan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.checking.check_result import CheckResult
-    from tgi_deploy.app.launching.launch import LaunchSettings
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.actions import Boundary
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.operations.checking.check_result import CheckResult
+    from tgi_deploy.operations.launching.launch import LaunchSettings
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
 
 
@@ -104,8 +104,8 @@ def _check(options: Options) -> None:
 
 
 def _policy(options: Options) -> Result:
-    from tgi_deploy.app.checking.policy import makes_roles, policy  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.checking.policy import makes_roles, policy  # noqa: PLC0415 -- see doctor_command
 
     actions = read_actions()
     if options.boundary:
@@ -134,8 +134,8 @@ def _boundary_notice(boundary: Boundary) -> Notice:
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
 
     plan = _plan(wish, options)
     if isinstance(plan, NoPlan):
@@ -163,8 +163,8 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
 
 
 def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
-    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
 
     if not wish.model:
         return None
@@ -173,10 +173,10 @@ def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
 
 def _settings(options: Options) -> LaunchSettings:
     """As `up` would have them. Who may connect and how long it lives is of no matter here."""
-    from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
-    from tgi_deploy.app.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.operations.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
     from tgi_deploy.secret import reference  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.secrets import SecretWish, SecretWishes  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes  # noqa: PLC0415 -- likewise
 
     named, variable = options.hub_token_parameter, hub_token_variable(os.environ)
     wished = SecretWish(parameter=named) if named else SecretWish(reference=reference(variable)) if variable else None

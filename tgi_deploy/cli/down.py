@@ -19,9 +19,9 @@ from tgi_deploy.errors import InputError, LeftBehindError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.app.context import Context
-    from tgi_deploy.app.removing.down import DownOutcome, Removal
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.down import DownOutcome, Removal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +59,9 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
 
 
 def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.removing.down_all import down_all  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- likewise
 
     setup = wiring.Setup(progress=progress, sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
@@ -92,7 +92,7 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
 
 def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Notice]:
     """A name of which there is nothing is no error, and may be a slip: what was meant would run on."""
-    from tgi_deploy.app.watching.status import recorded_like  # noqa: PLC0415 -- see down_command
+    from tgi_deploy.operations.watching.status import recorded_like  # noqa: PLC0415 -- see down_command
 
     for name in outcome.absent:
         near = recorded_like(context, name)

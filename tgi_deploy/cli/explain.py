@@ -16,12 +16,12 @@ def explain_command(*, code: str | None) -> Result:
 
     Without a code all of them are listed.
     """
-    from tgi_deploy.app.watching.explain import all_codes, explain  # noqa: PLC0415 -- help is printed without what reads
     from tgi_deploy.cli.views.diagnosis import (  # noqa: PLC0415 -- likewise
         codes_text,
         explanation_document,
         explanation_text,
     )
+    from tgi_deploy.operations.watching.explain import all_codes, explain  # noqa: PLC0415 -- help is printed without what reads
 
     if code is None:
         every = all_codes()

@@ -21,8 +21,8 @@ import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
+from tgi_deploy.data_files import HOME_VARIABLE
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError
-from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -19,8 +19,8 @@ from tgi_deploy.errors import InputError, LeftBehindError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.removing.gc import GcOutcome, Group
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.operations.removing.gc import GcOutcome, Group
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _ADVICE: Final = "what is left is found again by the same 'tgi-deploy gc'"
@@ -76,8 +76,8 @@ def _age_s(text: str) -> int:
 
 
 def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
-    from tgi_deploy.app.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
 
     regions = ("all",) if options.all_regions else options.regions
     context = wiring.context(wiring.Setup(progress=progress, sandbox=options.sandbox, regions=regions))

@@ -13,11 +13,11 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     """List deployments: recorded ones, and those that only tags in the cloud tell of."""
-    from tgi_deploy.app.watching.listing import list_deployments  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.listing import list_deployments  # noqa: PLC0415 -- help is printed without what acts
 
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))

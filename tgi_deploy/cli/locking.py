@@ -14,9 +14,9 @@ from tgi_deploy.cli.output import Notice, Result, plain
 from tgi_deploy.errors import DeployError, InputError
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.lock import Lock
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.lock import Lock
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
 
 LOCK_FILE: Final = click.Path(path_type=Path)
@@ -26,7 +26,7 @@ _OF_THE_DAY: Final = frozenset({"ttl", "max_spend", "idle_timeout", "lease"})
 
 def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Catalog) -> None:
     """Write the lock of `plan`, with what was printed of it. Raises InputError `unwritable_file`."""
-    from tgi_deploy.app.planning.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
+    from tgi_deploy.operations.planning.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
 
     document = lock_document(
         plan,
@@ -41,7 +41,7 @@ def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Cat
 
 def open_lock(path: Path) -> Lock:
     """Raises InputError `unreadable_file`, `bad_lock`."""
-    from tgi_deploy.app.planning.lock import read_lock  # noqa: PLC0415 -- only locks need it
+    from tgi_deploy.operations.planning.lock import read_lock  # noqa: PLC0415 -- only locks need it
 
     return read_lock(read_file(path, what="the lock"), str(path))
 
@@ -58,7 +58,7 @@ def locked_result(path: Path, catalog: Catalog) -> Result:
 
 
 def _staleness(lock: Lock, catalog: Catalog) -> tuple[Notice, ...]:
-    from tgi_deploy.app.planning.locked import changes, current  # noqa: PLC0415 -- only locks need it
+    from tgi_deploy.operations.planning.locked import changes, current  # noqa: PLC0415 -- only locks need it
 
     try:
         found = changes(lock, current(lock, catalog))
@@ -84,7 +84,7 @@ def refuse_wishes(wish: Wish, option: str, *, but: frozenset[str] = frozenset())
 
 def plan_of_lock(path: Path, wish: Wish, catalog: Catalog, *, force: bool) -> tuple[Wish, Plan]:
     """The locked wish, with `wish`'s own end of life, and the plan to deploy. Raises as `app.locked` does."""
-    from tgi_deploy.app.planning.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
+    from tgi_deploy.operations.planning.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
 
     refuse_wishes(wish, "--lock", but=_OF_THE_DAY)
     lock = open_lock(path)

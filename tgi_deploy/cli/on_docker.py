@@ -14,9 +14,9 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.launching.launch_docker import DockerSettings
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.launching.launch_docker import DockerSettings
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import EngineRun
 
 _ENDS: Final = ("ttl", "max_spend", "idle_timeout", "lease")
@@ -113,8 +113,8 @@ def find_hardware(wish: Wish, catalog: Catalog, *, locked: bool = False) -> tupl
 
     Raises InputError `no_end_on_docker`, `hardware_needed`, `no_gpu`, `unknown_card`, `mig_enabled`.
     """
-    from tgi_deploy.app.planning.local_hardware import local_hardware  # noqa: PLC0415 -- help is printed without it
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.local_hardware import local_hardware  # noqa: PLC0415 -- help is printed without it
 
     _refuse_ends(wish)
     endpoint = wiring.docker_endpoint()
@@ -134,7 +134,7 @@ def find_hardware(wish: Wish, catalog: Catalog, *, locked: bool = False) -> tupl
 
 def _refuse_ends(wish: Wish) -> None:
     """A promise that nothing keeps is worse than none."""
-    from tgi_deploy.app.planning.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
 
     for name in _ENDS:
         if getattr(wish, name) is not None or os.environ.get(variable_of_option(name)):
@@ -146,7 +146,7 @@ def _refuse_ends(wish: Wish) -> None:
 
 
 def docker_settings(given: Given, host: DockerHost, engine: EngineRun) -> DockerSettings:
-    from tgi_deploy.app.launching.launch_docker import DockerSettings  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.operations.launching.launch_docker import DockerSettings  # noqa: PLC0415 -- help is printed without it
 
     everywhere = "0.0.0.0" if given.expose_to_world else "127.0.0.1"  # noqa: S104 -- asked for by --expose-to-world
     return DockerSettings(

@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-Values stay text: `app/planning/wish.py` owns their rules and their other sources.
+Values stay text: `operations/planning/wish.py` owns their rules and their other sources.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def wish_options_or(lock: str) -> Decorator:
 
 def _with_wishes(function: CommandFunction, lock: str | None) -> CommandFunction:
     def with_wish(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.app.planning.wish import Wish  # noqa: PLC0415 -- help is printed without the planner
+        from tgi_deploy.operations.planning.wish import Wish  # noqa: PLC0415 -- help is printed without the planner
 
         if model is None and given[lock or ""] is None:
             raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")

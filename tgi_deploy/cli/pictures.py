@@ -17,11 +17,11 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.output import Result
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.report.report import Report
     from tgi_deploy.planner.types import NoPlan, Plan
-    from tgi_deploy.render.report import Report
 
 _PLOT_ENDINGS: Final = (".png", ".svg")
 
@@ -50,7 +50,7 @@ class Pictures(NamedTuple):
         """Write what was asked for; the result, saying so."""
         if self.option is None:
             return result
-        from tgi_deploy.app.planning.report import report  # noqa: PLC0415 -- only pictures need it
+        from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- only pictures need it
 
         page = report(made, wish, catalog(), os.environ, commands=_commands(made, wish))
         files = self._write(page)
@@ -59,7 +59,7 @@ class Pictures(NamedTuple):
 
     def _write(self, page: Report) -> dict[str, Path]:
         if self.report is not None:
-            from tgi_deploy.render.report import report_html  # noqa: PLC0415 -- likewise
+            from tgi_deploy.operations.report.report import report_html  # noqa: PLC0415 -- likewise
 
             write_file(self.report, report_html(page), what="the report", option="--report")
         if self.plot is not None:
@@ -93,6 +93,6 @@ def _commands(made: Plan | NoPlan, wish: Wish) -> list[str]:
 
 
 def _plot(page: Report, path: Path) -> str | bytes:
-    from tgi_deploy.render.plot import plot_png, plot_svg  # noqa: PLC0415 -- only pictures need it
+    from tgi_deploy.operations.report.plot import plot_png, plot_svg  # noqa: PLC0415 -- only pictures need it
 
     return plot_png(page) if path.suffix.lower() == ".png" else plot_svg(page)

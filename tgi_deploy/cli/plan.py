@@ -19,9 +19,9 @@ from tgi_deploy.planner.types import NoPlan, Plan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.pictures import Pictures
+    from tgi_deploy.operations.planning.wish import Wish
 
 
 @command(
@@ -108,17 +108,17 @@ def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
 
 def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:
     """The plan for `wish` with the catalogue and environment of this process."""
-    from tgi_deploy.app.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
 
     return plan(wish, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
 def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: bool = False) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
-    from tgi_deploy.app.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
 
     commands = [with_option(command_name, wish, miss.option) for miss in outcome.near_misses]
     error = ErrorItem(
@@ -150,8 +150,8 @@ def _why_not(outcome: NoPlan) -> str:
 
 
 def _plan_result(plan: Plan, notices: tuple[Notice, ...], *, explain: bool) -> Result:
-    from tgi_deploy.app.planning.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli.views.plan import plan_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
 
     return Result(
         data={"plan": plan_document(plan)},

@@ -15,7 +15,7 @@ from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.predict import Answer, Question
+    from tgi_deploy.operations.planning.predict import Answer, Question
     from tgi_deploy.planner.types import Span
 
 _SATURATED: Final = "saturated"
@@ -71,14 +71,14 @@ def predict_command(
         if model is not None:
             raise _usage("both MODEL and --cases were given", "Give one of them.")
         return _cases(cases, catalog)
-    from tgi_deploy.app.planning.predict import answer  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.predict import answer  # noqa: PLC0415 -- help is printed without the planner
 
     question = _question(model, **words)
     return _answered(question, answer(question, catalog))
 
 
 def _question(model: str | None, *, accelerator: str | None, concurrency: str, **words: Any) -> Question:  # noqa: ANN401 -- likewise
-    from tgi_deploy.app.planning.predict import Question  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.predict import Question  # noqa: PLC0415 -- likewise
 
     if model is None or accelerator is None:
         raise _usage("MODEL and --accelerator say what is predicted", "Give both, or --cases FILE.")
@@ -100,7 +100,7 @@ def _usage(message: str, hint: str) -> InputError:
 
 
 def _cases(path: Path, catalog: Any) -> Result:  # noqa: ANN401 -- a Catalog, which help does not import
-    from tgi_deploy.app.planning.predict import predict_cases  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.predict import predict_cases  # noqa: PLC0415 -- likewise
 
     try:
         text = bounded_files.read_text(path, most=_MOST_CASES_BYTES).removeprefix("\ufeff")

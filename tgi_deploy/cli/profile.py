@@ -70,7 +70,7 @@ def _open(profiles_dir: Path | None) -> Catalog:
 
 def _read(file: Path) -> Profile:
     """One profile, wherever it lies, with its defaults checked. Raises InputError."""
-    from tgi_deploy.app.planning.wish import Wish, resolve  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.wish import Wish, resolve  # noqa: PLC0415 -- help is printed without the planner
 
     if file.suffix != ".toml":
         raise InputError("bad_profile", f"{str(file)!r} is no .toml file", hint="a profile is a file like mine.toml")

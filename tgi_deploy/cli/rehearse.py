@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tgi_deploy.app.context import Context
-    from tgi_deploy.app.deploying.rehearse import Rehearsal
-    from tgi_deploy.app.deploying.up import UpRequest
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.wiring import Setup
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.rehearse import Rehearsal
+    from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
 
 FAULTS: Final = (
@@ -70,10 +70,10 @@ def rehearse_command(
     Exit code 0 when all is safe in the end: nothing is left, whatever went wrong. What 'up' would have ended with is
     in the result.
     """
-    from tgi_deploy.app.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
 
     troubles = chosen(_words(faults), wiring.rehearsable(), lambda word: nearest(word, FAULTS))
     catalog = wiring.catalog(profiles_dir)
@@ -116,9 +116,9 @@ def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_di
 
 
 def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
-    from tgi_deploy.app.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.planning.wish import lifetime_s  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.wish import lifetime_s  # noqa: PLC0415 -- likewise
 
     release = catalog.release(plan.chosen.engine.version)
     settings = LaunchSettings(

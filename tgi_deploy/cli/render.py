@@ -15,14 +15,14 @@ from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_d
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.planner.types import NoPlan
-from tgi_deploy.render.kinds import KINDS
+from tgi_deploy.targets.kinds import KINDS
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.operations.artifacts import Artifact
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
-    from tgi_deploy.render.artifacts import Artifact
-    from tgi_deploy.render.deployable import Deployable
-    from tgi_deploy.render.kinds import Kind
+    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.kinds import Kind
 
 
 @command(
@@ -58,12 +58,12 @@ def render_command(
 
 
 def _deployable(plan: Plan, wish: Wish, name: str | None, profiles_dir: Path | None) -> Deployable:
-    from tgi_deploy.app.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
 
     return deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)
 
 
 def _artifact(subject: Deployable, kind: str, templates_dir: Path | None) -> Artifact:
-    from tgi_deploy.render.artifacts import render  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.artifacts import render  # noqa: PLC0415 -- help is printed without the planner
 
     return render(cast("Kind", kind), subject, templates_dir=templates_dir)

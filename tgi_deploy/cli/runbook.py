@@ -23,8 +23,8 @@ from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.planner.types import NoPlan
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.wish import Wish
-    from tgi_deploy.app.watching.runbook import Subject
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.watching.runbook import Subject
     from tgi_deploy.planner.types import Plan
 
 
@@ -51,8 +51,8 @@ def runbook_command(
     templates_dir: Path | None,
 ) -> Result:
     """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
-    from tgi_deploy.app.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
     from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
     from tgi_deploy.wiring import engine_named  # noqa: PLC0415 -- likewise
 
     subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
@@ -70,9 +70,9 @@ def runbook_command(
 
 def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoPlan:
     """The recorded deployment of that name, else the plan for that model."""
-    from tgi_deploy.app.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
 
     if wish.model in wiring.recorded_names(sandbox=sandbox):
         with Progress() as progress:
@@ -82,7 +82,7 @@ def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox
 
 
 def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:
-    from tgi_deploy.app.planning.artifacts import deployable  # noqa: PLC0415 -- see above
-    from tgi_deploy.app.watching.runbook import planned_subject  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- see above
+    from tgi_deploy.operations.watching.runbook import planned_subject  # noqa: PLC0415 -- likewise
 
     return planned_subject(plan, deployable(plan, wish, os.environ, name=name))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.cli.output import Result
     from tgi_deploy.planner.types import Plan
-    from tgi_deploy.targets.secrets import SecretWishes
+    from tgi_deploy.targets.ec2.secrets import SecretWishes
 
     CommandFunction = Callable[..., Result]
 
@@ -52,7 +52,7 @@ _OPTIONS: Final = (
 
 def secret_wishes_of(given: Given, plan: Plan) -> SecretWishes:
     """What `up` was told about secrets, checked against this environment and the plan's engine."""
-    from tgi_deploy.app.launching.secrets import SecretOptions, secret_wishes  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.secrets import SecretOptions, secret_wishes  # noqa: PLC0415 -- help is printed without what acts
 
     options = SecretOptions(
         hub_token_parameter=given.hub_token_parameter,

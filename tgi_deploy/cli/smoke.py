@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-    from tgi_deploy.app.deploying.smoke import Job, Smoked
+    from tgi_deploy.operations.deploying.smoke import Job, Smoked
 
 # Smokes end themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
@@ -101,10 +101,10 @@ def _is_recorded(name: str, *, sandbox: bool) -> bool:
 
 
 def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.app.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
 
     with Progress() as progress:
         setup = wiring.Setup(progress=progress, sandbox=given["sandbox"], profiles_dir=given["profiles_dir"])
@@ -128,9 +128,9 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
 
 
 def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.app.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 
     jobs = [_job(model, wishes, given) for model in dict.fromkeys(models)]
     if given["sandbox"]:
@@ -148,7 +148,7 @@ def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any]
 
 
 def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
-    from tgi_deploy.app.deploying.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.deploying.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
     words = list(wishes)
     if given["target"] != DOCKER and not _has_end(words, os.environ):
@@ -167,7 +167,7 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether its machines end themselves by what the caller said, here or in the environment."""
-    from tgi_deploy.app.planning.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
 
     return not _ENDS.isdisjoint(words) or any(environ.get(variable_of_option(option)) for option in _ENDS)
 

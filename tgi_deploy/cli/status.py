@@ -17,11 +17,11 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment."""
-    from tgi_deploy.app.watching.status import status, statuses  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.status import status, statuses  # noqa: PLC0415 -- help is printed without what acts
 
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from tgi_deploy.app.context import Context
-    from tgi_deploy.app.removing.interrupts import Settled, Stops
-    from tgi_deploy.app.removing.receipt import Receipt
     from tgi_deploy.errors import LeftBehindError
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.interrupts import Settled, Stops
+    from tgi_deploy.operations.removing.receipt import Receipt
 
 _T = TypeVar("_T")
 _GRACE_S: Final = 3.0
@@ -77,7 +77,7 @@ def _alarm_after(seconds: float) -> None:
 
 def stopped(context: Context, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
     """Run something that can simply be run again. Raises InterruptedByUserError when it was stopped."""
-    from tgi_deploy.app.removing.interrupts import Stops, guard  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.removing.interrupts import Stops, guard  # noqa: PLC0415 -- help is printed without what acts
 
     stops = Stops()
     with signals(stops):
@@ -94,7 +94,7 @@ def stopped_up(context: Context, run: Callable[[Context], _T], *, name: str, qui
 
     Raises InterruptedByUserError; its data say what was decided and what exists.
     """
-    from tgi_deploy.app.removing.interrupts import Stops, guard, settle  # noqa: PLC0415 -- see stopped()
+    from tgi_deploy.operations.removing.interrupts import Stops, guard, settle  # noqa: PLC0415 -- see stopped()
 
     stops = Stops()
     guarded = guard(context, stops)

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tgi_deploy.app.context import Context
-    from tgi_deploy.app.deploying.heal import Cure
-    from tgi_deploy.app.deploying.service import ReadyLevel
-    from tgi_deploy.app.deploying.up import Decision, Proposal, UpOutcome, UpRequest
-    from tgi_deploy.app.launching.launch import LaunchSettings
-    from tgi_deploy.app.planning.wish import Wish
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.service import ReadyLevel
+    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
+    from tgi_deploy.operations.launching.launch import LaunchSettings
+    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
-    from tgi_deploy.targets.secrets import SecretWishes
+    from tgi_deploy.targets.ec2.secrets import SecretWishes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,11 +132,11 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.app.launching.ingress import networks  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.render.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.ingress import networks  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
 
     named = networks(options.allow_cidr, expose_to_world=options.expose_to_world)
     options = replace(options, allow_cidr=named)
@@ -188,13 +188,13 @@ def _bring_up(
     host: on_docker.DockerHost | None,
     progress: Progress,
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
-    from tgi_deploy.app.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
 
     if not options.heal:
         return up(context, _request(wish, plan, catalog, options, context, host, progress)), ()
-    from tgi_deploy.app.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
 
     healer = Healer(
         engine=catalog.engine,
@@ -230,7 +230,7 @@ def _request(
     host: on_docker.DockerHost | None,
     progress: Progress,
 ) -> UpRequest:
-    from tgi_deploy.app.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
 
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
@@ -251,8 +251,8 @@ def _request(
 
 
 def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWishes) -> LaunchSettings:
-    from tgi_deploy.app.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.app.planning import wish as words  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning import wish as words  # noqa: PLC0415 -- likewise
 
     return LaunchSettings(
         lifetime_s=lambda usd_per_hour: words.lifetime_s(wish, os.environ, usd_per_hour),
@@ -270,7 +270,7 @@ def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWis
 
 def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
     """Who may connect. Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
-    from tgi_deploy.app.launching.ingress import WORLD  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.ingress import WORLD  # noqa: PLC0415 -- help is printed without what acts
 
     if options.allow_cidr:
         return options.allow_cidr
@@ -330,7 +330,7 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
 
 
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
-    from tgi_deploy.app.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
@@ -357,7 +357,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notic
 
 def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
     """What was warned of before the question, and machines too many; the progress has shown them already."""
-    from tgi_deploy.app.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
 
     if proposal is None:
         return ()

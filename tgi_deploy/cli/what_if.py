@@ -19,8 +19,8 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.planning.what_if import Row
-    from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.operations.planning.what_if import Row
+    from tgi_deploy.operations.planning.wish import Wish
 
 _STDOUT: Final = Path("-")
 
@@ -56,9 +56,9 @@ def what_if_command(
     min-tokens-per-s, num-shard, output-tokens, prefer, quantize, region, tpot-ms, ttft-ms and utilisation. A value
     without a plan shows the reason.
     """
-    from tgi_deploy.app.planning.what_if import read_sweep, row_document, what_if  # noqa: PLC0415 -- help needs no planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.what_if import sweep_text as as_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.what_if import read_sweep, row_document, what_if  # noqa: PLC0415 -- help needs no planner
 
     if csv_path == _STDOUT and click.get_current_context().find_root().obj.as_json:
         raise InputError(
@@ -78,7 +78,7 @@ def what_if_command(
 
 
 def _csv(rows: Sequence[Row], setting: str) -> str:
-    from tgi_deploy.app.planning.what_if import csv_rows  # noqa: PLC0415 -- help needs no planner
+    from tgi_deploy.operations.planning.what_if import csv_rows  # noqa: PLC0415 -- help needs no planner
 
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows(csv_rows(rows, setting))

@@ -15,7 +15,7 @@ from tgi_deploy.cli.output import Result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.operations.planning.wish import Wish
 
 
 @command(
@@ -37,9 +37,9 @@ def why_not_command(*, wish: Wish, hardware_name: str, profiles_dir: Path | None
     price line by line; or that it works, and what puts it behind the choice. A card that EC2 does not rent is
     explained as machines of your own.
     """
-    from tgi_deploy.app.planning.why_not import why_not, why_not_document  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.why_not import why_not, why_not_document  # noqa: PLC0415 -- help is printed without the planner
 
     found = why_not(wish, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
     return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))

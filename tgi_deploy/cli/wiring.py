@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.frame import state_home
+from tgi_deploy.data_files import HOME_VARIABLE
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.resources import HOME_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tgi_deploy.adapters.aws.session import SessionFactory
-    from tgi_deploy.adapters.docker.api import Api
-    from tgi_deploy.adapters.docker.endpoint import Endpoint
-    from tgi_deploy.adapters.hub import HuggingFaceHub
-    from tgi_deploy.adapters.programs import ChildPrograms
-    from tgi_deploy.app.context import Context, Pace
-    from tgi_deploy.app.deploying.rehearse import Stage
-    from tgi_deploy.app.survey import Survey
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.diagnosis.grammar import LogGrammar
+    from tgi_deploy.hub.client import HuggingFaceHub
+    from tgi_deploy.operations.context import Context, Pace
+    from tgi_deploy.operations.deploying.child_programs import ChildPrograms
+    from tgi_deploy.operations.deploying.rehearse import Stage
+    from tgi_deploy.operations.survey import Survey
     from tgi_deploy.planner.local_gpus import LocalGpu
-    from tgi_deploy.reconcile.health import Probe
+    from tgi_deploy.readiness.proof import EngineClient
+    from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.inspection import Workstation
     from tgi_deploy.reconcile.ports import Clock, Cloud
-    from tgi_deploy.reconcile.proof import EngineClient
     from tgi_deploy.sandbox.control import SandboxInfo
     from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
+    from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.targets.docker.api import Api
+    from tgi_deploy.targets.docker.endpoint import Endpoint
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"
@@ -59,8 +59,8 @@ class Setup:
 
 def context(setup: Setup) -> Context:
     """The use cases' surroundings. Nothing is asked of any cloud yet; with `sandbox` the local one runs then."""
-    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
-    from tgi_deploy.app.context import Context  # noqa: PLC0415 -- likewise
+    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
+    from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- likewise
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
 
     regions = _regions(setup)
@@ -96,26 +96,26 @@ def context(setup: Setup) -> Context:
 
 def docker_endpoint() -> Endpoint:
     """The Docker host that Docker's own command line would use. Raises InputError for settings that can't be meant."""
-    from tgi_deploy.adapters.docker.endpoint import current_endpoint  # noqa: PLC0415 -- only the docker target asks
+    from tgi_deploy.targets.docker.endpoint import current_endpoint  # noqa: PLC0415 -- only the docker target asks
 
     return current_endpoint(os.environ)
 
 
 def local_gpus() -> tuple[LocalGpu, ...]:
     """This computer's. Raises DeployError `gpus_unreadable`."""
-    from tgi_deploy.adapters.gpus import local_gpus as found  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.docker.gpus import local_gpus as found  # noqa: PLC0415 -- likewise
 
     return found()
 
 
 def _everywhere(regions: Callable[[str], Cloud]) -> Callable[[str], Cloud]:
     """Regions and Docker hosts alike."""
-    from tgi_deploy.targets.docker import is_place  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.docker.resources import is_place  # noqa: PLC0415 -- see context()
 
     @cache
     def host(place: str) -> Cloud:
         api = _docker_api(place)
-        from tgi_deploy.adapters.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need its package
+        from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need its package
 
         return DockerCloud(api=api)
 
@@ -124,11 +124,11 @@ def _everywhere(regions: Callable[[str], Cloud]) -> Callable[[str], Cloud]:
 
 def _docker_api(place: str) -> Api:
     """Raises InputError `docker_extra_missing` without its extra."""
-    from tgi_deploy.adapters.docker.endpoint import endpoint_of  # noqa: PLC0415 -- only Docker hosts need it
+    from tgi_deploy.targets.docker.endpoint import endpoint_of  # noqa: PLC0415 -- only Docker hosts need it
 
     try:
-        from tgi_deploy.adapters.docker.api import Api  # noqa: PLC0415 -- likewise
-        from tgi_deploy.adapters.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
     except ImportError as error:
         raise InputError(
             "docker_extra_missing",
@@ -141,15 +141,15 @@ def _docker_api(place: str) -> Api:
 
 def _pull(place: str, image: str, progress: Progress) -> None:
     api = _docker_api(place)
-    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- see context()
-    from tgi_deploy.adapters.docker.pull import pull  # noqa: PLC0415 -- only Docker hosts need it
+    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.docker.pull import pull  # noqa: PLC0415 -- only Docker hosts need it
 
     pull(api, image, listener=progress, clock=SystemClock())
 
 
 def _measure(place: str, kind: str, thing_id: str) -> int | None:
     api = _docker_api(place)
-    from tgi_deploy.adapters.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need it
+    from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need it
 
     return DockerCloud(api=api).size_bytes(kind, thing_id)
 
@@ -176,7 +176,7 @@ def _new_id() -> str:
 
 def region_notice(setup: Setup) -> str | None:
     """What to say when the region was nobody's choice."""
-    from tgi_deploy.app.planning.region import default_region  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- likewise
 
     region, source = default_region(os.environ)
     if setup.regions or source != "default" or setup.sandbox:
@@ -196,7 +196,7 @@ def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
 def _hub() -> HuggingFaceHub:
     """Raises InputError `hub_extra_missing` without its extra."""
     try:
-        from tgi_deploy.adapters.hub import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
+        from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
     except ImportError as error:
         raise InputError(
             "hub_extra_missing",
@@ -271,13 +271,13 @@ def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
 
 def child_programs(heard: Callable[[Sequence[str], str], None]) -> ChildPrograms:
     """This program, run again beside this process."""
-    from tgi_deploy.adapters.programs import ChildPrograms  # noqa: PLC0415 -- see context()
+    from tgi_deploy.operations.deploying.child_programs import ChildPrograms  # noqa: PLC0415 -- see context()
 
     return ChildPrograms(heard)
 
 
 def clock() -> Clock:
-    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- see context()
+    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- see context()
 
     return SystemClock()
 
@@ -288,7 +288,7 @@ def _records(*, sandbox: bool) -> Path:
 
 
 def _regions(setup: Setup) -> tuple[str, ...]:
-    from tgi_deploy.app.planning.region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
 
     if _ALL in setup.regions:
         return _catalogue_regions(setup.profiles_dir)
@@ -299,7 +299,7 @@ def _regions(setup: Setup) -> tuple[str, ...]:
 def _check_regions(setup: Setup) -> None:
     """A slip of the keyboard is told here: asked of a cloud, it would look like one without deployments."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.docker import is_place  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.docker.resources import is_place  # noqa: PLC0415 -- see context()
 
     catalog = Catalog.open(setup.profiles_dir)
     for region in setup.regions:
@@ -314,7 +314,7 @@ def _catalogue_regions(profiles_dir: Path | None) -> tuple[str, ...]:
 
 
 def _pace(*, sandbox: bool) -> Pace:
-    from tgi_deploy.app.context import Pace  # noqa: PLC0415 -- see context()
+    from tgi_deploy.operations.context import Pace  # noqa: PLC0415 -- see context()
     from tgi_deploy.reconcile.retry import Patience  # noqa: PLC0415 -- likewise
 
     if not sandbox:
@@ -332,8 +332,8 @@ def _pace(*, sandbox: bool) -> Pace:
 
 
 def _sessions(local: SandboxInfo | None) -> SessionFactory:
-    from tgi_deploy.adapters.aws.errors import ErrorTable  # noqa: PLC0415 -- see context()
-    from tgi_deploy.adapters.aws.session import SessionFactory  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.aws.errors import ErrorTable  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- likewise
 
     table = ErrorTable.of(_profile_data("aws/errors.json"))
     if local is not None:
@@ -343,10 +343,10 @@ def _sessions(local: SandboxInfo | None) -> SessionFactory:
 
 
 def _clouds(sessions: SessionFactory, unsearched: dict[tuple[str, str], str]) -> Callable[[str], Cloud]:
-    from tgi_deploy.adapters.aws.api import Api  # noqa: PLC0415 -- see context()
-    from tgi_deploy.adapters.aws.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
-    from tgi_deploy.adapters.clock import SystemClock  # noqa: PLC0415 -- likewise
-    from tgi_deploy.adapters.retry import Retrier  # noqa: PLC0415 -- likewise
+    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.aws.api import Api  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
 
     parameters = _profile_data("aws/amis.json")["parameters"]
     retrier = Retrier(SystemClock())
@@ -378,8 +378,8 @@ def _log_grammar(profiles_dir: Path | None) -> LogGrammar:
 
 def _caller_cidr() -> str:
     """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
-    from tgi_deploy.adapters.aws.session import is_loopback  # noqa: PLC0415 -- see context()
-    from tgi_deploy.adapters.http import caller_address  # noqa: PLC0415 -- likewise
+    from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- see context()
 
     if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
         return _LOOPBACK
@@ -388,13 +388,13 @@ def _caller_cidr() -> str:
 
 
 def _probe(url: str) -> Probe:
-    from tgi_deploy.adapters.http import probe_health  # noqa: PLC0415 -- see context()
+    from tgi_deploy.readiness.http import probe_health  # noqa: PLC0415 -- see context()
 
     return probe_health(url)
 
 
 def _engine_client(url: str, api_key_variable: str | None = None) -> EngineClient:
-    from tgi_deploy.adapters.http import HttpEngine  # noqa: PLC0415 -- see context()
+    from tgi_deploy.readiness.http import HttpEngine  # noqa: PLC0415 -- see context()
 
     if api_key_variable is None:
         return HttpEngine(url)
@@ -414,10 +414,10 @@ def _secret_of(reference: str) -> Secret:
 
 
 def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
-    from tgi_deploy.adapters.aws.inspect import Ec2Inspector  # noqa: PLC0415 -- see context()
-    from tgi_deploy.app.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
-    from tgi_deploy.app.survey import Survey  # noqa: PLC0415 -- likewise
     from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.survey import Survey  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.account_probe import Ec2Inspector  # noqa: PLC0415 -- see context()
 
     @cache
     def inspector(region: str) -> Ec2Inspector:
@@ -464,6 +464,6 @@ def surveyed(setup: Setup) -> tuple[Context, Survey]:
 
 
 def workstation(*, sandbox: bool) -> Workstation:
-    from tgi_deploy.adapters.workstation import LocalWorkstation  # noqa: PLC0415 -- see context()
+    from tgi_deploy.operations.checking.workstation import LocalWorkstation  # noqa: PLC0415 -- see context()
 
     return LocalWorkstation(home=_records(sandbox=sandbox))

@@ -119,3 +119,12 @@ class Reporter(Protocol):
     def note(self, text: str) -> None: ...
 
     def warn(self, code: str, text: str) -> None: ...
+
+
+class Listener(Protocol):
+    """Receives the progress of a wait: `phase` after every look, `line` for a message."""
+
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
+        """`elapsed_s` counts from the beginning of this phase; `expected_s` is what it should take."""
+
+    def line(self, text: str) -> None: ...

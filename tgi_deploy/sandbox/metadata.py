@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.sandbox import world
 
 if TYPE_CHECKING:
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.fast_clock import FastClock
     from tgi_deploy.sandbox.world import SandboxInstance
 
+# The tag of a lease, as machines read it.
+_TAG_LEASE: Final = "tgi-deploy:lease-until"
 RECLAIMED: Final = "Server.SpotInstanceTermination"
 # EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
 _NOTICE_S: Final = 120.0
@@ -33,7 +34,7 @@ class Metadata:
 
     def note(self, region: str, instance: SandboxInstance) -> None:
         """Called after every request and at every tick: sees a moved tag right when it is moved."""
-        value = world.tags_of(region, instance.id).get(TAG_LEASE)
+        value = world.tags_of(region, instance.id).get(_TAG_LEASE)
         if value is not None and self._told.get(instance.id, ("", 0.0))[0] != value:
             self._told[instance.id] = (value, time.time())
 
@@ -45,9 +46,9 @@ class Metadata:
         if instance.metadata_options.instance_metadata_tags != "enabled":
             return None
         tags = dict(world.tags_of(region, instance.id))
-        if TAG_LEASE in tags and instance.id in self._told:
+        if _TAG_LEASE in tags and instance.id in self._told:
             value, told = self._told[instance.id]
-            tags[TAG_LEASE] = self._clock.moved(value, told=told)
+            tags[_TAG_LEASE] = self._clock.moved(value, told=told)
         return tags
 
     def _spot_action(self, ends: Iterable[tuple[float, str]]) -> dict[str, str] | None:

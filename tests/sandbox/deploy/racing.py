@@ -13,12 +13,13 @@ from pathlib import Path
 
 import boto3  # noqa: F401 -- loaded before the start
 
-from tgi_deploy.adapters.aws import cloud, session  # noqa: F401 -- likewise
-from tgi_deploy.app.deploying import up  # noqa: F401 -- likewise
-from tgi_deploy.app.removing import down  # noqa: F401 -- likewise
 from tgi_deploy.cli import frame, wiring  # noqa: F401 -- likewise
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views import deployment  # noqa: F401 -- likewise
+from tgi_deploy.operations.deploying import up  # noqa: F401 -- likewise
+from tgi_deploy.operations.removing import down  # noqa: F401 -- likewise
+from tgi_deploy.targets.aws import session  # noqa: F401 -- likewise
+from tgi_deploy.targets.ec2 import cloud  # noqa: F401 -- likewise
 
 RUNNERS = 8
 

@@ -19,9 +19,9 @@ from disruptions.checks import Account
 from disruptions.matrix import changes
 from fakes.wire import KINDS, Wire
 
-from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.app.planning import plan as app_plan
 from tgi_deploy.cli import wiring
+from tgi_deploy.operations.planning import plan as app_plan
+from tgi_deploy.targets.aws.session import SessionFactory
 
 pytestmark = pytest.mark.xdist_group("bad-replies")  # one sandbox
 NAME = "llama3-13b"
@@ -154,7 +154,7 @@ def bench(program, planned, monkeypatch, request):
         return made
 
     monkeypatch.setattr(SessionFactory, "_session", watched)
-    monkeypatch.setattr("tgi_deploy.adapters.clock.SystemClock", HurriedClock)
+    monkeypatch.setattr("tgi_deploy.clock.SystemClock", HurriedClock)
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _seconds: None))
     monkeypatch.setenv(KEY, "made-up-key-of-the-replies")
     made = Bench(program, wire, thorough=request.config.getoption("--thorough"))

@@ -8,8 +8,8 @@ import boto3
 import pytest
 from builders.iam import allows
 
-from tgi_deploy.app.checking.policy import policy
 from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.operations.checking.policy import policy
 from tgi_deploy.sandbox import api
 
 ACTIONS = read_actions()

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from disruptions.checks import Account
 
-from tgi_deploy.adapters.http import HttpEngine
-from tgi_deploy.app.deploying import readiness
-from tgi_deploy.app.removing.receipt import verify
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.finding import COMMAND
+from tgi_deploy.operations.deploying import readiness
+from tgi_deploy.operations.removing.receipt import verify
+from tgi_deploy.readiness.http import HttpEngine
 
 FOLDER = Path(__file__).parents[2] / "cases" / "faults"
 CASES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.app.removing.receipt import verify
+from tgi_deploy.operations.removing.receipt import verify
 
 UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--sandbox", "--json")
 DOWN = ("down", "llama3-13b", "--yes", "--sandbox", "--json")

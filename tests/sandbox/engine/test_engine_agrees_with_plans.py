@@ -7,8 +7,8 @@ from io import StringIO
 
 import pytest
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.flags import parse

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tgi_deploy.adapters.http import HttpEngine, probe_health
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.health import WaitSettings, wait_until_ready
+from tgi_deploy.readiness.deadlines import PhaseDeadline
+from tgi_deploy.readiness.http import HttpEngine, probe_health
+from tgi_deploy.readiness.proof import ExpectedService, prove
+from tgi_deploy.readiness.waiting import WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
-from tgi_deploy.reconcile.patience import PhaseDeadline
-from tgi_deploy.reconcile.proof import ExpectedService, prove
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 GRAMMAR = grammar_from(read_phases())

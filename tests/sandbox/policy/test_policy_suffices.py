@@ -18,12 +18,12 @@ from builders.aws_profiles import allowed_actions, profile_data
 from moto.core import enable_iam_authentication
 from moto.server import ThreadedMotoServer
 
-from tgi_deploy.adapters.aws.errors import ErrorTable
-from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.app.checking.policy import policy
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.cli import frame, wiring
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.operations.checking.policy import policy
+from tgi_deploy.targets.aws.errors import ErrorTable
+from tgi_deploy.targets.aws.session import SessionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,12 @@ import pytest
 from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 
-from tgi_deploy.adapters.aws.api import Api
-from tgi_deploy.adapters.aws.cloud import Ec2Cloud
-from tgi_deploy.adapters.aws.errors import ErrorTable
-from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.adapters.retry import Retrier
 from tgi_deploy.sandbox import api, control
+from tgi_deploy.targets.aws.api import Api
+from tgi_deploy.targets.aws.errors import ErrorTable
+from tgi_deploy.targets.aws.retry import Retrier
+from tgi_deploy.targets.aws.session import SessionFactory
+from tgi_deploy.targets.ec2.cloud import Ec2Cloud
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

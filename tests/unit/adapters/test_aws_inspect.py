@@ -6,13 +6,13 @@ import pytest
 from botocore.exceptions import ClientError
 from builders.aws_profiles import profile_data
 
-from tgi_deploy.adapters.aws.errors import ErrorTable, translate
-from tgi_deploy.adapters.aws.inspect import Ec2Inspector, exit_of
-from tgi_deploy.adapters.reply import Reply
-from tgi_deploy.adapters.workstation import LocalWorkstation
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.checking.workstation import LocalWorkstation
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.reconcile.inspection import RehearsedLaunch
+from tgi_deploy.targets.aws.errors import ErrorTable, translate
+from tgi_deploy.targets.ec2.account_probe import Ec2Inspector, exit_of
+from tgi_deploy.targets.reply import Reply
 
 G_ON_DEMAND = "L-DB2E81BA"
 DENIED = {

@@ -81,7 +81,7 @@ def test_a_region_is_searched_for_every_kind_in_the_order_of_creation(bench, ec2
 
 
 def test_everything_has_a_command_that_removes_it(bench):
-    from tgi_deploy.targets.ec2_commands import removal_command  # noqa: PLC0415 -- the other side of the kinds
+    from tgi_deploy.targets.ec2.commands import removal_command  # noqa: PLC0415 -- the other side of the kinds
 
     for kind in [kind for kind in bench.cloud().kinds if kind not in SIDE_KINDS]:
         words = removal_command(kind, "x-1", "eu-west-1").split()

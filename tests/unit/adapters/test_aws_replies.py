@@ -15,17 +15,17 @@ from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 from fakes.wire import SPOILED, Spoiled, Tape, variants
 
-from tgi_deploy.adapters.aws.api import Api
-from tgi_deploy.adapters.aws.cloud import Ec2Cloud
-from tgi_deploy.adapters.aws.errors import ErrorTable
-from tgi_deploy.adapters.aws.inspect import Ec2Inspector
-from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.adapters.retry import Retrier
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import InUseError, LostReplyError
 from tgi_deploy.reconcile.inspection import RehearsedLaunch
 from tgi_deploy.sandbox import api as sandbox_api
 from tgi_deploy.secret import Secret
+from tgi_deploy.targets.aws.api import Api
+from tgi_deploy.targets.aws.errors import ErrorTable
+from tgi_deploy.targets.aws.retry import Retrier
+from tgi_deploy.targets.aws.session import SessionFactory
+from tgi_deploy.targets.ec2.account_probe import Ec2Inspector
+from tgi_deploy.targets.ec2.cloud import Ec2Cloud
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

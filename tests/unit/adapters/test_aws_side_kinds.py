@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tgi_deploy.adapters.aws import cloud as aws_cloud
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, ExistsError, InUseError, PermissionDeniedError
 from tgi_deploy.reconcile.observe import SIDE_KINDS
 from tgi_deploy.secret import Secret
-from tgi_deploy.targets.ec2_commands import removal_command
-from tgi_deploy.targets.external_end import external_end
-from tgi_deploy.targets.secrets import SecretWish, SecretWishes, delivery
+from tgi_deploy.targets.ec2 import cloud as aws_cloud
+from tgi_deploy.targets.ec2.commands import removal_command
+from tgi_deploy.targets.ec2.external_end import external_end
+from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes, delivery
 
 CANARY = "hf_canary0123456789"
 IDENTITY = "0123456789ab"

@@ -15,11 +15,7 @@ from botocore.exceptions import (
 from builders.aws_profiles import profile_data
 from fakes.surroundings import FakeClock
 
-from tgi_deploy.adapters.aws.api import Api, acknowledged, each
-from tgi_deploy.adapters.aws.errors import ErrorTable, translate
-from tgi_deploy.adapters.aws.session import SessionFactory
-from tgi_deploy.adapters.clock import SystemClock
-from tgi_deploy.adapters.retry import NOT_YET_ATTEMPTS, THROTTLED_ATTEMPTS, Retrier
+from tgi_deploy.clock import SystemClock
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
@@ -28,6 +24,10 @@ from tgi_deploy.reconcile.errors import (
     NotYetError,
     ThrottledError,
 )
+from tgi_deploy.targets.aws.api import Api, acknowledged, each
+from tgi_deploy.targets.aws.errors import ErrorTable, translate
+from tgi_deploy.targets.aws.retry import NOT_YET_ATTEMPTS, THROTTLED_ATTEMPTS, Retrier
+from tgi_deploy.targets.aws.session import SessionFactory
 
 
 @pytest.fixture(scope="module")

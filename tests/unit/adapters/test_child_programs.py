@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tgi_deploy.adapters.programs import ChildPrograms
+from tgi_deploy.operations.deploying.child_programs import ChildPrograms
 
 PATIENCE_S = 60
 # Counts the wishes to stop that reach it, says `ready`, and goes on until the file it is given is there.

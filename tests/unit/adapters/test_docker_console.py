@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 from fakes.docker_host import FakeDocker
 
-from tgi_deploy.adapters.docker.api import Api
-from tgi_deploy.adapters.docker.cloud import DockerCloud
-from tgi_deploy.adapters.docker.endpoint import Endpoint
-from tgi_deploy.adapters.docker.errors import ErrorTable
-from tgi_deploy.adapters.docker.pull import Layers
-from tgi_deploy.adapters.reply import Reply
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.diagnosis.window import LogWindow
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.cloud import DockerCloud
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable
+from tgi_deploy.targets.docker.pull import Layers
+from tgi_deploy.targets.reply import Reply
 
 ID = "a" * 64
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tgi_deploy.adapters.docker.endpoint import LOCAL_URL, current_endpoint, endpoint_of
 from tgi_deploy.errors import InputError
+from tgi_deploy.targets.docker.endpoint import LOCAL_URL, current_endpoint, endpoint_of
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from docker import errors as docker_errors
 from fakes.docker_host import FakeDocker, api_error
 from requests import exceptions as http
 
-from tgi_deploy.adapters.docker import api as api_module
-from tgi_deploy.adapters.docker.api import Api
-from tgi_deploy.adapters.docker.endpoint import Endpoint
-from tgi_deploy.adapters.docker.errors import ErrorTable, translate
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.targets.docker import api as api_module
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable, translate
 
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
 

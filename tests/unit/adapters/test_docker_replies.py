@@ -14,14 +14,14 @@ import pytest
 from fakes.surroundings import FakeClock, Heard
 from fakes.wire import INTERCEPTED, SPOILED, Spoiled, variants
 
-from tgi_deploy.adapters.docker.api import Api
-from tgi_deploy.adapters.docker.cloud import DockerCloud
-from tgi_deploy.adapters.docker.endpoint import Endpoint
-from tgi_deploy.adapters.docker.errors import ErrorTable
-from tgi_deploy.adapters.docker.pull import pull
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.cloud import DockerCloud
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable
+from tgi_deploy.targets.docker.pull import pull
 
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
 ID = "a" * 64

@@ -6,8 +6,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tgi_deploy.adapters.gpus import local_gpus
 from tgi_deploy.errors import DeployError
+from tgi_deploy.targets.docker.gpus import local_gpus
 
 MIB = 2**20
 ROWS = """0, GPU-a, NVIDIA GeForce RTX 4090, 24564, 512, 8.9, [N/A]

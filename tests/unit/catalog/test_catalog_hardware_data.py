@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.catalog.names import folded_card
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from tgi_deploy.catalog.count import count_parameters
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.wiring import open_catalog
 
 CATALOG = open_catalog()

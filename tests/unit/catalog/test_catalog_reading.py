@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
-from tgi_deploy.resources import profiles_dir
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:

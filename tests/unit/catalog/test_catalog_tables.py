@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tgi_deploy.app.deploying.heal import Healer
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.catalog.phases import read_cures
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.deploying.heal import Healer
 
 ALERT = {
     "name": "Slow", "expression": "rate(x[5m]) > 1", "for": "5m", "severity": "page", "means": "it is slow",

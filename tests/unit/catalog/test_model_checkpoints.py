@@ -7,10 +7,10 @@ import json
 import pytest
 from fakes import checkpoints
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.wiring import open_catalog
 
 REPOSITORY = Path(__file__).parents[3]

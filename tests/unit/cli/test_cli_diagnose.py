@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.app.watching import diagnose as use_case
-from tgi_deploy.app.watching.diagnose import Examined
-from tgi_deploy.app.watching.explain import all_codes, explain
 from tgi_deploy.catalog.phases import read_cures, read_phases, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.watching import diagnose as use_case
+from tgi_deploy.operations.watching.diagnose import Examined
+from tgi_deploy.operations.watching.explain import all_codes, explain
 from tgi_deploy.reconcile.model import MachineState
 
 REPOSITORY = Path(__file__).parents[3]

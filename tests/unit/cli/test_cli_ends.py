@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tgi_deploy.app.watching.renew import Renewal
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.ends import (
@@ -16,6 +15,7 @@ from tgi_deploy.cli.views.ends import (
     renewal_text,
     terms,
 )
+from tgi_deploy.operations.watching.renew import Renewal
 from tgi_deploy.reconcile.ends import End
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,10 +8,10 @@ from dataclasses import fields
 import click
 import pytest
 
-from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.cli import frame, options
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.command_line import with_option
+from tgi_deploy.operations.planning.wish import Wish
 
 EVERYTHING = shlex.split(
     "--budget 5 --max-spend 20 --ttl 2h --idle-timeout 15m --lease 30m"

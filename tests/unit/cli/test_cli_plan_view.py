@@ -10,9 +10,9 @@ from decimal import Decimal
 import click
 import pytest
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.engine import MemoryBudget
 from tgi_deploy.wiring import open_catalog
 

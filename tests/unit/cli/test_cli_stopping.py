@@ -9,9 +9,9 @@ import time
 import click
 import pytest
 
-from tgi_deploy.app.removing.interrupts import Settled, Stops
 from tgi_deploy.cli import stopping
 from tgi_deploy.errors import InterruptedByUserError, LeftBehindError
+from tgi_deploy.operations.removing.interrupts import Settled, Stops
 
 THING = {"kind": "instance", "id": "i-1", "region": "us-east-1", "phase": "created"}
 
@@ -117,7 +117,7 @@ def test_a_call_that_ends_in_time_is_finished_first():
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort, EOFError])
 def test_every_way_to_stop_a_removal_is_one_error(monkeypatch, error):
-    monkeypatch.setattr("tgi_deploy.app.removing.interrupts.guard", lambda context, _stops: context)
+    monkeypatch.setattr("tgi_deploy.operations.removing.interrupts.guard", lambda context, _stops: context)
 
     def run(_context):
         raise error

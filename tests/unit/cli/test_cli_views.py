@@ -9,10 +9,10 @@ import pytest
 from builders.plans import candidate
 from fakes.surroundings import Surroundings, plan, request
 
-from tgi_deploy.app.deploying.up import up
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.cli.views.text import gib, plural, table, usd
+from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.planner.types import Cost, CostLine
 
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.app.launching.secrets import TOKEN_VARIABLES
 from tgi_deploy.cli import doctor, wiring
+from tgi_deploy.operations.launching.secrets import TOKEN_VARIABLES
 
 
 def survey():

@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tgi_deploy.app.deploying import smoke as use_case
-from tgi_deploy.app.deploying.smoke import Case, Failure, Job, Proved, Smoked
 from tgi_deploy.cli import ci_reports, wiring
 from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.operations.deploying import smoke as use_case
+from tgi_deploy.operations.deploying.smoke import Case, Failure, Job, Proved, Smoked
 
 OK = Smoked(job=Job(model="phi3-mini", name="smoke-1"), exit_code=0, cases=(Case(name="loading"),), took_s=1.0)
 FAILED = Smoked(

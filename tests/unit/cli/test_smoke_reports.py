@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from tgi_deploy.app.deploying.smoke import Case, Failure, Job, Smoked
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
+from tgi_deploy.operations.deploying.smoke import Case, Failure, Job, Smoked
 
 OK = Smoked(
     job=Job(model="phi3-mini", name="smoke-phi3-mini-1"),

@@ -8,9 +8,9 @@ import pytest
 from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
 from fakes.surroundings import Surroundings, on, plan
 
-from tgi_deploy.app.checking.doctor import CHECKS, DoctorRequest, doctor
-from tgi_deploy.app.launching.launch import LaunchSettings
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.checking.doctor import CHECKS, DoctorRequest, doctor
+from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")

@@ -9,10 +9,10 @@ import pytest
 from builders.plans import candidate, profile
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeWorkstation, survey_of
 
-from tgi_deploy.app.checking import account_checks, launch_checks, local_checks
-from tgi_deploy.app.launching.quota import Headroom
 from tgi_deploy.cli.views.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.checking import account_checks, launch_checks, local_checks
+from tgi_deploy.operations.launching.quota import Headroom
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
 from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity
 from tgi_deploy.reconcile.model import MachineImage

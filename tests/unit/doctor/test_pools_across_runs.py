@@ -8,9 +8,9 @@ import pytest
 from fakes.inspection import FakeInspector, survey_of
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.deploying.up import up
-from tgi_deploy.app.launching.pools import MEMORY_S, TOPIC, PoolMemory
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.pools import MEMORY_S, TOPIC, PoolMemory
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")

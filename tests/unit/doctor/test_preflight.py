@@ -6,11 +6,11 @@ import pytest
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, survey_of
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.app.deploying.up import up
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
-from tgi_deploy.targets.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
 
 MOST_CALLS = 8
 SECRETS = SecretWishes(hub_token=SecretWish(reference="env:HF_TOKEN"))

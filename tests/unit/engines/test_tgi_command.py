@@ -10,10 +10,10 @@ import pytest
 from naive import launcher
 from naive.search import KERNEL_BLOCKS_ARE_CHUNKED, attention_kernels
 
-from tgi_deploy.app.planning.wish import Wish, resolve
 from tgi_deploy.engines.tgi.fit import concurrent_requests
 from tgi_deploy.engines.tgi.memory import graph_batches
 from tgi_deploy.engines.tgi.pins import flag_problems
+from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import open_catalog

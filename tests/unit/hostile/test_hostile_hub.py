@@ -10,9 +10,9 @@ import pytest
 from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models
 
-from tgi_deploy.adapters.hub import HuggingFaceHub
 from tgi_deploy.catalog.hub_models import HubModels
 from tgi_deploy.errors import InputError
+from tgi_deploy.hub.client import HuggingFaceHub
 
 LIMIT_S = 0.5
 BASE = models.MODELS["Qwen/Qwen2.5-0.5B-Instruct", None]

@@ -14,7 +14,7 @@ from fakes.hub_server import TOKEN, running_hub
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 TOUCHED = """
@@ -101,7 +101,7 @@ def test_the_hubs_own_offline_switch_counts(value, hub, capsys, monkeypatch):
 
 def test_without_the_extra(hub, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    monkeypatch.delitem(sys.modules, "tgi_deploy.adapters.hub", raising=False)
+    monkeypatch.delitem(sys.modules, "tgi_deploy.hub.client", raising=False)
     found = error(capsys, "plan", "acme/llama")
     assert found["code"] == "hub_extra_missing"
     assert "pip install 'tgi-deploy[hub]'" in found["hint"]

@@ -8,10 +8,10 @@ import pytest
 from fakes import checkpoints
 from fakes.hub_server import TOKEN, running_hub
 
-from tgi_deploy.adapters.hub import HuggingFaceHub
 from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels, models_folder
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.hub.client import HuggingFaceHub
 from tgi_deploy.sandbox.engine.__main__ import _catalog as engine_catalog
 from tgi_deploy.wiring import open_catalog
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.app.deploying.service import SLOWEST_FACTOR
-from tgi_deploy.resources import profiles_dir
+from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.operations.deploying.service import SLOWEST_FACTOR
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from tgi_deploy.app.planning.predict import Question, answer, predict_cases
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.predict import Question, answer, predict_cases
 
 ROW = {
     "id": "1", "hub_id": "meta-llama/Llama-3.1-8B", "weight_dtype": "bf16", "kv_dtype": "fp16", "gpu": "L4",

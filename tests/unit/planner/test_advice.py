@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.types import NoPlan, Plan
 from tgi_deploy.wiring import open_catalog
 

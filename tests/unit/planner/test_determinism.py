@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tgi_deploy.app.planning.documents import no_plan_document, plan_document
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.operations.planning.documents import no_plan_document, plan_document
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.types import Plan
 from tgi_deploy.wiring import open_catalog
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tgi_deploy.app.planning.wish import Wish, resolve
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.planner.types import NoPlan, Plan

@@ -8,7 +8,7 @@ import pytest
 from builders.plans import candidate, engine, instance_type, offer, storage
 from fakes.surroundings import plan
 
-from tgi_deploy.app.planning.documents import plan_document
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.planner.time_to_ready import estimate, packed_mb, ready_deadline_s, to_go_through
 
 GB = 10**9

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 from naive import search as naive
 
-from tgi_deploy.app.planning.plan import supply_for
-from tgi_deploy.app.planning.wish import Wish, resolve
+from tgi_deploy.operations.planning.plan import supply_for
+from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner import plan as plan_module
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search

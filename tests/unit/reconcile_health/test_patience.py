@@ -8,7 +8,7 @@ import pytest
 from waiting_fakes import DEADLINES, ENGINE, LOAD, OK, PULL, REFUSED, UP, WARM, story
 
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.patience import Marks
+from tgi_deploy.readiness.deadlines import Marks
 
 LIMITED = [replace(item, stall_s=60, limit_s=3 * item.deadline_s, amount_mb=9100) for item in DEADLINES]
 

@@ -9,9 +9,9 @@ from fakes.wire import variants
 from loopback_engine import CHAT, INFO, LAST, PLAIN, TOKEN, healthy, serving, sse
 from waiting_fakes import FakeClock
 
-from tgi_deploy.adapters.http import HttpEngine
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.proof import Answer, ExpectedService, Streamed, prove
+from tgi_deploy.readiness.http import HttpEngine
+from tgi_deploy.readiness.proof import Answer, ExpectedService, Streamed, prove
 
 EXPECTED = ExpectedService(
     model_id="meta-llama/Llama-3.1-8B-Instruct",

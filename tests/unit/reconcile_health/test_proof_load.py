@@ -10,10 +10,10 @@ import pytest
 from loopback_engine import PLAIN, serving, sse
 from waiting_fakes import FakeClock
 
-from tgi_deploy.adapters.http import HttpEngine
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.proof import Answer, Streamed
-from tgi_deploy.reconcile.proof_load import Promise, measured_document, prove_promise
+from tgi_deploy.readiness.http import HttpEngine
+from tgi_deploy.readiness.proof import Answer, Streamed
+from tgi_deploy.readiness.proof_load import Promise, measured_document, prove_promise
 
 PROMISE = Promise(
     input_tokens=1024,

@@ -11,7 +11,7 @@ from waiting_fakes import ENGINE, GRAMMAR, OK, REFUSED, WARM, FakeClock, story
 
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.proof import Answer, ExpectedService, Streamed, prove
+from tgi_deploy.readiness.proof import Answer, ExpectedService, Streamed, prove
 
 RECORDED = Path(__file__).parents[2] / "cases" / "diagnosis"
 MARKERS = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n[tgi-deploy] phase=starting-engine\n"

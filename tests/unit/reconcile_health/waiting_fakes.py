@@ -8,9 +8,9 @@ from typing import Any
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.reconcile.health import Probe, WaitSettings, wait_until_ready
+from tgi_deploy.readiness.deadlines import PhaseDeadline
+from tgi_deploy.readiness.waiting import Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
-from tgi_deploy.reconcile.patience import PhaseDeadline
 
 GRAMMAR = grammar_from(read_phases())
 RUNNING = MachineState(state="running", address="http://127.0.0.1:8080")

@@ -10,9 +10,9 @@ import pytest
 from builders import plans
 from builders.clocked import RUN, Clocked
 
+from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import TAG_LEASE
-from tgi_deploy.reconcile.spot import notice_of
-from tgi_deploy.render.user_data import LEASE_TAG
+from tgi_deploy.targets.machine.user_data import LEASE_TAG
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from builders.machine import Machine
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 if TYPE_CHECKING:
     from pathlib import Path

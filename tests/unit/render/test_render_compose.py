@@ -13,12 +13,12 @@ import yaml
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 _TEXT = {"type": "string"}
 _DURATION = {"type": "string", "pattern": r"^\d+s$"}

@@ -11,12 +11,12 @@ import pytest
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 
 def argv(deployable: Deployable) -> list[str]:

@@ -11,10 +11,10 @@ from botocore.validate import ParamValidator
 from builders import plans
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.render.artifacts import launch_template_data, render
+from tgi_deploy.operations.artifacts import launch_template_data, render
 
 if TYPE_CHECKING:
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 USER_DATA = "#cloud-config\nruncmd: [é]\n"
 FULL = {

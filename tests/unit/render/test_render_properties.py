@@ -15,9 +15,9 @@ from builders import plans
 from builders.hostile import UNPRINTABLE
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.render.artifacts import KINDS, render
-from tgi_deploy.render.deployable import Deployable, check_name
-from tgi_deploy.render.user_data import MAX_BYTES
+from tgi_deploy.operations.artifacts import KINDS, render
+from tgi_deploy.targets.deployable import Deployable, check_name
+from tgi_deploy.targets.machine.user_data import MAX_BYTES
 
 SECRET_LIKE = re.compile(r"hf_\w{8,}|AKIA\w{8,}|-----BEGIN|password|api_key=\S|HF_TOKEN=(?!\$\()", re.IGNORECASE)
 
@@ -80,7 +80,7 @@ def test_order_of_the_environment_does_not_matter():
 def test_rendering_changes_nothing_in_another_process():
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from builders import plans;"
-        "from tgi_deploy.render.artifacts import KINDS, render;"
+        "from tgi_deploy.operations.artifacts import KINDS, render;"
         "print(*(render(kind, plans.deployable()).sha256 for kind in KINDS))"
     )
     tests = Path(plans.__file__).parents[1]
@@ -191,5 +191,5 @@ def test_missing_templates_folder_is_told(tmp_path: Path):
 
 
 def test_jinja2_is_not_imported_before_something_is_rendered():
-    program = "import sys, tgi_deploy.render.artifacts; sys.exit('jinja2' in sys.modules)"
+    program = "import sys, tgi_deploy.operations.artifacts; sys.exit('jinja2' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

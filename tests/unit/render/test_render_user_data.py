@@ -9,11 +9,11 @@ from builders import plans
 from builders.hostile import HOSTILE
 
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.render.artifacts import render
-from tgi_deploy.render.user_data import MAX_BYTES
+from tgi_deploy.operations.artifacts import render
+from tgi_deploy.targets.machine.user_data import MAX_BYTES
 
 if TYPE_CHECKING:
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 
 def document(deployable: Deployable) -> dict[str, Any]:

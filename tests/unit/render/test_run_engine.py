@@ -14,12 +14,12 @@ from builders.machine import Machine
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.render.artifacts import render
+from tgi_deploy.operations.artifacts import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.render.deployable import Deployable
+    from tgi_deploy.targets.deployable import Deployable
 
 READY = "2025-12-18T00:00:00Z  INFO text_generation_router::server: router/src/server.rs:2402: Connected\n"
 PARAMETER = "/team/hub-token"

@@ -7,7 +7,7 @@ from builders import plans
 from builders.machine import Machine
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.render.artifacts import launch_template_data, render
+from tgi_deploy.operations.artifacts import launch_template_data, render
 
 TOKEN_PARAMETER, KEY_PARAMETER = "/tgi-deploy/demo-0/hub-token", "/tgi-deploy/demo-0/api-key"
 READ = 'case "$*" in *hub-token*) echo hf_planted ;; *) echo key_planted ;; esac\n'

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.browser import Browser, program
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.report import report
-from tgi_deploy.app.planning.wish import Wish
-from tgi_deploy.render.report import report_html
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.report import report
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.report.report import report_html
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tgi_deploy.render.report import Report
+    from tgi_deploy.operations.report.report import Report
 
 WISHES = {
     "plan": Wish(model="llama3-13b", budget="5"),

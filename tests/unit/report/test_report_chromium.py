@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.render.report import report_html
+from tgi_deploy.operations.report.report import report_html
 
 pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("chromium")]
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from builders.hostile import HOSTILE
 
-from tgi_deploy.render.report import Choice, Command, report_html
+from tgi_deploy.operations.report.report import Choice, Command, report_html
 
 NAMES = ["plan", "everywhere", "no-plan", "owned"]
 LOADING = {"src", "srcset", "action", "data", "poster", "background", "formaction", "ping", "xlink:href"}

@@ -12,7 +12,7 @@ from builders.hostile import HOSTILE
 
 from tgi_deploy.cli.main import main
 from tgi_deploy.errors import InputError
-from tgi_deploy.render.plot import plot_png, plot_svg
+from tgi_deploy.operations.report.plot import plot_png, plot_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -119,7 +119,8 @@ def test_without_a_picture_nothing_is_loaded_for_one():
         "import sys; from tgi_deploy.cli.main import main\n"
         "try: main(['plan', 'llama3-8b', '--budget', '3'])\n"
         "except SystemExit: pass\n"
-        "print([name for name in sys.modules if name in {'jinja2', 'resvg_py', 'tgi_deploy.app.planning.report'}],"
+        "print([name for name in sys.modules if name in {'jinja2', 'resvg_py',"
+        " 'tgi_deploy.operations.planning.report'}],"
         " file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

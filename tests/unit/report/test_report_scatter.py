@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.render.scatter import NARROW, WIDE, Axis, Refusal, Way, chart, pareto
+from tgi_deploy.operations.report.scatter import NARROW, WIDE, Axis, Refusal, Way, chart, pareto
 
 WAY = Way(
     instance_type="g6.xlarge",

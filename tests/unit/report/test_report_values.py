@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tgi_deploy.app.planning.plan import plan
-from tgi_deploy.app.planning.report import report
-from tgi_deploy.app.planning.wish import Wish
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.report import report
+from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.wiring import open_catalog
 

@@ -8,11 +8,11 @@ from builders.plans import altered, candidate, log_filter, profile
 
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.container import cache_layout
+from tgi_deploy.operations.artifacts import Deployable, render
 from tgi_deploy.reconcile.model import KEPT
-from tgi_deploy.render.artifacts import Deployable, render
-from tgi_deploy.render.container import container_for
-from tgi_deploy.targets.docker import Host, cache_name, is_place, resources
-from tgi_deploy.targets.docker_commands import removal_command, tunnel
+from tgi_deploy.targets.container import container_for
+from tgi_deploy.targets.docker.commands import removal_command, tunnel
+from tgi_deploy.targets.docker.resources import Host, cache_name, is_place, resources
 from tgi_deploy.values.container import Mount
 from tgi_deploy.wiring import open_catalog
 

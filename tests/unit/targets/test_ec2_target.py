@@ -6,9 +6,9 @@ import pytest
 from builders.plans import candidate, deployable, offer
 from fakes.surroundings import on
 
+from tgi_deploy.operations.artifacts import launch_template_data, render
 from tgi_deploy.reconcile.model import MachineImage, Placement, Ref
-from tgi_deploy.render.artifacts import launch_template_data, render
-from tgi_deploy.targets.ec2 import Machine, endpoint, pool_name, resources
+from tgi_deploy.targets.ec2.resources import Machine, endpoint, pool_name, resources
 
 IMAGE = MachineImage(id="ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="test")
 PLACE = Placement(zone="us-east-1a", subnet="subnet-a", network="vpc-1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.cli.frame import PROGRAM
 
 if TYPE_CHECKING:
-    from tgi_deploy.app.planning.wish import Wish
+    from tgi_deploy.operations.planning.wish import Wish
 
 _FLAG_OF_FIELD: Final = {"regions": "region"}
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.app.planning.compare import capability
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, gib, heading, usd, wrapped
+from tgi_deploy.operations.planning.compare import capability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.app.planning.compare import Entry
+    from tgi_deploy.operations.planning.compare import Entry
 
 _UNKNOWN: Final = "-"
 _VERDICTS: Final = {"runs": "runs", "by_hand": "by hand", "override": "--allow-turing", "no": "no"}

@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.launching.traffic import unencrypted
-from tgi_deploy.app.watching.known import price_of_all
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.standing import cost_words, next_lines, runs_lines, standing
 from tgi_deploy.cli.views.text import heading, plural, table, usd, wrapped
+from tgi_deploy.operations.launching.traffic import unencrypted
+from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import owners_of
-from tgi_deploy.reconcile.proof_load import measured_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.app.deploying.heal import Cure
-    from tgi_deploy.app.deploying.service import Proof
-    from tgi_deploy.app.deploying.up import Proposal, UpOutcome
-    from tgi_deploy.app.removing.down import Removal
-    from tgi_deploy.app.watching.access import Access
-    from tgi_deploy.app.watching.listing import Row
-    from tgi_deploy.app.watching.starting import Starting
-    from tgi_deploy.app.watching.status import Status
+    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.service import Proof
+    from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
+    from tgi_deploy.operations.removing.down import Removal
+    from tgi_deploy.operations.watching.access import Access
+    from tgi_deploy.operations.watching.listing import Row
+    from tgi_deploy.operations.watching.starting import Starting
+    from tgi_deploy.operations.watching.status import Status
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, ResourceRecord
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}

@@ -12,10 +12,10 @@ from tgi_deploy.diagnosis.patterns import Remedy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.watching.explain import Explanation
     from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.diagnosis.patterns import Page
     from tgi_deploy.diagnosis.reader import ErrorSeen, Reading
+    from tgi_deploy.operations.watching.explain import Explanation
 
 _CLEAN = "Nothing wrong in this log.\n"
 

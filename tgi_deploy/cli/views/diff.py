@@ -5,15 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.planning.compare_plans import flags_with_values
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import heading, plural, table, wrapped
+from tgi_deploy.operations.planning.compare_plans import flags_with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from decimal import Decimal
 
-    from tgi_deploy.app.planning.compare_plans import Change, Check, Comparison, Metric
+    from tgi_deploy.operations.planning.compare_plans import Change, Check, Comparison, Metric
 
 _LABELS: Final = {
     "usd_per_hour": "US dollars an hour",

@@ -13,7 +13,7 @@ from tgi_deploy.cli.views.text import WIDTH, plural, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.checking.check_result import CheckResult, Severity
+    from tgi_deploy.operations.checking.check_result import CheckResult, Severity
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")

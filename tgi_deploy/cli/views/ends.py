@@ -9,7 +9,7 @@ from tgi_deploy.reconcile.ends import certain_end, stamp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.watching.renew import Renewal
+    from tgi_deploy.operations.watching.renew import Renewal
     from tgi_deploy.reconcile.ends import End
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))

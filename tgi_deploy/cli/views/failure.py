@@ -5,10 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.deploying.failed import GONE, MADE_GONE
 from tgi_deploy.cli.output import Told, one_line
 from tgi_deploy.cli.views.text import duration, usd, wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
+from tgi_deploy.operations.deploying.failed import GONE, MADE_GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,15 +5,15 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.app.removing.receipt import document
-from tgi_deploy.app.watching.places import DOCKER, removal_command, target_of
 from tgi_deploy.cli.views.text import duration, heading, plural
+from tgi_deploy.operations.removing.receipt import document
+from tgi_deploy.operations.watching.places import DOCKER, removal_command, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.app.removing.gc import Group
-    from tgi_deploy.app.removing.receipt import Receipt
+    from tgi_deploy.operations.removing.gc import Group
+    from tgi_deploy.operations.removing.receipt import Receipt
 
 _CENT: Final = Decimal("0.01")
 _MB: Final = 10**6

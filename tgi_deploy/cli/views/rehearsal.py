@@ -9,7 +9,7 @@ from tgi_deploy.cli.views.text import heading, plural, usd, wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.app.deploying.rehearse import Ending, Moment, Rehearsal
+    from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
     from tgi_deploy.planner.types import Plan
 
 _MINUTE_S: Final = 60

@@ -11,8 +11,8 @@ from tgi_deploy.cli.views.text import table, usd
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.app.deploying.service import Proof
-    from tgi_deploy.app.deploying.smoke import Case, Smoked
+    from tgi_deploy.operations.deploying.service import Proof
+    from tgi_deploy.operations.deploying.smoke import Case, Smoked
 
 
 def smoked_document(results: Sequence[Smoked]) -> dict[str, Any]:

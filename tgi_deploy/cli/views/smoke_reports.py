@@ -11,7 +11,7 @@ from tgi_deploy.cli.views.text import usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.deploying.smoke import Case, Smoked
+    from tgi_deploy.operations.deploying.smoke import Case, Smoked
 
 _UNCARRIED: Final = (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
 _FORBIDDEN: Final = {code: None for code in _UNCARRIED if chr(code) not in "\t\n\r"}

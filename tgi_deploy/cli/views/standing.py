@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.app.watching.known import machine_of, price_of
 from tgi_deploy.cli.views.text import plural, usd
-from tgi_deploy.targets.docker import is_place
+from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.targets.docker.resources import is_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.app.watching.status import Status
+    from tgi_deploy.operations.watching.status import Status
 
 _FEW: Final = 4
 

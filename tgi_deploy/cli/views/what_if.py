@@ -10,7 +10,7 @@ from tgi_deploy.cli.views.text import WIDTH, count, table, usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.app.planning.what_if import Row
+    from tgi_deploy.operations.planning.what_if import Row
     from tgi_deploy.planner.types import Candidate
 
 _COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")

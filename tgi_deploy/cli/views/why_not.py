@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.app.planning.why_not import nearest_way, verdict
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import count, gib, heading, plural, table, usd, wrapped
+from tgi_deploy.operations.planning.why_not import nearest_way, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.app.planning.why_not import WhyNot
+    from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.planner.types import Candidate, Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.engine import MemoryBudget

@@ -1,0 +1,222 @@
+"""Clocks that disagree by minutes, and a cloud that shows late what it has made: one machine, then none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from fakes.cloud import FakeWorld, KilledError
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.down_all import down_all
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.status import status, statuses
+from tgi_deploy.reconcile.errors import LostReplyError
+
+SKEWS_S = (-300, -60, 0, 60, 300)
+# This computer's clock in a first command and in a later one: it stays wrong, is put right, or goes wrong.
+CLOCKS = tuple(dict.fromkeys((*((s, s) for s in SKEWS_S), *((s, 0) for s in SKEWS_S), *((0, s) for s in SKEWS_S))))
+DELAYS_S = (0, 12, 40)
+KINDS = ("security-group", "launch-template", "instance")
+BREAKS = ("killed before it is asked for", "killed before the reply", "reply lost", "killed after the reply")
+
+some = pytest.mark.sampled(8)
+every_clock = pytest.mark.parametrize(("first_s", "then_s"), CLOCKS)
+every_delay = pytest.mark.parametrize("shows_after_s", DELAYS_S)
+
+
+def computer(home, *, ahead_s=0, holds_groups=False, **world):
+    """Groups that go while a machine uses them give no second chance to find one that does not show."""
+    around = Surroundings(home=home, world=FakeWorld(holds_groups=holds_groups, **world))
+    around.world.time = around.clock.monotonic
+    around.clock.ahead_s = ahead_s
+    return around
+
+
+def break_off(around, kind, how):
+    """`up`, which breaks off at the creation of `kind`; a lost reply alone does not end it."""
+    struck = []
+
+    def before(name, _properties):
+        if name == f"create {kind}" and how == "killed before it is asked for":
+            raise KilledError
+        if struck and how == "killed after the reply":
+            raise KilledError
+
+    def after(name):
+        if name != f"create {kind}" or struck:
+            return
+        struck.append(name)
+        if how == "killed before the reply":
+            raise KilledError
+        if how == "reply lost":
+            raise LostReplyError("the reply got lost")
+
+    around.world.on_call, around.world.after_call = before, after
+    with suppress(KilledError):
+        up(around.context(), request())
+    around.world.on_call = around.world.after_call = None
+
+
+def take_down(around):
+    return down(around.context(), ["demo"], lambda _removals: True)
+
+
+def ever_made(around, kind="instance"):
+    return [found for found in around.world.things.values() if found.kind == kind]
+
+
+def assert_one_deployment(around):
+    assert len(ever_made(around)) == len(around.world.running()) == 1
+    assert sorted(found.kind for found in around.world.left()) == sorted(KINDS)
+
+
+def assert_nothing_left(around):
+    around.clock.sleep(600)
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+@some
+@every_clock
+@every_delay
+def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, first_s, then_s, shows_after_s):
+    for kind in KINDS:
+        for how in BREAKS:
+            around = computer(tmp_path / f"{kind} {how}", ahead_s=first_s, shows_after_s=shows_after_s)
+            break_off(around, kind, how)
+            around.clock.ahead_s = then_s
+            up(around.context(), request())
+            assert_one_deployment(around)
+            take_down(around)
+            assert_nothing_left(around)
+
+
+@some
+@every_clock
+@every_delay
+@pytest.mark.parametrize("remove", [take_down, lambda around: down_all(around.context(), lambda _removals: True)])
+def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, first_s, then_s, shows_after_s, remove):
+    for kind in KINDS:
+        for how in BREAKS:
+            around = computer(tmp_path / f"{kind} {how}", ahead_s=first_s, shows_after_s=shows_after_s)
+            break_off(around, kind, how)
+            around.clock.ahead_s = then_s
+            remove(around)
+            assert_nothing_left(around)
+
+
+@some
+@every_clock
+@every_delay
+def test_a_down_killed_anywhere_is_finished_by_the_next(tmp_path, first_s, then_s, shows_after_s):
+    killed, point = True, -1
+    while killed:
+        point += 3
+        around = computer(tmp_path / str(point), ahead_s=first_s, shows_after_s=shows_after_s, slow_to_end=2)
+        up(around.context(), request())
+        around.clock.ahead_s = then_s
+        killed = _kill_down(around, point)
+        take_down(around)
+        assert_nothing_left(around)
+    assert point > 6
+
+
+def _kill_down(around, point):
+    calls = len(around.world.calls)
+
+    def strike(*_call):
+        if len(around.world.calls) > calls + point:
+            raise KilledError
+
+    around.world.on_call = strike
+    try:
+        take_down(around)
+    except KilledError:
+        return True
+    finally:
+        around.world.on_call = None
+    return False
+
+
+@pytest.mark.parametrize("then_s", SKEWS_S)
+def test_an_old_intent_that_was_asked_for_again_is_as_new_as_the_last_request(tmp_path, then_s):
+    """The first run asked for nothing, an hour ago. What the second one asked for shows only later."""
+    around = computer(tmp_path, shows_after_s=40)
+    break_off(around, "instance", "killed before it is asked for")
+    around.clock.sleep(3600)
+    break_off(around, "instance", "killed before the reply")
+    around.clock.ahead_s = then_s
+    take_down(around)
+    assert_nothing_left(around)
+
+
+@pytest.mark.parametrize("then_s", SKEWS_S)
+def test_a_machine_that_shows_only_after_its_minute_goes_with_the_group_that_it_holds(tmp_path, then_s):
+    """Its end was asked for by its id, which the cloud did not know: that did not end it."""
+    around = computer(tmp_path, holds_groups=True)
+    up(around.context(), request())
+    (machine,) = around.world.running()
+    around.world.shows_after_s, around.world.made_at = 150, {machine.id: 0}
+    around.clock.ahead_s = then_s
+    take_down(around)
+    assert_nothing_left(around)
+
+
+def test_what_was_made_long_ago_is_not_waited_for(tmp_path):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    around.clock.sleep(3600)
+    around.world.things.clear()
+    started = around.clock.seconds
+    take_down(around)
+    up(around.context(), request())
+    assert around.clock.seconds == started
+
+
+def test_a_machine_that_has_ended_is_known_to_be_gone_however_new_it_is(tmp_path):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    started = around.clock.seconds
+    take_down(around)
+    assert around.clock.seconds == started
+    assert_nothing_left(around)
+
+
+def test_a_clock_that_was_hours_ahead_makes_nobody_wait_for_hours(tmp_path):
+    """Its record comes from a disk that was in a computer with such a clock."""
+    around = computer(tmp_path, ahead_s=7200)
+    break_off(around, "instance", "killed before it is asked for")
+    around.clock.ahead_s = 0
+    take_down(around)
+    assert around.clock.seconds < 90
+    assert_nothing_left(around)
+
+
+@pytest.mark.parametrize("ahead_s", SKEWS_S)
+def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    around.clock.ahead_s = ahead_s
+    around.world.hidden.update(found.id for found in around.world.running())
+    for found in (status(around.context(), "demo"), *statuses(around.context())):
+        assert not found.gone
+        assert [(item.key, item.code) for item in found.drift] == [("instance", "unsettled")]
+    assert not list_deployments(around.context()).rows[0].gone
+    around.clock.sleep(3600)
+    assert status(around.context(), "demo").gone
+    assert list_deployments(around.context()).rows[0].gone
+
+
+def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_path):
+    around = computer(tmp_path)
+    up(around.context(), request())
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    assert status(around.context(), "demo").gone
+    assert list_deployments(around.context()).rows[0].gone

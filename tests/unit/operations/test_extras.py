@@ -1,0 +1,234 @@
+"""Stored secrets and the end from outside through `up` and `down`, killed anywhere; what could not be looked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes.cloud import KINDS, FakeWorld, KilledError
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.errors import ConflictError, InputError
+from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+
+SIDE = ("parameter", "role", "instance-profile", "schedule")
+SECRETS = SecretWishes(
+    hub_token=SecretWish(reference="env:HF_TOKEN"),
+    api_key=SecretWish(reference="env:TGI_KEY"),
+    api_key_variable="TGI_KEY",
+)
+EXTRAS = {"secrets": SECRETS, "external_ttl": True, "lifetime_s": lambda _price: 3600}
+
+
+@pytest.fixture
+def world():
+    return FakeWorld(kinds=(*SIDE, *KINDS))
+
+
+@pytest.fixture
+def around(tmp_path, world):
+    return Surroundings(home=tmp_path / "state", world=world)
+
+
+def wished(**settings):
+    return request(settings={**EXTRAS, **settings})
+
+
+def bring_up(around, wish=None):
+    return up(around.context(), wish or wished())
+
+
+def take_down(around, **context):
+    return down(around.context(**context), ["demo"], lambda _removals: True)
+
+
+def kinds_of(world):
+    return sorted(found.kind for found in world.left())
+
+
+def test_everything_is_made_in_its_order_and_goes_in_the_reverse(around, world):
+    bring_up(around)
+    made = [kind for kind, _, _ in world.creations]
+    assert made == [
+        *("security-group", "launch-template", "parameter", "parameter", "role", "instance-profile"),
+        *("instance", "role", "schedule"),
+    ]
+    outcome = take_down(around)
+    assert world.left() == []
+    gone = [name.partition(" ")[2] for name, _ in world.calls if name.startswith("delete ")]
+    assert gone.index("instance") < gone.index("schedule") < gone.index("instance-profile") < gone.index("role")
+    (receipt,) = outcome.receipts
+    assert {line.kind for line in receipt.lines} >= set(SIDE)
+
+
+def test_the_machine_is_told_names_and_references_and_no_secret(around, world):
+    bring_up(around)
+    (machine,) = world.running()
+    asked = world.properties[machine.id]["request"]
+    identity = machine.tags["tgi-deploy:id"]
+    assert asked["IamInstanceProfile"] == {"Name": f"tgi-deploy-{identity}-us-east-1"}
+    values = [properties["value"] for kind, properties, _ in world.creations if kind == "parameter"]
+    assert values == ["env:HF_TOKEN", "env:TGI_KEY"]
+
+
+def test_the_schedule_names_the_machine_and_comes_after_its_own_end(around, world):
+    outcome = bring_up(around)
+    (machine,) = world.running()
+    (schedule,) = world.there("schedule")
+    asked = world.properties[schedule.id]
+    assert asked["instance"] == machine.id
+    assert outcome.deployment.expires is not None
+    assert asked["at"] == "2026-01-09T01:05:00"
+    assert asked["role"].endswith("-end")
+
+
+def changing(world):
+    return [name for name, _ in world.calls if name.startswith(("create", "complete"))]
+
+
+def killed_at(around, world, point, *, after):
+    """End the caller before, or right after, its `point`-th call that changes anything."""
+
+    def kill(*_about):
+        if len(changing(world)) == point + 1:
+            raise KilledError
+
+    world.on_call, world.after_call = (None, kill) if after else (kill, None)
+    with pytest.raises(KilledError):
+        bring_up(around)
+    world.on_call = world.after_call = None
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_change_the_next_up_and_down_leave_one_and_none(tmp_path, after):
+    """With all that a deployment can have. The number of points is checked, so that none gets lost."""
+    rehearsed = FakeWorld(kinds=(*SIDE, *KINDS))
+    bring_up(Surroundings(home=tmp_path / "rehearsal", world=rehearsed))
+    points = len(changing(rehearsed))
+    assert points >= 15
+    whole = kinds_of(rehearsed)
+    for point in range(points):
+        world = FakeWorld(kinds=(*SIDE, *KINDS))
+        around = Surroundings(home=tmp_path / str(point), world=world)
+        killed_at(around, world, point, after=after)
+        bring_up(around)
+        assert kinds_of(world) == whole, point
+        take_down(around)
+        assert world.left() == [], point
+
+
+def test_down_finds_it_all_with_the_record_lost(around, world):
+    bring_up(around)
+    around.store.remove("demo")
+    take_down(around)
+    assert world.left() == []
+
+
+def test_gc_takes_what_a_lost_run_left_of_it(around, world):
+    bring_up(around)
+    around.store.remove("demo")
+    for found in [found for found in world.left() if found.kind not in SIDE]:
+        del world.things[found.id]
+    around.clock.sleep(7200)
+    outcome = gc(around.context(), GcRequest(older_than_s=60, confirm=lambda _groups: True))
+    assert [group.reason for group in outcome.orphans] != []
+    assert world.left() == []
+
+
+def test_a_deployment_without_extras_asks_no_other_service_until_its_removal_is_proved(around, world):
+    bring_up(around, request())
+    assert not [name for name, _ in world.calls if name.partition(" ")[2] in SIDE]
+    status(around.context(), "demo")
+    assert not [name for name, _ in world.calls if name.partition(" ")[2] in SIDE]
+    take_down(around)
+    asked = [name for name, _ in world.calls if name.partition(" ")[2] in SIDE]
+    assert 4 <= len(asked) <= 12
+    assert {name.partition(" ")[0] for name in asked} == {"find"}
+
+
+def test_another_wish_for_the_key_is_another_deployment(around):
+    bring_up(around, request())
+    with pytest.raises(ConflictError, match="asked for differently"):
+        bring_up(around)
+
+
+def test_an_end_from_outside_needs_an_end(around, world):
+    with pytest.raises(InputError) as caught:
+        bring_up(around, wished(lifetime_s=lambda _price: None))
+    assert caught.value.code == "external_ttl_without_end"
+    assert world.creations == []
+
+
+def test_open_names_the_variable_of_the_key(around):
+    bring_up(around)
+    found = access(around.context(), "demo")
+    assert '-H "Authorization: Bearer $TGI_KEY"' in found.curl
+    assert "token=os.environ['TGI_KEY']" in found.python
+    compile(found.python, "python", "exec")
+
+
+def test_a_recorded_deployment_is_asked_with_its_key(around):
+    bring_up(around)
+    asked = []
+
+    def client(url, variable):
+        asked.append((url, variable))
+        return around.engine
+
+    proof = prove_recorded(around.context(keyed_engine_client=client), "demo", "fast")
+    assert (proof.level, [variable for _, variable in asked]) == ("fast", ["TGI_KEY"])
+
+
+def test_open_without_a_key_says_nothing_of_one(around):
+    bring_up(around, request())
+    assert "Authorization" not in access(around.context(), "demo").curl
+
+
+DENIED = {("us-east-1", "role"): "looking for roles failed: AccessDenied"}
+
+
+def test_what_could_not_be_looked_for_is_in_the_receipt_where_no_record_tells(around):
+    bring_up(around, request())
+    around.store.remove("demo")
+    (receipt,) = take_down(around, unsearched=DENIED).receipts
+    document = json.loads(Path(receipt.path).read_text(encoding="utf-8"))
+    assert document["unsearched"] == [{"region": "us-east-1", "kind": "role", "why": DENIED["us-east-1", "role"]}]
+
+
+def test_a_record_that_never_named_such_a_thing_is_proof_enough(around):
+    bring_up(around, request())
+    (receipt,) = take_down(around, unsearched=DENIED).receipts
+    assert receipt.unsearched == ()
+
+
+def test_what_was_used_once_and_can_no_longer_be_looked_for_is_told(around):
+    bring_up(around)
+    (receipt,) = take_down(around, unsearched=DENIED).receipts
+    assert [item["kind"] for item in receipt.unsearched] == ["role"]
+
+
+def test_gc_says_what_it_could_not_look_for(around):
+    outcome = gc(replace(around.context(), unsearched=DENIED), GcRequest(older_than_s=60, confirm=lambda _groups: True))
+    assert ("us-east-1", DENIED["us-east-1", "role"]) in outcome.unseen
+
+
+def test_a_failover_to_another_region_takes_the_secrets_along(around, world):
+    def refuse(name, properties):
+        if name == "create instance" and "us-east-1" in str(properties["request"]["Placement"]):
+            raise NoCapacityError("none", cause="InsufficientInstanceCapacity")
+
+    world.on_call = refuse
+    wanted = plan(on("g6.xlarge", region="eu-west-1"), regions=("us-east-1", "eu-west-1"))
+    bring_up(around, request(wanted, settings=EXTRAS))
+    assert {found.place for found in world.left()} == {"eu-west-1"}
+    take_down(around)
+    assert world.left() == []

@@ -1,0 +1,230 @@
+"""What a failed `up` says beside the failure: the cause by the log, and what costs money from now on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from fakes.cloud import FakeCloud
+from fakes.surroundings import FakeEngine, request
+
+from tgi_deploy.cli.views.failure import told
+from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.receipt import verify
+from tgi_deploy.readiness.proof import Answer
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import InUseError
+
+READY = "[tgi-deploy] phase=starting-engine\nStarting shard\nShard ready in 3s\nStarting Webserver\nrouter: Connected\n"
+OOM = READY + "torch.OutOfMemoryError: CUDA out of memory.\nShard 0 crashed\nError: ShardFailed\n"
+LOADING_OOM = (
+    "[tgi-deploy] phase=starting-engine\nStarting shard rank=0\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+    "Error: ShardCannotStart\n[tgi-deploy] phase=engine-exited code=1\n[tgi-deploy] verdict=configuration exit=64\n"
+)
+
+
+@dataclass
+class Refusing(FakeEngine):
+    """Serves, and fails at whatever it is asked to generate."""
+
+    def post(self, path, body):
+        return Answer(status=424, text="Request failed during generation: CUDA out of memory")
+
+
+def logs(monkeypatch, *texts):
+    """The console at one look after the other; the last one stays. Returns the looks."""
+    looks = []
+
+    def console(_cloud, _id):
+        looks.append(1)
+        return texts[min(len(looks), len(texts)) - 1]
+
+    monkeypatch.setattr(FakeCloud, "console", console)
+    return looks
+
+
+def failure(around, **changes):
+    with pytest.raises(DeployError) as caught:
+        up(around.context(), request(wait=True, **changes))
+    return caught.value
+
+
+def keep(_error):
+    return "keep"
+
+
+def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypatch):
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+    error = failure(around, on_failure=keep, settings={"lifetime_s": lambda _price: 3600})
+    (machine,) = around.world.running()
+    recorded = around.store.load("demo")
+    assert error.data["fate"] == "kept"
+    assert error.data["receipt"] is None
+    assert error.data["still_costs"] == {
+        "machine": machine.id,
+        "region": "us-east-1",
+        "usd_per_hour": recorded.usd_per_hour,
+        "ends_at": recorded.expires.isoformat(),
+        "ends_with": "tgi-deploy down demo",
+    }
+    assert f"costs ${recorded.usd_per_hour:.3f} an hour" in error.hint
+
+
+def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, monkeypatch):
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+    error = failure(around)
+    assert (error.data["fate"], error.data["still_costs"]) == ("removed", None)
+    assert error.data["receipt"]["status"] == "gone"
+    assert verify(error.data["receipt"])
+    assert around.world.left() == []
+
+
+def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatch):
+    """The cloud stops answering for good, while the engine is waited for."""
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+
+    def unreachable(_name, _properties):
+        raise DeployError("cloud_unreachable", "no answer", hint="check the network")
+
+    def lose_the_cloud(_error):
+        around.world.on_call = unreachable
+        return "remove"
+
+    error = failure(around, on_failure=lose_the_cloud)
+    (machine,) = around.world.running()
+    assert (error.code, error.data["fate"]) == ("engine_failed", "left")
+    assert error.data["still_costs"]["machine"] == machine.id
+    assert "may still run" in error.hint
+    assert "tgi-deploy down demo" in error.hint
+    assert "cloud_unreachable no answer" in around.heard.lines
+    assert around.store.load("demo").machine.attributes["id"] == machine.id
+    shown = told(error.message, error.data)
+    assert machine.id in shown.lines
+    assert "may still run" in shown.hint
+
+
+def test_the_command_knows_the_plan(around, monkeypatch):
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+    data = failure(around).data
+    assert (data["phase"], data["finding"], data["line"]) == ("loading", "oom_load", 3)
+    assert data["command"] == "tgi-deploy up example-org/example-13b --name demo --num-shard 2"
+    assert data["remedy"].endswith(f" Command: {data['command']}")
+
+
+def test_what_the_wait_found_is_handed_over_and_the_log_is_not_read_again(around, monkeypatch):
+    looks = logs(monkeypatch, LOADING_OOM, READY)
+    around.probe = Probe(outcome="refused")
+    data = failure(around, on_failure=keep).data
+    assert (len(looks), data["finding"]) == (1, "oom_load")
+    assert data["cause"]
+    assert data["evidence"].startswith("torch.OutOfMemoryError")
+
+
+def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, monkeypatch):
+    looks = logs(monkeypatch, READY, READY, OOM)
+    around.engine = Refusing()
+    error = failure(around)
+    assert error.code == "generate_failed"
+    assert (error.data["phase"], error.data["step"], error.data["finding"]) == ("proof", "generate", "oom_serving")
+    assert len(looks) == 3
+    assert "explain oom_serving" in error.hint
+
+
+def test_whoever_decides_what_becomes_of_it_knows_the_cause(around, monkeypatch):
+    logs(monkeypatch, OOM)
+    around.engine = Refusing()
+    heard = []
+    failure(around, on_failure=lambda error: heard.append(error.data["finding"]) or "remove")
+    assert heard == ["oom_serving"]
+
+
+def test_a_log_that_says_nothing_is_not_waited_for_without_end(around, monkeypatch):
+    looks = logs(monkeypatch, READY)
+    around.engine = Refusing()
+    error = failure(around)
+    assert (error.data["finding"], error.data["cause"]) == (None, None)
+    assert error.data["evidence"].startswith("it answered 424")
+    assert error.data["command"] == "tgi-deploy up example-org/example-13b --name demo --on-failure keep"
+    assert len(looks) <= 5
+
+
+def test_an_engine_of_another_model_is_no_matter_of_its_log(around, monkeypatch):
+    looks = logs(monkeypatch, OOM)
+    around.engine.model_id = "someone/else"
+    error = failure(around, on_failure=keep)
+    before = len(looks)
+    assert error.data["finding"] is None
+    assert "it serves someone/else" in error.data["evidence"]
+    assert error.data["command"] == "tgi-deploy down demo"
+    assert before <= 2
+
+
+def test_shards_that_only_wait_hang_when_their_time_is_up(around, monkeypatch):
+    waits = "".join(
+        f"2026-01-09T00:{minute:02}:00Z  INFO shard-manager: text_generation_launcher: "
+        f"Waiting for shard to be ready... rank={rank}\n"
+        for minute in range(8)
+        for rank in (0, 1)
+    )
+    starts = "".join(f"shard-manager: text_generation_launcher: Starting shard rank={rank}\n" for rank in (0, 1))
+    logs(monkeypatch, "[tgi-deploy] phase=starting-engine\n" + starts + waits)
+    around.probe = Probe(outcome="refused")
+    error = failure(around)
+    assert isinstance(error, NotHealthyError)
+    assert error.code == "not_ready_loading"
+    assert error.data["finding"] == "nccl_hang"
+    assert "wait on" not in error.hint
+
+
+def test_a_machine_that_is_not_ready_and_gone_is_not_to_be_waited_on(around, monkeypatch):
+    logs(monkeypatch, "[tgi-deploy] phase=booting\n")
+    around.probe = Probe(outcome="refused")
+    error = failure(around)
+    assert error.code == "not_ready_booting"
+    assert error.data["remedy"].startswith("Keep the machine next time")
+    assert "down demo" not in error.hint
+
+
+def test_a_log_that_cannot_be_read_keeps_nothing_from_being_told(around, monkeypatch):
+    def console(_cloud, _id):
+        raise DeployError("cloud_unreachable", "no answer")
+
+    monkeypatch.setattr(FakeCloud, "console", console)
+    around.probe = Probe(outcome="refused")
+    error = failure(around)
+    assert error.code.startswith("not_ready_")
+    assert error.data["finding"] is None
+    assert around.world.left() == []
+
+
+def test_a_cloud_that_is_lost_while_waiting_is_no_matter_of_the_proof(around):
+    around.probe = Probe(outcome="refused")
+    looks = []
+
+    def lose(name, _properties):
+        looks.append(name)
+        if name == "machine" and looks.count("machine") > 3:
+            raise DeployError("cloud_unreachable", "no answer", hint="check the network")
+
+    around.world.on_call = lose
+    error = failure(around, on_failure=keep)
+    assert (error.code, error.data["phase"]) == ("cloud_unreachable", "booting")
+
+
+def test_what_is_left_is_told_and_why_it_was_to_go(around, monkeypatch):
+    logs(monkeypatch, LOADING_OOM)
+    around.probe = Probe(outcome="refused")
+
+    def refuse(name, _properties):
+        if name.startswith("delete security-group"):
+            raise InUseError("in use")
+
+    around.world.on_call = refuse
+    error = failure(around)
+    assert isinstance(error, LeftBehindError)
+    assert any(line.startswith("engine_failed ") for line in around.heard.lines)

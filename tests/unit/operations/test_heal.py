@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from builders.plans import candidate
+from fakes.surroundings import Surroundings, on, plan, request, requirements
+
+from tgi_deploy.catalog.phases import read_cures, read_failures
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import InUseError
+
+WISH = Wish(model="example", budget="5", set=("max-best-of=4",))
+START = "[tgi-deploy] phase=starting-engine\nStarting shard\n"
+PREFILL = (
+    f"{START}Warming up model\nRuntimeError: Not enough memory to handle 4096 prefill tokens. "
+    "You need to decrease `--max-batch-prefill-tokens`\n[tgi-deploy] phase=engine-exited code=64\n"
+)
+DISK = (
+    "[tgi-deploy] phase=starting-engine\nStarting check and download process\n"
+    "OSError: [Errno 28] No space left on device\n[tgi-deploy] phase=engine-exited code=64\n"
+)
+NOBODY_KNOWS = f"{START}[tgi-deploy] phase=engine-exited code=64\n"
+
+
+@dataclass
+class Sick:
+    """A cloud whose first machines fail with these logs, one each; those after them are well."""
+
+    around: Surroundings
+    logs: tuple[str, ...]
+    asked: list[Wish] = field(default_factory=list)
+
+    @property
+    def machines(self):
+        return [made for made in self.around.world.creations if made[0] == "instance"]
+
+    @property
+    def ill(self):
+        return len(self.machines) <= len(self.logs)
+
+    def cloud(self, region):
+        inner, sick = self.around.world.cloud(region), self
+
+        class Told:
+            def __getattr__(self, name):
+                return getattr(inner, name)
+
+            def console(self, _instance_id):
+                return sick.logs[len(sick.machines) - 1] if sick.ill else ""
+
+        return Told()
+
+    def context(self):
+        return self.around.context(
+            cloud=self.cloud,
+            probe=lambda _url: Probe(outcome="refused") if self.ill else Probe(outcome="status", status=200),
+        )
+
+    def plan_again(self, wish):
+        self.asked.append(wish)
+        return plan()
+
+    def up(self, made=None, **changes: Any):
+        healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
+        return up_and_heal(
+            self.context(), WISH, lambda _wish, chosen: request(chosen, wait=True, **changes), made or plan(), healer
+        )
+
+
+def test_a_well_engine_needs_no_cure(around):
+    outcome, cures = Sick(around, ()).up()
+    assert (outcome.deployment.phase, cures) == ("ready", ())
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "code"),
+    [
+        ("delete security-group", InUseError("in use"), "left_behind"),
+        ("delete instance", DeployError("cloud_unreachable", "no answer"), "engine_failed"),
+    ],
+)
+def test_nothing_is_begun_anew_beside_what_could_not_be_removed(around, refused, error, code):
+    def refuse(name, _properties):
+        if name.startswith(refused):
+            raise error
+
+    around.world.on_call = refuse
+    sick = Sick(around, (PREFILL, ""))
+    with pytest.raises(DeployError) as caught:
+        sick.up()
+    assert caught.value.code == code
+    assert len(sick.machines) == 1
+
+
+def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
+    sick = Sick(around, (PREFILL,))
+    outcome, cures = sick.up()
+    assert outcome.deployment.phase == "ready"
+    assert [(cure.code, cure.edit) for cure in cures] == [("oom_warmup_prefill", "less_prefill")]
+    half = candidate().engine.settings.max_batch_prefill_tokens // 2
+    assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
+    assert (len(sick.machines), len(around.world.running())) == (2, 1)
+    assert any(line.startswith("healing oom_warmup_prefill") for line in around.heard.lines)
+
+
+def planning_for(around, seconds):
+    """A planner that takes its time, while the machine that failed still runs."""
+
+    def plan_again(_wish):
+        around.clock.sleep(seconds)
+        return plan()
+
+    return plan_again
+
+
+def test_what_was_healed_counts_for_the_ceiling(around):
+    sick = Sick(around, (PREFILL,))
+    outcome, _ = sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": Decimal(100)})
+    assert len(sick.machines) == 2
+    spent, price = outcome.deployment.spent_usd, outcome.deployment.usd_per_hour
+    assert price / 2 <= spent < price
+    assert outcome.deployment.ttl_s == int((100 - spent) / price * 3600)
+
+
+def test_healing_ends_at_the_ceiling(around):
+    sick = Sick(around, (PREFILL,))
+    price = candidate().cost.usd_per_hour
+    with pytest.raises(InputError) as caught:
+        sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": price / 2})
+    assert caught.value.code == "max_spend_reached"
+    assert len(sick.machines) == 1
+    assert around.world.left() == []
+
+
+def test_a_full_disk_is_doubled(around):
+    sick = Sick(around, (DISK,))
+    _, cures = sick.up()
+    assert cures[0].edit == "more_disk"
+    assert sick.asked[0].disk == str(2 * candidate().storage.root_volume_gib)
+
+
+def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
+    sick = Sick(around, (PREFILL,))
+    refused = NoPlan(requirements=requirements(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
+    outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _wish: refused)
+    assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
+    assert outcome.deployment.phase == "ready"
+    assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
+
+
+def test_a_change_that_does_not_go_with_the_wish_is_none(around):
+    def refuse(_wish):
+        raise InputError("conflicting_options", "no disk for your own machine", hint="x")
+
+    with pytest.raises(DeployError):
+        Sick(around, (DISK,)).up(plan_again=refuse)
+
+
+def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
+    sick = Sick(around, (PREFILL, DISK, PREFILL))
+    decided = []
+
+    def decide(error):
+        decided.append(error.data["finding"])
+        return "keep"
+
+    with pytest.raises(DeployError) as caught:
+        sick.up(on_failure=decide)
+    assert caught.value.data["finding"] == "oom_warmup_prefill"
+    assert decided == ["oom_warmup_prefill"]
+    assert (len(sick.machines), len(around.world.running())) == (3, 1)
+    assert [item["edit"] for item in caught.value.data["healed"]] == ["less_prefill", "more_disk"]
+    assert "nothing is healed: oom_warmup_prefill came after 2 changes, which is the most" in around.heard.lines
+
+
+def test_what_no_change_cures_is_not_tried_again(around):
+    sick = Sick(around, (NOBODY_KNOWS,))
+    with pytest.raises(DeployError) as caught:
+        sick.up()
+    assert len(sick.machines) == 1
+    assert around.world.left() == []
+    assert caught.value.data["healed"] == []
+    assert "nothing is healed: no change of the plan cures engine_failed" in around.heard.lines
+
+
+def test_the_same_change_is_not_made_twice_for_one_cause(around):
+    sick = Sick(around, (PREFILL, PREFILL))
+    with pytest.raises(DeployError):
+        sick.up()
+    assert len(sick.machines) == 2
+
+
+def test_every_code_of_the_table_exists_and_every_change_is_known():
+    known = {item["code"] for item in read_failures()} | {
+        "longest_failed", "together_failed", "kv_capacity_short", "machine_died", "spot_reclaimed",
+        "wrong_device", "implausibly_slow",
+    }  # fmt: skip
+    cures = read_cures()
+    assert set(cures) <= known
+    kinds = {edit for edits in cures.values() for edit in edits}
+    assert kinds == {"less_prefill", "more_shards", "more_disk", "p2p_off", "other_machine", "again"}
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "value"),
+    [("oom_load", "num_shard", "2"), ("nccl_hang", "env", ("NCCL_P2P_DISABLE=1",))],
+)
+def test_changes_of_the_wish(code, field, value):
+    asked = []
+
+    def again(wish):
+        asked.append(wish)
+        return plan()
+
+    healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
+    error = DeployError("engine_failed", "x", data={"finding": code})
+    cure = healer.cure(error, replace(WISH, env=()), plan(), ())
+    assert getattr(cure.wish, field) == value
+    assert asked == [cure.wish]

@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from fakes.cloud import FakeWorld, KilledError
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.errors import ConflictError, DeployError
+from tgi_deploy.operations.deploying.claim import FRESH
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.reconcile.errors import ThrottledError
+
+
+def stop_up(around, strike, *, ask=lambda _things: True, moment="before", **changes):
+    """Run `up` with `strike(stops)` at its calls; (how it was settled, the stops), or None when it got through."""
+    stops = Stops()
+    context = guard(around.context(), stops)
+    setattr(around.world, "on_call" if moment == "before" else "after_call", lambda *call: strike(stops, *call))
+    try:
+        up(context, request(**changes))
+        stops.check()
+    except KeyboardInterrupt:
+        around.world.on_call = around.world.after_call = None
+        return settle(context, "demo", stops, ask=ask), stops
+    around.world.on_call = around.world.after_call = None
+    return None, stops
+
+
+def at(point, act):
+    seen = [0]
+
+    def strike(stops, *_):
+        seen[0] += 1
+        if seen[0] == point + 1:
+            act(stops)
+
+    return strike
+
+
+def cut(_stops):
+    raise KeyboardInterrupt
+
+
+def ctrl_c(stops):
+    stops.arrive(hasty=False)
+
+
+def terminate(stops):
+    stops.arrive(hasty=True)
+
+
+def during(name, act):
+    return lambda stops, call, *_: act(stops) if call == name else None
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("act", [cut, ctrl_c], ids=["abandoned", "deferred"])
+def test_interrupted_at_every_call_nothing_is_left(tmp_path, moment, act):
+    interrupted = 0
+    for point in range(99):
+        around = Surroundings(home=tmp_path / str(point))
+        settled, _ = stop_up(around, at(point, act), moment=moment, wait=True)
+        if settled is None:
+            break
+        interrupted += 1
+        assert settled.fate in {"nothing", "removed"}, point
+        assert around.world.left() == [], point
+        assert around.store.names() == (), point
+    assert 15 <= interrupted < 99
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
+    for point in range(99):
+        around = Surroundings(home=tmp_path / str(point))
+        settled, _ = stop_up(around, at(point, ctrl_c), moment=moment, ask=lambda _things: False)
+        assert settled is None or settled.fate in {"nothing", "kept"}, point
+        up(around.context(), request())
+        assert len(around.world.running()) == 1, point
+        assert len(around.world.left()) == 3, point
+        down(around.context(), ["demo"], lambda _removals: True)
+        assert around.world.left() == [], point
+        if settled is None:
+            break
+    assert 10 <= point < 98
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, moment):
+    for point in range(99):
+        around = Surroundings(home=tmp_path / str(point), world=FakeWorld(slow_to_end=20))
+        asked = pytest.fail
+        settled, _ = stop_up(around, at(point, terminate), moment=moment, ask=lambda _things, no=asked: no("asked"))
+        if settled is None:
+            break
+        if around.world.left():
+            assert settled.fate == "ending", point
+            assert around.store.load("demo").phase == "deleting", point
+            assert around.world.running() == [], point
+        down(around.context(), ["demo"], lambda _removals: True)
+        assert around.world.left() == [], point
+        assert around.store.names() == (), point
+    assert 10 <= point < 98
+
+
+def test_a_termination_takes_no_ten_seconds(around):
+    around.world.slow_to_end = 10**9
+    settled, _ = stop_up(around, during("machine", terminate))
+    assert settled.fate == "ending"
+    assert around.clock.seconds < 10
+    assert settled.exists[-1]["kind"] == "instance"
+
+
+@pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
+def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, trouble):
+    """A job that is cancelled may have no more than a second or two left."""
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.hidden.update(found.id for found in around.world.running())
+            terminate(stops)
+
+    def refuse(call, *_):
+        if call.startswith("find"):
+            raise ThrottledError("too fast")
+
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda *call: strike(stops, *call)
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = refuse if trouble == "searches fail" else None
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert around.world.running() == []
+    assert settled.fate == {"searches fail": "ending", "it does not show yet": "removed"}[trouble]
+    assert settled.fate == "removed" or around.store.load("demo").phase == "deleting"
+
+
+@pytest.mark.parametrize("kind", ["security-group", "launch-template"])
+def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
+    """There is no time to wait for it: the next 'down' does."""
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.time, around.world.shows_after_s = around.clock.monotonic, 40
+            around.world.made_at = {found.id: around.clock.seconds for found in around.world.there(kind)}
+            terminate(stops)
+
+    settled, _ = stop_up(around, strike)
+    assert settled.fate == "ending"
+    assert around.store.load("demo").phase == "deleting"
+    assert around.world.running() == []
+    down(around.context(), ["demo"], lambda _removals: True)
+    assert around.world.left() == []
+
+
+def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(around):
+    around.world.holds_groups = False
+
+    def strike(stops, call, *_):
+        if call == "machine":
+            around.world.hidden.update(found.id for found in around.world.running())
+            terminate(stops)
+
+    def refuse(call, *_):
+        if call == "delete instance":
+            raise ThrottledError("too fast")
+
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda *call: strike(stops, *call)
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = refuse
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert (settled.fate, len(around.world.running())) == ("ending", 1)
+    assert around.store.load("demo").phase == "deleting"
+
+
+def test_a_launch_is_finished_and_recorded_before_the_wish_is_heard(around):
+    settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
+    assert settled.fate == "kept"
+    assert not stops.abandoned
+    assert [item["id"] for item in settled.exists] == stops.made
+    assert {item["phase"] for item in settled.exists} == {"created"}
+
+
+def test_a_second_wish_cuts_the_launch_and_what_came_of_it_is_found(around):
+    def twice(stops):
+        stops.arrive(hasty=False)
+        stops.arrive(hasty=False)
+
+    settled, stops = stop_up(around, during("create instance", twice), moment="after")
+    assert stops.abandoned
+    assert settled.fate == "removed"
+    assert around.world.left() == []
+
+
+def test_a_second_wish_while_removing_leaves_at_once_and_says_what_exists(around):
+    around.world.slow_to_end = 10**9
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "read instance" else None
+    settled = settle(context, "demo", stops, ask=lambda _things: True)
+    assert settled.fate == "left"
+    assert [item["kind"] for item in settled.exists] == ["security-group", "launch-template", "instance"]
+    assert around.store.load("demo").phase == "deleting"
+
+
+def test_a_second_wish_at_the_question_leaves_at_once(around):
+    def ask(_things):
+        raise KeyboardInterrupt
+
+    settled, _ = stop_up(around, during("machine", ctrl_c), ask=ask)
+    assert settled.fate == "left"
+    assert len(around.world.running()) == 1
+
+
+def test_a_terminal_closed_over_the_question_removes(around):
+    def ask(_things):
+        stops.hasty = True
+        raise KeyboardInterrupt
+
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+    around.world.on_call = None
+    assert settle(context, "demo", stops, ask=ask).fate == "removed"
+    assert around.world.left() == []
+
+
+def test_what_an_earlier_run_made_is_not_removed(around):
+    up(around.context(), request())
+    settled, stops = stop_up(around, during("machine", ctrl_c), wait=True)
+    assert stops.made == []
+    assert settled.fate == "nothing"
+    assert len(settled.exists) == 3
+    assert len(around.world.running()) == 1
+
+
+def test_what_only_tags_knew_is_not_removed(around):
+    up(around.context(), request())
+    around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
+    settled, _ = stop_up(around, during("machine", ctrl_c))
+    assert settled.fate == "nothing"
+    assert len(around.world.running()) == 1
+    assert around.store.load("demo") is not None
+
+
+@pytest.mark.parametrize("act", [ctrl_c, terminate])
+def test_only_what_this_run_made_is_removed(around, act):
+    """The group and the template are there from before; the machine is new."""
+    up(around.context(), request())
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.clock.sleep(3600)
+    settled, stops = stop_up(around, during("machine", act))
+    if stops.made == []:
+        pytest.fail("no machine was made")
+    assert settled.fate in {"removed", "ending"}
+    assert around.world.running() == []
+    assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
+    assert around.store.load("demo") is not None
+
+
+def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
+    """The group is an earlier run's; of what this one made, the machine's end is refused."""
+
+    def kill(call, _properties):
+        if call == "create launch-template":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        up(around.context(), request())
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda call, *_: terminate(stops) if call == "machine" else None
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+
+    def refuse(call, _properties):
+        if call == "delete instance":
+            raise ThrottledError("too fast")
+
+    around.world.on_call = refuse
+    settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
+    assert (settled.fate, settled.why) == ("ending", "too fast")
+    assert around.world.there("launch-template") == []
+    assert {item["kind"] for item in settled.exists} == {"security-group", "launch-template", "instance"}
+
+
+def test_nothing_made_nothing_said_to_exist(around):
+    settled, _ = stop_up(around, at(0, cut))
+    assert (settled.fate, settled.exists) == ("nothing", ())
+    assert around.store.names() == ()
+
+
+def test_a_cloud_that_stops_answering_leaves_things_on_record(around):
+    stops = Stops()
+    context = guard(around.context(), stops)
+    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    with pytest.raises(KeyboardInterrupt):
+        up(context, request())
+
+    def gone(*_):
+        raise DeployError("cloud_unreachable", "no answer")
+
+    around.world.on_call = gone
+    settled = settle(context, "demo", stops, ask=lambda _things: True)
+    assert (settled.fate, settled.why) == ("left", "no answer")
+    assert len(settled.exists) == 3
+
+
+def test_a_removed_machine_has_its_receipt(around):
+    settled, _ = stop_up(around, during("machine", ctrl_c))
+    assert len(settled.receipt.machines) == 1
+    assert settled.receipt.usd is not None
+
+
+def test_the_lock_is_free_after_an_interruption(around):
+    stop_up(around, during("create instance", cut), ask=lambda _things: False)
+    with around.store.lock("demo", command="other"):
+        pass
+
+
+def test_a_lock_of_somebody_else_is_still_a_conflict(around):
+    stops = Stops()
+    with around.store.lock("demo", command="other"), pytest.raises(ConflictError):
+        up(guard(around.context(), stops), request())
+    assert not stops.holding
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
+    for point in range(99):
+        around = Surroundings(home=tmp_path / str(point), world=FakeWorld(slow_to_end=2))
+        up(around.context(), request())
+        stops = Stops()
+        strike = at(point, ctrl_c)
+        setattr(
+            around.world,
+            "on_call" if moment == "before" else "after_call",
+            lambda *call, strike=strike, stops=stops: strike(stops, *call),
+        )
+        with suppress(KeyboardInterrupt):
+            down(guard(around.context(), stops), ["demo"], lambda _removals: True)
+        around.world.on_call = around.world.after_call = None
+        assert not around.world.left() or around.store.load("demo") is not None, point
+        down(around.context(), ["demo"], lambda _removals: True)
+        assert around.world.left() == [], point
+        assert around.store.names() == (), point
+        if not stops.count:
+            break
+    assert point > 15

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.local_hardware import local_hardware
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.planner.local_gpus import LocalGpu
+from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.wiring import open_catalog
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return open_catalog()
+
+
+def cards(*named, **changes):
+    return tuple(
+        LocalGpu(**{"index": at, "uuid": f"GPU-{at}", "name": name, "memory_bytes": mib * MIB, **changes})
+        for at, (name, mib) in enumerate(named)
+    )
+
+
+def found(catalog, *named, **changes):
+    return local_hardware(cards(*named, **changes), catalog, release=catalog.default_release)
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "card"),
+    [
+        ("NVIDIA GeForce RTX 4090", 24564, "RTX-4090"),
+        ("NVIDIA GeForce RTX 3090", 24576, "RTX-3090"),
+        ("NVIDIA GeForce RTX 5090", 32607, "RTX-5090"),
+        ("NVIDIA RTX A6000", 49140, "RTX-A6000"),
+        ("NVIDIA RTX A5000", 24564, "RTX-A5000"),
+        ("NVIDIA RTX A4000", 16376, "RTX-A4000"),
+        ("NVIDIA A10", 23028, "A10"),
+        ("NVIDIA A100-SXM4-80GB", 81920, "A100-80GB"),
+        ("NVIDIA A100 80GB PCIe", 81920, "A100-80GB-PCIe"),
+        ("NVIDIA A100-PCIE-40GB", 40960, "A100-40GB-PCIe"),
+        ("NVIDIA H100 80GB HBM3", 81559, "H100-80GB"),
+        ("NVIDIA L40S", 46068, "L40S"),
+        ("Tesla V100-SXM2-16GB", 16384, "V100-16GB"),
+        ("Tesla T4", 15360, "T4"),
+    ],
+)
+def test_a_drivers_name_is_a_card_of_the_catalogue(catalog, name, mib, card):
+    assert found(catalog, (name, mib)).hardware == f"1x{card}"
+
+
+def test_cards_that_are_alike_are_counted_and_named(catalog):
+    one = found(catalog, ("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
+    assert (one.hardware, one.devices, one.notices) == ("2xL40S", ("GPU-0", "GPU-1"), ())
+
+
+def test_of_mixed_cards_the_largest_equal_group_is_planned_for_and_said(catalog):
+    mixed = found(catalog, ("Tesla T4", 15360), ("NVIDIA L4", 23034), ("NVIDIA L4", 23034))
+    assert (mixed.hardware, mixed.devices) == ("2xL4", ("GPU-1", "GPU-2"))
+    ((code, words),) = mixed.notices
+    assert code == "mixed_gpus"
+    assert "Tesla T4" in words
+
+
+def test_of_two_single_cards_the_larger_one_is_taken(catalog):
+    assert found(catalog, ("Tesla T4", 15360), ("NVIDIA L40S", 46068)).hardware == "1xL40S"
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA Quadro K2200"])
+def test_a_card_that_nobody_knows_is_refused_with_what_it_is(catalog, name):
+    with pytest.raises(InputError) as caught:
+        found(catalog, (name, 16376), compute_capability="8.9")
+    assert caught.value.code == "unknown_card"
+    assert "compute capability 8.9" in caught.value.message
+    assert "--hardware NxCARD" in caught.value.hint
+
+
+def test_memory_in_use_by_others_is_told_in_mib(catalog):
+    busy = found(catalog, ("NVIDIA L40S", 46068), used_bytes=9000 * MIB)
+    assert [code for code, _ in busy.notices] == ["gpu_in_use"]
+    assert "9000 of 46068 MiB" in busy.notices[0][1]
+    assert not found(catalog, ("NVIDIA L40S", 46068), used_bytes=300 * MIB).notices
+
+
+def test_the_freest_cards_are_taken_first(catalog):
+    busy, free = cards(("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
+    two = (replace(busy, used_bytes=9000 * MIB), replace(free, used_bytes=0))
+    assert local_hardware(two, catalog, release=catalog.default_release).devices == ("GPU-1", "GPU-0")
+
+
+def test_a_card_with_less_memory_than_the_catalogue_counts_on_is_told(catalog):
+    assert [code for code, _ in found(catalog, ("NVIDIA RTX A6000", 46068)).notices] == ["less_memory"]
+
+
+def test_cards_cut_into_instances_are_refused(catalog):
+    with pytest.raises(InputError) as caught:
+        found(catalog, ("NVIDIA A100-SXM4-40GB", 40960), mig=True)
+    assert caught.value.code == "mig_enabled"
+    assert "nvidia-smi -mig 0" in caught.value.hint
+
+
+def test_without_a_gpu_it_says_which_image_could_and_why_it_is_slow(catalog):
+    with pytest.raises(InputError) as caught:
+        found(catalog)
+    assert caught.value.code == "no_gpu"
+    assert f"{catalog.release(catalog.default_release).image}-intel-cpu" in caught.value.message
+    assert "GB/s" in caught.value.message
+
+
+def test_a_t4_is_planned_for_and_refused_for_what_it_is(catalog):
+    hardware = found(catalog, ("Tesla T4", 15360)).hardware
+    outcome = plan(Wish(model="llama3-8b", hardware=hardware), catalog, {})
+    assert isinstance(outcome, NoPlan)
+    assert "arch_flash_attention" in {item.code for item in outcome.rejections}
+
+
+def test_an_rtx_4090_is_planned_for_without_a_price(catalog):
+    hardware = found(catalog, ("NVIDIA GeForce RTX 4090", 24564)).hardware
+    outcome = plan(Wish(model="llama3-8b", hardware=hardware), catalog, {})
+    assert isinstance(outcome, Plan)
+    assert outcome.chosen.cost.usd_per_hour == 0

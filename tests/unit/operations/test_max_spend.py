@@ -1,0 +1,325 @@
+"""`--max-spend` is one ceiling for all machines of a name, from its first `up` until its `down`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from fakes.cloud import KilledError
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.spent import spent_by
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import InUseError, NoCapacityError
+from tgi_deploy.reconcile.model import TAG_EXPIRES
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def price(around):
+    """What the plan's machine costs an hour; nothing is left of finding out."""
+    probe = Surroundings(home=around.home / "price")
+    return up(probe.context(), request()).deployment.usd_per_hour
+
+
+def bring_up(around, dollars, **changes):
+    settings = {"max_spend_usd": dollars, **changes.pop("settings", {})}
+    return up(around.context(), request(settings=settings, **changes)).deployment
+
+
+def take_down(around):
+    return down(around.context(), ["demo"], lambda _removals: True)
+
+
+def end_by_itself(around):
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+
+
+def test_the_first_machine_has_it_all(around, price):
+    assert bring_up(around, price * 2).ttl_s == 2 * HOUR_S
+
+
+def test_the_next_machine_has_what_is_left(around, price):
+    bring_up(around, price * 2)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    again = bring_up(around, price * 2)
+    assert again.ttl_s == HOUR_S
+    assert again.expires == around.clock.now().replace(hour=2)
+    assert any("is spent already" in line for line in around.heard.lines)
+
+
+def test_four_machines_together_do_not_cost_more(around, price):
+    """Spot machines that are taken back, one after the other."""
+    for quarter in range(4):
+        deployment = bring_up(around, price * 2)
+        assert deployment.ttl_s == 2 * HOUR_S - quarter * 1800
+        around.clock.sleep(1800)
+        end_by_itself(around)
+    with pytest.raises(InputError) as caught:
+        bring_up(around, price * 2)
+    assert caught.value.code == "max_spend_reached"
+    assert around.world.running() == []
+    assert len([kind for kind, _, _ in around.world.creations if kind == "instance"]) == 4
+
+
+def test_a_refusal_has_the_numbers_and_what_to_do(around, price):
+    bring_up(around, price)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    with pytest.raises(InputError) as caught:
+        bring_up(around, price)
+    message, hint = caught.value.message, caught.value.hint
+    assert f"${price}" in message
+    assert "1 machine" in message
+    assert "tgi-deploy down demo" in hint
+    more = Decimal(hint.partition("--max-spend ")[2].split()[0].rstrip(",;:"))
+    assert bring_up(around, more).ttl_s >= 300
+
+
+def test_a_dry_run_is_refused_alike(around, price):
+    bring_up(around, price)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    with pytest.raises(InputError):
+        up(around.context(), request(settings={"max_spend_usd": price}, dry_run=True))
+
+
+def test_a_machine_that_found_its_own_end_counts_until_its_end_at_most(around, price):
+    bring_up(around, price)
+    around.clock.sleep(10 * HOUR_S)
+    end_by_itself(around)
+    assert bring_up(around, price * 3).ttl_s == 2 * HOUR_S
+
+
+def test_a_machine_that_was_found_gone_counts_no_further(around, price):
+    """It ended when the next one was made, whatever end it had."""
+    bring_up(around, price * 10)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    bring_up(around, price * 10)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    assert bring_up(around, price * 10).ttl_s == 8 * HOUR_S
+
+
+def test_a_ttl_that_comes_first_stays_first(around, price):
+    settings = {"lifetime_s": lambda _price: 600}
+    assert bring_up(around, price, settings=settings).ttl_s == 600
+
+
+def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
+    """What it costs itself is what its end has counted already."""
+    first = bring_up(around, price * 4)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    second = bring_up(around, price * 4)
+    around.clock.sleep(HOUR_S)
+    third = bring_up(around, price * 4, wait=True)
+    assert third.machine.attributes["id"] == second.machine.attributes["id"] != first.machine.attributes["id"]
+    assert (third.expires, third.ttl_s) == (second.expires, 3 * HOUR_S)
+    assert len(around.world.running()) == 1
+
+
+def test_a_launch_that_was_cut_off_is_gone_on_with(around, price):
+    bring_up(around, price * 4)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+
+    def kill(name):
+        if name == "create instance":
+            raise KilledError
+
+    around.world.after_call = kill
+    with pytest.raises(KilledError):
+        bring_up(around, price * 4)
+    around.world.after_call = None
+    around.clock.sleep(30)
+    assert bring_up(around, price * 4).ttl_s == 3 * HOUR_S
+    assert len(around.world.running()) == 1
+
+
+def test_a_machine_that_is_replaced_counts(around, price):
+    fail(around, price * 100, on_failure="keep")
+    before = around.store.load("demo")
+    around.clock.sleep(HOUR_S)
+    replaced = bring_up(around, price * 200)
+    assert replaced.machine.attributes["id"] != before.machine.attributes["id"]
+    assert replaced.spent_usd >= price
+    assert replaced.ttl_s == int((price * 200 - replaced.spent_usd) / price * HOUR_S)
+    assert len(around.world.running()) == 1
+
+
+def test_failing_over_counts_what_died_on_the_way(around, price):
+    def look_slowly(name):
+        if name == "find instance" and around.world.there("instance") == [] and around.world.things:
+            around.clock.sleep(60)
+
+    around.world.after_call = look_slowly
+    around.world.deaths = ["Server.InsufficientInstanceCapacity"]
+    deployment = bring_up(around, price, plan=plan(on("g6e.xlarge", region="eu-west-1")))
+    (machine,) = around.world.running()
+    cost = deployment.spent_usd
+    assert price / 60 <= cost < price / 10
+    assert machine.tags[TAG_EXPIRES] == deployment.expires.isoformat()
+    assert deployment.ttl_s == int((price - cost) / price * HOUR_S)
+
+
+def fail(around, dollars, on_failure="remove", **changes):
+    around.probe = Probe(outcome="refused")
+    settings = {"max_spend_usd": dollars}
+    with pytest.raises(DeployError) as caught:
+        up(
+            around.context(),
+            request(wait=True, on_failure=lambda _error: on_failure, settings=settings, **changes),
+        )
+    around.probe = Probe(outcome="status", status=200)
+    return caught.value
+
+
+def test_an_engine_that_failed_and_was_removed_counts(around, price):
+    fail(around, price * 100)
+    (path,) = (around.home / "receipts").iterdir()
+    cost = Decimal(json.loads(path.read_text())["cost"]["usd"])
+    assert cost > 0
+    left_s = bring_up(around, price * 100).ttl_s
+    assert left_s == int((price * 100 - cost) / price * HOUR_S) < 100 * HOUR_S
+
+
+def test_failures_one_after_the_other_do_not_cost_more(around, price):
+    """A loop around `up` that never succeeds ends."""
+    for _ in range(50):
+        error = fail(around, price * 3)
+        if error.code == "max_spend_reached":
+            break
+    else:
+        pytest.fail("it would go on for ever")
+    spent = sum(Decimal(json.loads(path.read_text())["cost"]["usd"]) for path in (around.home / "receipts").iterdir())
+    assert spent <= price * 3 + Decimal("0.01")
+
+
+def test_what_failed_before_it_had_a_machine_costs_nothing(around, price):
+    def refuse(name, _properties):
+        if name == "create instance":
+            raise NoCapacityError("none")
+
+    around.world.on_call = refuse
+    with pytest.raises(DeployError):
+        bring_up(around, price)
+    around.world.on_call = None
+    around.clock.sleep(HOUR_S)
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_down_closes_the_account(around, price):
+    bring_up(around, price)
+    around.clock.sleep(HOUR_S)
+    take_down(around)
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_down_closes_the_account_of_what_failed_and_is_gone(around, price):
+    fail(around, price * 100)
+    assert take_down(around).absent == ("demo",)
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_down_of_a_name_that_never_was_writes_nothing(around):
+    take_down(around)
+    assert not (around.home / "receipts").exists()
+
+
+def test_a_down_that_finishes_what_up_had_begun_closes_it_too(around, price):
+    def kill(name):
+        if name == "delete instance":
+            raise KilledError
+
+    around.world.after_call = kill
+    with pytest.raises(KilledError):
+        fail(around, price * 100)
+    around.world.after_call = None
+    take_down(around)
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
+    def kill(name):
+        if name == "delete instance":
+            raise KilledError
+
+    around.world.after_call = kill
+    with pytest.raises(KilledError):
+        fail(around, price * 100)
+    around.world.after_call = None
+    around.probe = Probe(outcome="status", status=200)
+    assert bring_up(around, price * 100).ttl_s < 100 * HOUR_S
+
+
+def test_what_could_not_be_removed_counts_once(around, price):
+    """Its receipt so far tells of the same machine as its record."""
+
+    def refuse(name, _properties):
+        if name == "delete security-group":
+            raise InUseError("in use")
+
+    around.world.on_call = refuse
+    assert fail(around, price * 100).code == "left_behind"
+    around.world.on_call = None
+    deployment = around.store.load("demo")
+    assert spent_by(around.context(), deployment).machines == 1
+
+
+def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
+    bring_up(around, price * 4)
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    second = bring_up(around, price * 4)
+    (machine,) = around.world.running()
+    twin = {**machine.attributes, "id": "instance-99"}
+    around.world.things["instance-99"] = replace(machine, attributes=twin)
+    around.world.properties["instance-99"] = around.world.properties[machine.id]
+    around.clock.sleep(HOUR_S)
+    around.probe = Probe(outcome="refused")
+    with pytest.raises(DeployError):
+        bring_up(around, price * 4, wait=True, on_failure=lambda _error: "keep")
+    assert [found.id for found in around.world.running()] == [machine.id]
+    assert around.store.load("demo").ttl_s == second.ttl_s
+
+
+def test_another_name_has_an_account_of_its_own(around, price):
+    fail(around, price * 100)
+    assert bring_up(around, price, name="demo-two").ttl_s == HOUR_S
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"deployment": "demo"}', '{"deployment": "demo", "given_up": true, "cost": 5}', "\xff"]
+)
+def test_a_receipt_that_cannot_be_read_counts_for_nothing(around, price, text):
+    folder = around.home / "receipts"
+    folder.mkdir()
+    (folder / "demo-x.json").write_text(text)
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_receipts_of_earlier_versions_count_for_nothing(around, price):
+    bring_up(around, price)
+    around.clock.sleep(HOUR_S)
+    take_down(around)
+    (path,) = (around.home / "receipts").iterdir()
+    document = json.loads(path.read_text())
+    del document["given_up"]
+    path.write_text(json.dumps(document))
+    assert bring_up(around, price).ttl_s == HOUR_S
+
+
+def test_without_a_ceiling_nothing_is_counted(around):
+    deployment = up(around.context(), request()).deployment
+    assert deployment.ttl_s is None
+    assert spent_by(around.context(), deployment).usd == 0

@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from fakes.cloud import KilledError
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.cli.views.receipt import receipt_text
+from tgi_deploy.cli.views.text import duration
+from tgi_deploy.errors import LeftBehindError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.receipt import Ledger, Line, document, verify
+from tgi_deploy.operations.watching.known import money
+from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.reconcile.model import TAG_PRICE, Event
+
+
+def bring_up(around, **changes):
+    return up(around.context(), request(**changes)).deployment
+
+
+def take_down(around, **changes):
+    return down(around.context(**changes), ["demo"], lambda _removals: True)
+
+
+def only(outcome):
+    (receipt,) = outcome.receipts
+    return receipt
+
+
+def test_the_amount_is_seconds_times_price_to_the_millionth(around):
+    price = bring_up(around).usd_per_hour
+    around.clock.sleep(727)
+    receipt = only(take_down(around))
+    assert receipt.seconds == 727
+    assert receipt.usd == (price * 727 / 3600).quantize(Decimal("0.000001"))
+    assert receipt.exact
+
+
+def test_every_thing_stands_with_its_moments(around):
+    deployment = bring_up(around)
+    around.clock.sleep(100)
+    receipt = only(take_down(around))
+    assert {line.kind for line in receipt.lines} == {"security-group", "launch-template", "instance"}
+    assert {line.region for line in receipt.lines} == {"us-east-1"}
+    assert {line.id for line in receipt.lines} == {item.attributes["id"] for item in deployment.resources}
+    for line in receipt.lines:
+        assert line.created == around.clock.now() - timedelta(seconds=100)
+        assert line.gone == around.clock.now()
+
+
+def test_only_machines_cost(around):
+    bring_up(around)
+    around.clock.sleep(100)
+    receipt = only(take_down(around))
+    assert [line.kind for line in receipt.lines if line.usd is not None] == ["instance"]
+
+
+def test_the_file_is_what_is_shown_and_its_hash_verifies(around):
+    bring_up(around)
+    receipt = only(take_down(around))
+    (path,) = (around.home / "receipts").iterdir()
+    assert str(path) == receipt.path
+    assert path.name == f"demo-{receipt.id}.json"
+    written = json.loads(path.read_text())
+    assert written == document(receipt)
+    assert verify(written)
+
+
+def changed(value):
+    if isinstance(value, list):
+        return [*value, "more"]
+    if isinstance(value, dict):
+        return {**value, "usd": "0"}
+    return value + 1 if isinstance(value, int) else f"{value}x"
+
+
+def test_tampering_with_any_part_is_seen(around):
+    bring_up(around)
+    around.clock.sleep(60)
+    good = document(only(take_down(around)))
+    for key, value in good.items():
+        assert not verify({**good, key: changed(value)}), key
+    assert not verify({**good, "added": None})
+    assert not verify({key: value for key, value in good.items() if key != "sha256"})
+
+
+def test_a_volume_that_stayed_is_in_it(around):
+    bring_up(around)
+    around.world.leaves_volume = True
+    receipt = only(take_down(around))
+    (volume,) = [line for line in receipt.lines if line.kind == "volume"]
+    assert volume.gone is not None
+    assert volume.usd is None
+
+
+def test_a_machine_of_an_earlier_candidate_and_region_is_in_it_too(around):
+    around.world.deaths = ["Server.InsufficientInstanceCapacity"] * 2
+    bring_up(around, plan=plan(on("g6e.xlarge", region="eu-west-1")))
+    around.clock.sleep(3600)
+    receipt = only(take_down(around))
+    assert sorted(line.region for line in receipt.machines) == ["eu-west-1", "us-east-1", "us-east-1"]
+    assert set(receipt.regions) == {"eu-west-1", "us-east-1"}
+    assert receipt.seconds >= 3600
+
+
+def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
+    deployment = bring_up(around, settings={"lifetime_s": lambda _price: 1800})
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.clock.sleep(7200)
+    receipt = only(take_down(around))
+    assert receipt.seconds == 1800
+    assert not receipt.exact
+    assert receipt.usd == (deployment.usd_per_hour / 2).quantize(Decimal("0.000001"))
+    assert document(receipt)["cost"]["bound"] == "at_most"
+    assert "at most 30 min" in receipt_text(receipt)
+
+
+def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_own_end(around):
+    settings = {"lifetime_s": lambda _price: 1800}
+    bring_up(around, settings=settings)
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.clock.sleep(7200)
+    bring_up(around, settings=settings)
+    around.clock.sleep(600)
+    receipt = only(take_down(around))
+    assert sorted(line.seconds for line in receipt.machines) == [600, 1800]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_down_killed_anywhere_loses_no_second_and_no_thing(tmp_path, moment):
+    for point in range(40):
+        around = Surroundings(home=tmp_path / str(point))
+        bring_up(around)
+        around.clock.sleep(600)
+        kill_down(around, point, moment)
+        around.clock.sleep(60)
+        outcome = take_down(around)
+        if not outcome.receipts:  # it was finished before it could be killed
+            assert point > 10
+            break
+        receipt = only(outcome)
+        assert len(receipt.lines) == 3, point
+        assert 600 <= receipt.seconds <= 661, point
+    else:
+        pytest.fail("the removal never got to its end")
+
+
+def kill_down(around, point, moment):
+    seen = [0]
+
+    def strike(*_):
+        seen[0] += 1
+        if seen[0] > point:
+            raise KilledError
+
+    setattr(around.world, "on_call" if moment == "before" else "after_call", strike)
+    with suppress(KilledError):
+        take_down(around)
+    around.world.on_call = around.world.after_call = None
+
+
+def test_with_the_record_lost_tags_tell_age_and_price(around):
+    price = bring_up(around).usd_per_hour
+    around.store.remove("demo")
+    around.clock.sleep(900)
+    receipt = only(take_down(around))
+    assert receipt.seconds == 900
+    assert receipt.usd == (price / 4).quantize(Decimal("0.000001"))
+
+
+def test_without_any_price_the_cost_is_unknown_not_zero(around):
+    bring_up(around)
+    around.store.remove("demo")
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replace(
+        machine, tags={name: value for name, value in machine.tags.items() if name != TAG_PRICE}
+    )
+    around.clock.sleep(900)
+    receipt = only(take_down(around))
+    assert receipt.usd is None
+    assert document(receipt)["cost"]["usd"] is None
+    assert "at a price that nothing here tells" in receipt_text(receipt)
+
+
+def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
+    bring_up(around)
+    around.world.slow_to_end = 10**9
+    with pytest.raises(LeftBehindError) as caught:
+        take_down(around)
+    (item,) = caught.value.data["left_behind"]
+    assert item["command"] == f"aws ec2 terminate-instances --instance-ids {item['id']} --region us-east-1"
+    (path,) = caught.value.data["receipt_files"]
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- a path as text
+        written = json.load(file)
+    assert (written["status"], written["left"][0]["id"]) == ("left_behind", item["id"])
+    assert written["cost"]["usd"] is None
+    around.world.slow_to_end = 1
+    finished = only(take_down(around))
+    assert document(finished)["status"] == "gone"
+    assert finished.usd is not None
+
+
+def test_a_removal_on_the_way_of_a_failed_up_has_its_receipt(around):
+    def refuse(name, _properties):
+        if name == "create instance":
+            raise NoCapacityError("none")
+
+    around.world.on_call = refuse
+    with pytest.raises(NoCapacityError):
+        bring_up(around)
+    (path,) = (around.home / "receipts").iterdir()
+    written = json.loads(path.read_text())
+    assert {line["kind"] for line in written["resources"]} == {"security-group", "launch-template"}
+    assert written["cost"] == {"seconds": 0, "usd": "0", "bound": "exact"}
+
+
+def kill_at_the_launch(around):
+    def kill(name, _properties):
+        if name == "create instance":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        bring_up(around)
+    around.world.on_call = None
+
+
+def come_to_light(around, after_s):
+    """The launch that got no answer shows its machine `after_s` from now; it uses the group."""
+    started, world = around.clock.seconds, around.world
+    group = world.there("security-group")[0]
+
+    def appear(_name, _properties):
+        if around.clock.seconds - started > after_s and "late" not in world.tokens:
+            world.tokens["late"] = "late"
+            tags = {**group.tags, "tgi-deploy:key": "instance"}
+            world.properties["late"] = {"group": group.id}
+            world.things["late"] = replace(
+                group, key="instance", kind="instance", state="running", attributes={"id": "late"}, tags=tags
+            )
+
+    world.on_call = appear
+
+
+def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
+    """Killed right after asking: the machine comes to light half a minute later, and `down` must not miss it."""
+    kill_at_the_launch(around)
+    come_to_light(around, after_s=30)
+    receipt = only(take_down(around))
+    assert "late" in {line.id for line in receipt.lines}
+    assert around.world.left() == []
+
+
+def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
+    """Nobody waits for it any more; the group that it holds shows that there is something."""
+    kill_at_the_launch(around)
+    around.clock.sleep(3600)
+    world = around.world
+    group = world.there("security-group")[0]
+
+    def appear(name, _properties):
+        if name == "delete security-group" and "late" not in world.tokens:
+            come_to_light(around, after_s=-1)
+            world.on_call("", {})
+            world.properties["late"] = {"group": group.id}
+
+    world.on_call = appear
+    started = around.clock.seconds
+    receipt = only(take_down(around))
+    assert "late" in {line.id for line in receipt.lines}
+    assert world.left() == []
+    assert around.clock.seconds - started < 60
+
+
+def test_a_machine_that_does_not_show_yet_is_ended_all_the_same(around):
+    """Made a second ago and on record: that no look shows it does not mean that it is gone."""
+    made = bring_up(around).machine.attributes["id"]
+    around.clock.sleep(1)
+    around.world.hidden.add(made)
+    receipt = only(take_down(around))
+    assert made in {line.id for line in receipt.lines}
+    assert around.world.left() == []
+
+
+def test_what_has_not_shown_for_long_is_gone(around):
+    made = bring_up(around).machine.attributes["id"]
+    around.clock.sleep(3600)
+    del around.world.things[made]
+    take_down(around)
+    assert ("delete instance", made) not in around.world.calls
+
+
+def line(**changes):
+    values = {"kind": "instance", "id": "i-1", "region": "r", "created": moment_of("2026-01-09T00:00:00+00:00")}
+    return Line(**(values | changes))
+
+
+def test_lines_know_nothing_more_than_they_know():
+    assert line().seconds is None
+    assert line(gone=moment_of("2026-01-09T00:00:10+00:00")).usd is None
+    assert line(created=None, gone=moment_of("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
+
+
+def test_a_clock_that_runs_behind_makes_no_negative_cost():
+    early = line(gone=moment_of("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
+    assert (early.seconds, early.usd) == (0, 0)
+
+
+@pytest.mark.parametrize(("ahead_s", "bound"), [(-300, "at_most"), (0, "exact"), (40, "exact"), (300, "at_most")])
+def test_clocks_that_differ_make_an_amount_an_upper_bound(around, ahead_s, bound):
+    """The cloud says when the machine was launched, this computer when it was seen to be gone."""
+    around.world.time = around.clock.monotonic
+    around.clock.ahead_s = ahead_s
+    bring_up(around)
+    around.clock.sleep(1800)
+    receipt = only(take_down(around))
+    assert document(receipt)["cost"]["bound"] == bound
+    assert receipt.seconds >= 1800
+    assert {line["gone_is"] for line in document(receipt)["resources"]} == {"seen"}
+
+
+def test_events_of_other_things_are_no_lines(around):
+    events = [Event(at=around.clock.now(), deployment="demo", code="ready", text="it serves")]
+    assert Ledger.of(events).lines == {}
+
+
+@pytest.mark.parametrize("text", [None, "", "soon", "2026-01-09T00:00:00", 7])
+def test_what_is_no_moment(text):
+    assert moment_of(text) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "free", "NaN", "Infinity", "-1"])
+def test_what_is_no_money(text):
+    assert money(text) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(45, "45 s"), (64.6, "65 s"), (727, "12 min"), (7199, "120 min"), (12000, "3 h 20 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_summary_line(around):
+    bring_up(around)
+    around.clock.sleep(727)
+    receipt = only(take_down(around))
+    assert receipt_text(receipt) == "demo ran 12 min, cost about $0.38"

@@ -1,0 +1,179 @@
+"""The story that a rehearsal tells: its time, its masks, what befalls whom, and what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from fakes.surroundings import Surroundings, plan, request
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.reconcile.model import Step
+
+
+@dataclass(frozen=True)
+class Trouble:
+    name: str = "made-up"
+    description: str = "something made up happens"
+    at_phase: str = ""
+    strikes: Any = None
+    delay_s: float = 0.0
+    market: str = ""
+
+
+@dataclass
+class Stage:
+    """Remembers what was asked of it."""
+
+    prepared: list[tuple[str, int]] = field(default_factory=list)
+    struck: list[tuple[str, str]] = field(default_factory=list)
+    still: tuple[str, ...] = ()
+
+    def prepare(self, name, seed):
+        self.prepared.append((name, seed))
+        return (f"{name} is arranged",)
+
+    def strike(self, name, instance_id):
+        self.struck.append((name, instance_id))
+
+    def calls(self):
+        return ("RunInstances", "DescribeInstances", "DescribeInstances")
+
+    def running(self):
+        return self.still
+
+
+@pytest.fixture
+def here(tmp_path):
+    return Surroundings(home=tmp_path)
+
+
+def story(here, *troubles, stage=None):
+    return Story(context=here.context(), stage=stage or Stage(), plan=plan(), name="demo", troubles=troubles)
+
+
+def step(action, kind, thing):
+    return Step(action=action, key=kind, kind=kind, place="us-east-1", reason="", attributes={"id": thing})
+
+
+def test_up_and_down_are_played_and_nothing_is_left(here):
+    stage = Stage()
+    told = rehearse(here.context(), stage, request(), [Trouble()], seed=7)
+    assert stage.prepared == [("made-up", 7)]
+    assert [(item.command, item.exit_code) for item in told.endings] == [("up", 0), ("down", 0)]
+    assert (told.safe, told.left) == (True, ())
+    assert told.calls == {"DescribeInstances": 2, "RunInstances": 1}
+    assert [item.text for item in told.timeline][:3] == [
+        "made-up: something made up happens",
+        "made-up is arranged",
+        "tgi-deploy up",
+    ]
+    moments = [item.at_s for item in told.timeline]
+    assert moments == sorted(moments)
+    assert told.machine_seconds > 60
+    assert told.usd > 0
+
+
+def test_a_machine_that_nobody_knows_is_not_safe(here):
+    told = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
+    assert not told.safe
+    assert told.left == ({"kind": "instance", "id": "i-0123456789abcdef0"},)
+
+
+def test_a_failure_is_told_with_code_and_hint(here):
+    def fail():
+        raise DeployError("died", "the machine i-0123456789abcdef0 died", hint="look")
+
+    told = story(here)
+    ending = told.play("up", fail)
+    assert (ending.exit_code, ending.code, ending.message, ending.hint) == (1, "died", "the machine i-1 died", "look")
+    assert [item.code for item in told.moments] == ["command", "failed"]
+
+
+def test_ids_become_numbers_in_the_order_of_appearance(here):
+    told = story(here)
+    told.tell("x", "i-0000000000000000b and sg-00000000000000001")
+    told.tell("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
+    assert [item.text for item in told.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
+
+
+def test_phases_that_nobody_saw_are_told_with_the_planned_time(here):
+    told = story(here)
+    told.phase("launching", "", 0, 0)
+    told.phase("loading", "", 0, 0)
+    told.phase("booting", "", 0, 0)
+    assert [item.text for item in told.moments] == ["launching", "booting", "pulling", "downloading", "loading"]
+    assert [item.at_s for item in told.moments][:3] == [0, 40, 130]
+
+
+def test_a_delay_makes_its_phase_longer(here):
+    told = story(here, Trouble(at_phase="booting", delay_s=300))
+    for phase in ("booting", "pulling"):
+        told.phase(phase, "", 0, 0)
+    assert told.moments[-1].at_s == 40 + 90 + 300
+
+
+def test_what_comes_in_a_phase_befalls_the_machine_once(here):
+    stage = Stage()
+    told = story(here, Trouble(at_phase="booting", strikes={"name": "dead-host"}), stage=stage)
+    told.step(step("create", "instance", "i-00000001"), "done")
+    for phase in ("launching", "booting", "booting", "pulling"):
+        told.phase(phase, "", 0, 0)
+    assert stage.struck == [("made-up", "i-00000001")]
+    seconds = told.machine_s
+    assert seconds == 40
+    told.step(step("delete", "instance", "i-00000001"), "done")
+    told.end_machines()
+    assert told.machine_s == seconds
+
+
+def test_a_machine_costs_from_its_launch_to_its_end(here):
+    told = story(here)
+    deployment = rehearsed_record(here)
+    told.step(step("create", "instance", "i-00000001"), "begun")
+    told.step(step("create", "instance", "i-00000001"), "done")
+    told.now_s += 3599 - 61
+    told.step(step("delete", "instance", "i-00000001"), "done")
+    assert told.machine_s == 3599
+    assert told.usd == deployment.usd_per_hour * Decimal("3599.0") / 3600
+
+
+def rehearsed_record(here):
+    """A record with a price, as `up` leaves it."""
+    up(here.context(), request())
+    return here.store.load("demo")
+
+
+def test_what_passes_is_no_part_of_the_story(here):
+    told = story(here)
+    told.note("security group sg-1 is in use; waiting")
+    told.line("booting takes longer than expected")
+    told.step(step("delete", "volume", "vol-00000001"), "done")
+    assert told.moments == []
+    told.note("taking away what was made on the way")
+    told.warn("no_capacity", "a pool is out")
+    assert [(item.at_s, item.code) for item in told.moments] == [(0, "note"), (1, "no_capacity")]
+
+
+def test_troubles_are_chosen_by_name_once_each():
+    one, two = Trouble(name="one"), Trouble(name="two")
+    assert chosen(["two", "one", "two"], [one, two], lambda _word: ()) == [two, one]
+
+
+@pytest.mark.parametrize(("close", "hint"), [(("one",), "did you mean one?"), ((), "one of: one, two")])
+def test_an_unknown_trouble_is_refused_with_a_suggestion(close, hint):
+    with pytest.raises(InputError) as error:
+        chosen(["ona"], [Trouble(name="one"), Trouble(name="two")], lambda _word: close)
+    assert (error.value.code, error.value.hint) == ("unknown_fault", hint)
+
+
+def test_a_trouble_of_another_market_is_refused():
+    check_market(plan(), [Trouble()])
+    with pytest.raises(InputError) as error:
+        check_market(plan(), [Trouble(name="spot-reclaim", market="spot")])
+    assert error.value.code == "fault_cannot_happen"
+    assert "--market spot" in error.value.hint

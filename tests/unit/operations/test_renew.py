@@ -1,0 +1,324 @@
+"""Leases: made, renewed by hand and while waiting, refused, shown, and honoured by `gc`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fakes.surroundings import on, plan, request
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.renew import LeaseKeeper, renew
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.clocks import CLOCKS_APART
+from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
+from tgi_deploy.reconcile.model import TAG_EXPIRES, MachineState
+from tgi_deploy.state.codec import decode, encode
+
+HOUR = {"lease_s": 3600}
+APART_S = CLOCKS_APART.total_seconds()
+START = datetime(2026, 1, 9, tzinfo=UTC)
+
+
+def bring_up(around, **settings):
+    return up(around.context(), request(settings=settings)).deployment
+
+
+def tag(around):
+    (machine,) = around.world.running()
+    return machine.tags[TAG_LEASE]
+
+
+def test_terms_are_in_record_and_tags(around):
+    deployment = bring_up(around, idle_s=900, **HOUR)
+    assert (deployment.idle_s, deployment.lease_s) == (900, 3600)
+    assert around.store.load("demo") == deployment
+    for found in around.world.left():
+        assert (found.tags[TAG_IDLE_S], found.tags[TAG_LEASE_S]) == ("900", "3600")
+    assert tag(around) == stamp(deployment.lease_until)
+
+
+def test_a_record_with_a_lease_reads_back(around):
+    deployment = bring_up(around, idle_s=900, **HOUR)
+    assert decode(encode(deployment)) == deployment
+
+
+def test_an_older_record_has_no_lease(around):
+    text = encode(bring_up(around)).replace('"idle_s": null,', "").replace('"lease_s": null,', "")
+    found = decode(text.replace('"lease_until": null,', ""))
+    assert (found.idle_s, found.lease_s, found.lease_until) == (None, None, None)
+
+
+def test_a_repeated_launch_is_the_same_request(around):
+    """Tags are part of what a token stands for: the lease is made of the recorded intent, not of the time of day."""
+    bring_up(around, **HOUR)
+    deployment = around.store.load("demo")
+    executor = around.context().executor()
+    first = executor._tags(deployment, _Resource())
+    around.clock.sleep(900)
+    assert executor._tags(deployment, _Resource()) == first
+
+
+class _Resource:
+    key, kind, place, spec = "instance", "instance", "us-east-1", "s"
+
+
+def test_renew_moves_tag_and_record(around):
+    bring_up(around, **HOUR)
+    around.clock.sleep(1800)
+    found = renew(around.context(), "demo")
+    assert found.until == around.clock.now() + timedelta(seconds=3600)
+    assert tag(around) == stamp(found.until)
+    assert around.store.load("demo").lease_until == found.until
+    assert [end.reason for end in found.ends] == ["lease"]
+    assert found.sooner is None
+
+
+def test_renew_for_as_long_as_asked(around):
+    bring_up(around, **HOUR)
+    assert renew(around.context(), "demo", for_s=7200).until == around.clock.now() + timedelta(seconds=7200)
+
+
+def test_renew_says_what_ends_it_sooner(around):
+    bring_up(around, lifetime_s=lambda _price: 1800, **HOUR)
+    found = renew(around.context(), "demo", for_s=7200)
+    assert found.sooner is not None
+    assert [end.reason for end in found.ends] == ["ttl", "lease"]
+
+
+def test_renew_from_a_computer_without_the_record(around, tmp_path):
+    bring_up(around, **HOUR)
+    around.clock.sleep(600)
+    other = replace(around, home=tmp_path / "other")
+    found = renew(other.context(), "demo")
+    assert tag(around) == stamp(found.until) == stamp(around.clock.now() + timedelta(seconds=3600))
+    assert other.store.load("demo") is None
+
+
+def test_a_renewal_elsewhere_counts_although_the_record_is_older(around, tmp_path):
+    bring_up(around, **HOUR)
+    around.clock.sleep(3000)
+    renew(replace(around, home=tmp_path / "other").context(), "demo")
+    around.clock.sleep(3000)
+    assert renew(around.context(), "demo").until > around.clock.now()
+
+
+def refused(around, name="demo"):
+    with pytest.raises(DeployError) as caught:
+        renew(around.context(), name)
+    assert caught.value.hint
+    return caught.value
+
+
+def test_what_cannot_be_renewed_is_refused(around):
+    error = refused(around)
+    assert (type(error), error.code) == (InputError, "unknown_deployment")
+    bring_up(around)
+    error = refused(around)
+    assert (type(error), error.code) == (InputError, "no_lease")
+
+
+def test_a_lease_that_is_over_stays_over(around):
+    bring_up(around, **HOUR)
+    before = tag(around)
+    around.clock.sleep(3601 + APART_S)
+    error = refused(around)
+    assert (type(error), error.code) == (ConflictError, "lease_over")
+    assert tag(around) == before
+
+
+def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
+    """The machine still lives, and goes by a clock of its own."""
+    bring_up(around, **HOUR)
+    around.clock.sleep(3500)
+    around.clock.ahead_s = 300
+    assert renew(around.context(), "demo").until == around.clock.now() + timedelta(seconds=3600)
+
+
+def test_a_machine_that_has_ended_is_not_renewed(around):
+    bring_up(around, **HOUR)
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="shutting-down", alive=False)
+    assert refused(around).code == "no_machine"
+
+
+def test_a_renewal_that_fails_changes_no_record(around):
+    deployment = bring_up(around, **HOUR)
+
+    def fail(name, _properties):
+        if name == "complete instance":
+            raise DeployError("throttled", "too many calls")
+
+    around.world.on_call = fail
+    with pytest.raises(DeployError, match="too many"):
+        renew(around.context(), "demo")
+    assert around.store.load("demo") == deployment
+
+
+def test_waiting_renews_at_every_third_of_a_lease(around):
+    deployment = bring_up(around, **HOUR)
+    keeper = LeaseKeeper.of(around.context(), deployment)
+    listener = keeper.kept_by(around.context()).listener
+    before = len(moves(around))
+    for _ in range(60):
+        listener.phase("loading", "", 0, 0)
+        around.clock.sleep(60)
+    assert len(moves(around)) - before == 3
+    assert tag(around) == stamp(keeper.until)
+    listener.line("said")
+    assert around.heard.lines[-2:] == ["loading", "said"]
+
+
+def moves(around):
+    return [call for call in around.world.calls if call[0] == "complete instance"]
+
+
+def test_waiting_without_a_lease_asks_nothing(around):
+    keeper = LeaseKeeper.of(around.context(), bring_up(around))
+    keeper.beat()
+    assert moves(around) == []
+
+
+def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
+    deployment = bring_up(around, **HOUR)
+    keeper = LeaseKeeper.of(around.context(), deployment)
+    left = [1]
+
+    def fail(name, _properties):
+        if name == "complete instance" and left.pop():
+            raise DeployError("throttled", "too many calls")
+
+    around.world.on_call = fail
+    keeper.beat()
+    assert keeper.until == deployment.lease_until
+    assert "lease_not_renewed the lease could not be renewed: too many calls" in around.heard.lines
+    around.world.on_call = None
+    around.clock.sleep(401)
+    keeper.beat()
+    assert keeper.until == around.clock.now() + timedelta(seconds=3600)
+
+
+def test_up_records_what_waiting_renewed(around):
+    outcome = up(around.context(), request(settings=HOUR, wait=True))
+    assert outcome.deployment.phase == "ready"
+    assert stamp(around.store.load("demo").lease_until) == tag(around)
+    assert down(around.context(), ("demo",), lambda _removals: True)
+
+
+def collect(around):
+    return gc(around.context(), GcRequest(older_than_s=60, confirm=lambda _groups: True))
+
+
+@pytest.mark.parametrize(
+    ("terms", "passed_s", "collected"),
+    [
+        (HOUR, 3600 + APART_S, False),
+        (HOUR, 3601 + APART_S, True),
+        ({"idle_s": 900}, 90_000, False),
+        ({"lifetime_s": lambda _price: 1800, **HOUR}, 1801 + APART_S, True),
+        ({"lifetime_s": lambda _price: 7200, **HOUR}, 3601 + APART_S, True),
+        ({"lifetime_s": lambda _price: 7200, "idle_s": 900}, 3601 + APART_S, False),
+    ],
+    ids=("lease", "lease-over", "idle", "ttl-first", "lease-first", "idle-is-never-certain"),
+)
+def test_gc_honours_every_certain_end(around, terms, passed_s, collected):
+    bring_up(around, **terms)
+    around.clock.sleep(passed_s)
+    collect(around)
+    assert (around.world.left() == []) == collected
+
+
+def test_gc_never_misses_a_renewal(around, tmp_path):
+    """The record and the tags of group and template still tell of the first end."""
+    bring_up(around, **HOUR)
+    around.clock.sleep(3000)
+    renew(replace(around, home=tmp_path / "other").context(), "demo")
+    around.clock.sleep(1000)
+    outcome = collect(around)
+    assert around.world.running()
+    assert outcome.receipts == ()
+
+
+def test_status_and_list_show_every_end(around):
+    bring_up(around, lifetime_s=lambda _price: 1800, idle_s=900, **HOUR)
+    found = status(around.context(), "demo").ends
+    assert [(end.reason, end.seconds) for end in found] == [("ttl", None), ("lease", 3600), ("idle", 900)]
+    (row,) = list_deployments(around.context()).rows
+    assert row.ends == found
+    assert row.expires == "2026-01-09T00:30:00+00:00"
+
+
+def test_ends_are_known_from_tags_alone(around, tmp_path):
+    bring_up(around, lifetime_s=lambda _price: 7200, idle_s=900, **HOUR)
+    other = replace(around, home=tmp_path / "other")
+    assert [end.reason for end in status(other.context(), "demo").ends] == ["lease", "ttl", "idle"]
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-01-09", "2026-01-09T00:00:00"])
+def test_tags_that_nobody_wrote_like_this_tell_nothing(text):
+    assert ends_of(None, [{TAG_EXPIRES: text, TAG_LEASE: text, TAG_IDLE_S: text}]) == ()
+
+
+def test_an_end_that_was_put_off_anywhere_is_the_end():
+    tags = [{TAG_LEASE: stamp(START + timedelta(hours=hours))} for hours in (1, 3, 2)]
+    assert certain_end(ends_of(None, tags)) == START + timedelta(hours=3)
+
+
+def spot_around(around, **answers):
+    wanted = plan(chosen=on("g6e.xlarge", market="spot"))
+    up(around.context(), request(wanted))
+    around.probe = Probe(**answers)
+    context = around.context()
+    return context, status(context, "demo").spot_notice
+
+
+def test_a_healthy_spot_machine_costs_no_look_at_its_console(around, monkeypatch):
+    monkeypatch.setattr("fakes.cloud.FakeCloud.console", lambda *_args: pytest.fail("the console was read"))
+    assert spot_around(around, outcome="status", status=200)[1] is None
+
+
+def test_a_notice_on_the_console_is_shown(around, monkeypatch):
+    text = "[tgi-deploy] spot-notice action=terminate time=2026-11-21T12:00:00Z\n"
+    monkeypatch.setattr("fakes.cloud.FakeCloud.console", lambda *_args: text)
+    shown = spot_around(around, outcome="refused")[1]
+    assert shown == "the cloud takes the spot machine back: terminate at 2026-11-21T12:00:00Z"
+
+
+def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):
+    state = MachineState(state="shutting-down", reason_code="Server.SpotInstanceTermination", reason="no room")
+    context, _ = spot_around(around, outcome="refused")
+    monkeypatch.setattr("fakes.cloud.FakeCloud.machine", lambda *_args: state)
+    assert status(context, "demo").spot_notice == "the cloud took the spot machine back: no room"
+
+
+def test_a_marked_spot_request_is_shown(around):
+    context, _ = spot_around(around, outcome="refused")
+    (machine,) = around.world.running()
+    marked = replace(
+        machine,
+        key="spot-request:sir-1",
+        kind="spot-request",
+        attributes={"id": "sir-1", "status": "marked-for-termination"},
+        attached=True,
+    )
+    around.world.things[marked.id] = marked
+    assert "sir-1 is marked-for-termination" in (status(context, "demo").spot_notice or "")
+
+
+def test_a_failed_removal_is_not_hidden_by_a_lease(around):
+    bring_up(around, **HOUR)
+    around.clock.sleep(3601 + APART_S)
+
+    def stuck(name, _properties):
+        if name == "delete instance":
+            raise LeftBehindError("left_behind", "it stays", data={"left_behind": []})
+
+    around.world.on_call = stuck
+    with pytest.raises(LeftBehindError):
+        collect(around)

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import click
+import pytest
+from builders import plans
+from fakes.surroundings import candidate, offer, plan, request
+
+from tgi_deploy.catalog.alerts import read_alerts
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.watching.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
+from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
+
+
+def planned(**wishes):
+    return Subject(name="demo", plan=plan_document(plan(**wishes)))
+
+
+def of_ones_own():
+    there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
+    return planned(chosen=there, hardware="1xL40S", markets=("owned",), regions=("local",))
+
+
+def page(subject):
+    return runbook(subject, read_alerts("tgi"), Tgi())
+
+
+def blocks(text):
+    """The lines of all fenced blocks."""
+    parts = text.split("```")[1::2]
+    return [line for part in parts for line in part.replace(" \\\n", " ").strip("\n").splitlines()]
+
+
+def commands(text, program):
+    return [line.partition("   #")[0].strip() for line in blocks(text) if line.startswith(f"{program} ")]
+
+
+def test_every_command_of_ours_can_be_parsed():
+    found = commands(page(planned()), "tgi-deploy")
+    assert len({line.split()[1] for line in found}) >= 10
+    for line in found:
+        with ROOT.make_context("tgi-deploy", shlex.split(line)[1:], resilient_parsing=False) as ctx:
+            name, sub, args = ROOT.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
+            assert isinstance(sub, click.Command), name
+            if not isinstance(sub, click.Group):
+                sub.make_context(name, args, parent=ctx)
+
+
+def test_the_docker_command_runs_the_planned_engine():
+    subject = planned()
+    (line,) = commands(page(subject), "docker run")
+    words = shlex.split(line)
+    engine = subject.plan["engine"]
+    assert words[words.index(engine["image"]) + 1 :] == list(engine["args"])
+    assert f"127.0.0.1:{engine['port']}:80" in words
+    assert words[words.index("--gpus") + 1]
+
+
+def test_every_alert_has_three_commands_and_no_place_left_to_fill():
+    text = page(planned())
+    for alert in read_alerts("tgi"):
+        assert len(alert.commands) == 3
+        assert f"### {alert.name} ({alert.severity})" in text
+    for place in ("{name}", "{url}", "{model}", "{concurrency}", "{slow_token_s}"):
+        assert place not in text
+
+
+def test_the_up_command_wishes_the_same_again():
+    (line, *_) = commands(page(planned(flags={"--max-batch-size": "4"}, markets=("spot",))), "tgi-deploy up")
+    for said in ("--budget 5", "--context 8192", "--set max-batch-size=4", "--market spot", "--name demo"):
+        assert said in line
+
+
+def test_a_recorded_deployment_names_its_things_and_their_removal(around):
+    context = around.context()
+    deployment = up(context, request(wait=True)).deployment
+    text = page(recorded_subject(context, "demo"))
+    for resource in deployment.resources:
+        assert f"`{resource.attributes['id']}`" in text
+    removals = [line for line in commands(text, "aws ec2") if "terminate" in line or "delete" in line]
+    assert [line.split()[2] for line in removals] == [
+        "terminate-instances", "delete-launch-template", "delete-security-group",
+    ]  # fmt: skip
+    assert f"curl -s {deployment.endpoint}/generate" in text
+    assert "Values=demo" in text
+    assert "ADDRESS" not in text
+
+
+def test_an_unknown_deployment(around):
+    with pytest.raises(InputError, match="no record of 'demo'"):
+        recorded_subject(around.context(), "demo")
+
+
+def test_a_plan_read_back_from_a_record_gives_the_same_page():
+    """On disk prices are numbers, not decimals."""
+    subject = planned()
+    again = Subject(name="demo", plan=json.loads(json.dumps(subject.plan, default=float)))
+    assert page(again) == page(subject)
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"env": {"NCCL_P2P_DISABLE": "1"}}, "--env NCCL_P2P_DISABLE=1"),
+        ({"disk_gib": 300}, "--disk 300"),
+        ({"port": 9000}, "--port 9000"),
+        ({"allow_turing": True}, "--allow-turing"),
+        ({"utilisation": 0.5}, "--utilisation 0.5"),
+    ],
+)
+def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
+    subject = planned()
+    subject.plan["requirements"].update(wished)
+    (line, *_) = commands(page(subject), "tgi-deploy up")
+    assert said in line
+
+
+def test_every_setting_of_a_wish_is_known_here():
+    told = {*_WISHES.values(), "model", "markets", "flags", "env", "allow_turing"}
+    assert set(planned().plan["requirements"]) == told
+
+
+def test_a_machine_of_ones_own_is_brought_up_on_docker():
+    wished = planned(regions=("local",), markets=("owned",), hardware="1xA10G")
+    (line, *_) = commands(page(wished), "tgi-deploy up")
+    assert "--hardware 1xA10G" in line
+    assert "--target docker" in line
+    assert "--region" not in line
+
+
+def test_a_folder_goes_by_its_path_and_is_mounted():
+    subject = of_ones_own()
+    model = {**subject.plan["model"], "id": "mine", "served_id": "/models/my own"}
+    engine = {**subject.plan["engine"], "args": ["--model-id", "/models/my own", "--num-shard", "1"]}
+    wish = {**subject.plan["requirements"], "model": "mine"}
+    text = page(replace(subject, plan={**subject.plan, "model": model, "engine": engine, "requirements": wish}))
+    assert "tgi-deploy up '/models/my own' " in text
+    assert "tgi-deploy what-if '/models/my own' " in text
+    (line,) = commands(text, "docker run")
+    words = shlex.split(line)
+    assert words[words.index("--mount") + 1] == "type=bind,source=/models/my own,target=/model,readonly"
+    assert words[words.index(engine["image"]) + 1 :] == ["--model-id", "/model", "--num-shard", "1"]
+
+
+def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
+    at, plan_ = datetime(2026, 1, 9, tzinfo=UTC), planned().plan
+    things = tuple(
+        ResourceRecord(
+            key=kind,
+            kind=kind,
+            place="docker",
+            phase="created",
+            spec="",
+            attempt=1,
+            attributes={"id": id_},
+            notes=notes,
+        )
+        for kind, id_, notes in (("volume", "tgi-deploy-cache", {KEPT: "weights"}), ("container", "0123456789ab", {}))
+    )
+    plan_["chosen"]["market"] = "owned"
+    deployment = Deployment(
+        name="demo", id="d1", target="docker", region="docker", phase="ready", created=at, updated=at, resources=things
+    )
+    text = page(Subject(name="demo", plan=plan_, deployment=deployment))
+    removals = [line for line in blocks(text) if line.startswith(("docker rm", "docker volume"))]
+    assert removals == ["docker rm --force 0123456789ab"], "'down' keeps the weights, too"
+    _has_dockers_own_commands(text, "docker")
+
+
+def test_a_page_before_its_up_has_dockers_commands_by_the_containers_name():
+    text = page(of_ones_own())
+    _has_dockers_own_commands(text, "docker")
+    assert "docker rm --force tgi-deploy-demo" in blocks(text)
+
+
+def test_another_docker_host_is_named_in_every_command():
+    at = datetime(2026, 1, 9, tzinfo=UTC)
+    place = "docker:tcp://box:2376"
+    deployment = Deployment(
+        name="demo", id="d1", target="docker", region=place, phase="ready", created=at, updated=at, resources=()
+    )
+    _has_dockers_own_commands(page(replace(of_ones_own(), deployment=deployment)), "docker --host tcp://box:2376")
+
+
+def _has_dockers_own_commands(text, docker):
+    """What one looks with, what one removes with, and the proof; no cloud is asked for what is on a Docker host."""
+    lines = [line.partition("   #")[0] for line in blocks(text)]
+    label = "--filter label=tgi-deploy:deployment=demo"
+    for said in ("logs --tail 200", "inspect", "exec", "restart"):
+        assert any(line.startswith(f"{docker} {said} ") and "tgi-deploy-demo" in line for line in lines), said
+    assert [line for line in lines if line.startswith(f"{docker} ps --all {label}")]
+    assert f"{docker} ps --all --quiet {label}" in lines
+    assert {"tgi-deploy list --target docker", "tgi-deploy gc --target docker"} <= {line.strip() for line in lines}
+    assert not [line for line in lines if line.startswith("aws ")]
+    assert "aws " not in text.partition("## Remove it")[2]
+
+
+def test_every_end_of_a_machine_is_told(around):
+    deployment = up(around.context(), request(wait=True)).deployment
+    around.store.save(
+        replace(deployment, expires=None, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
+        expected_serial=deployment.serial,
+    )
+    text = page(recorded_subject(around.context(), "demo"))
+    assert "It ends at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
+    assert "It ends 1800 s after its last request." in text
+    assert "Nothing ends it by itself" not in text
+
+
+def test_every_end_of_a_plan_is_told():
+    made = plan()
+    subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600))
+    assert subject.ends == (
+        "by itself 7200 s after its launch", "3600 s after its lease was last renewed", "600 s after its last request",
+    )  # fmt: skip
+
+
+def test_the_up_command_gives_the_machine_its_ends_again(around):
+    made = planned_subject(plan(), plans.deployable(ttl_s=7200, idle_s=600, lease_s=5401))
+    (line, second) = [line for line in commands(page(made), "tgi-deploy up") if "--name" in line]
+    assert line.endswith(f" --ttl 2h --lease 5401s --idle-timeout 10m --name {made.name}")
+    assert second == f"{line}-2"
+    deployment = up(around.context(), request(wait=True)).deployment
+    around.store.save(replace(deployment, ttl_s=5400), expected_serial=deployment.serial)
+    assert " --ttl 90m --name demo" in page(recorded_subject(around.context(), "demo"))

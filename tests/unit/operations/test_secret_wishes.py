@@ -1,0 +1,112 @@
+"""Where secrets come from, what is refused, and the type that keeps them from sight."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import traceback
+
+import pytest
+from builders.plans import candidate, engine, profile
+from fakes.surroundings import plan
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.launching.secrets import SecretOptions, secret_wishes
+from tgi_deploy.secret import Secret, checked, reference, variable_of
+from tgi_deploy.targets.ec2.secrets import SecretWish
+from tgi_deploy.values.serving import Access
+
+CANARY = "canary0123456789"
+
+
+def wishes(environment=None, *, gated=False, key_variable="API_KEY", **options):
+    chosen = candidate(engine=engine(access=Access(key_variable=key_variable)))
+    wanted = plan(chosen=chosen, model=profile(gated=gated))
+    return secret_wishes(SecretOptions(**options), wanted, environment or {})
+
+
+@pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
+def test_a_gated_model_takes_the_token_that_is_there(variable):
+    assert wishes({variable: CANARY}, gated=True).hub_token == SecretWish(reference=f"env:{variable}")
+
+
+def test_an_open_model_takes_no_token_unless_asked_to():
+    assert wishes({"HF_TOKEN": CANARY}).hub_token is None
+    asked = wishes({"HF_TOKEN": CANARY}, hub_token_from_env=True)
+    assert (asked.hub_token, asked.makes) == (SecretWish(reference="env:HF_TOKEN"), True)
+
+
+def test_a_parameter_that_exists_goes_before_the_environment():
+    found = wishes({"HF_TOKEN": CANARY}, gated=True, hub_token_parameter="/team/token", instance_profile="reader")
+    assert (found.hub_token, found.makes, found.instance_profile) == (
+        SecretWish(parameter="/team/token"),
+        False,
+        "reader",
+    )
+
+
+def test_the_api_key_is_a_reference_too():
+    found = wishes({"KEY": CANARY}, api_key_from_env="KEY")
+    assert (found.api_key, found.api_key_variable) == (SecretWish(reference="env:KEY"), "KEY")
+    given = wishes({"KEY": CANARY}, api_key_from_env="KEY", api_key_parameter="/team/key")
+    assert given.api_key == SecretWish(parameter="/team/key")
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "code"),
+    [
+        ({}, {"hub_token_from_env": True}, "secret_missing"),
+        ({"HF_TOKEN": " "}, {"hub_token_from_env": True}, "secret_missing"),
+        ({"HF_TOKEN": f"{CANARY}\nx"}, {"hub_token_from_env": True}, "secret_unusable"),
+        ({"HF_TOKEN": f"{CANARY}é"}, {"hub_token_from_env": True}, "secret_unusable"),
+        ({"HF_TOKEN": CANARY * 999}, {"hub_token_from_env": True}, "secret_unusable"),
+        ({"HF_TOKEN": CANARY}, {"hub_token_from_env": True, "hub_token_parameter": "/t"}, "conflicting_options"),
+        ({}, {"api_key_from_env": "KEY"}, "secret_missing"),
+        ({}, {"api_key_from_env": f"sk-{CANARY}"}, "bad_env_name"),
+        ({}, {"api_key_parameter": "/k"}, "api_key_unknown"),
+        ({"KEY": CANARY}, {"api_key_from_env": "KEY", "key_variable": None}, "api_key_unsupported"),
+    ],
+)
+def test_what_could_not_work_is_refused_without_showing_it(environment, options, code):
+    with pytest.raises(InputError) as caught:
+        wishes(environment, **options)
+    assert caught.value.code == code
+    assert CANARY not in "".join(traceback.format_exception(caught.value)) + str(caught.value.hint)
+
+
+def test_a_key_that_only_the_store_knows_is_fine_where_nothing_is_asked():
+    assert wishes(api_key_parameter="/k", wait=False).api_key == SecretWish(parameter="/k")
+
+
+def test_a_role_that_is_made_would_not_reach_a_parameter_outside_our_folder():
+    both = {"hub_token_from_env": True, "api_key_parameter": "/team/key", "wait": False}
+    with pytest.raises(InputError, match="/team/key is not there") as caught:
+        wishes({"HF_TOKEN": CANARY}, **both)
+    assert caught.value.code == "parameter_out_of_reach"
+    assert wishes({"HF_TOKEN": CANARY}, **both, instance_profile="reader").instance_profile == "reader"
+    inside = both | {"api_key_parameter": "/tgi-deploy/team/key"}
+    assert wishes({"HF_TOKEN": CANARY}, **inside).api_key == SecretWish(parameter="/tgi-deploy/team/key")
+
+
+def test_a_secret_shows_only_when_it_is_told_to():
+    secret = Secret(CANARY)
+    shown = f"{secret} {secret!r} {secret!s:>9} {[secret]} {{}}".format(secret) + "%s" % secret  # noqa: UP031 -- every way
+    assert CANARY not in shown
+    assert secret.reveal() == CANARY
+    assert secret.scrub(f"a {CANARY} b") == "a *** b"
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+    assert not hasattr(secret, "__dict__")
+
+
+def test_references_name_variables_and_nothing_else():
+    assert variable_of(reference("HF_TOKEN")) == "HF_TOKEN"
+    for bad in ("HF_TOKEN", "env:", "file:x"):
+        with pytest.raises(ValueError, match="env:VARIABLE"):
+            variable_of(bad)
+
+
+def test_a_value_is_taken_without_the_space_around_it():
+    assert checked(f" {CANARY}\n", "KEY", "the key").reveal() == CANARY

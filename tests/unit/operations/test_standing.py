@@ -1,0 +1,135 @@
+"""What `status` and `list` say of machines that have gone, engines that hang, and deployments without a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import click
+import pytest
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.cli.down import _misspelt
+from tgi_deploy.cli.views.deployment import rows_text, up_text
+from tgi_deploy.cli.views.deployment import status_text as coloured
+from tgi_deploy.cli.views.standing import none_text
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.up import UpOutcome, up
+from tgi_deploy.operations.removing.down import DownOutcome
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.starting import Starting
+from tgi_deploy.operations.watching.status import status, statuses
+from tgi_deploy.readiness.waiting import Probe
+
+
+@pytest.fixture
+def around(tmp_path):
+    made = Surroundings(home=tmp_path)
+    up(made.context(), request())
+    record = made.store.load("demo")
+    made.store.save(replace(record, phase="ready"), expected_serial=record.serial)
+    return made
+
+
+def status_text(found):
+    return click.unstyle(coloured(found))
+
+
+def gone(around):
+    """The machine ends, as by its own timer or by somebody's hand."""
+    for machine in around.world.running():
+        around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+
+
+def test_what_serves_is_told_with_its_model_and_machine(around):
+    text = status_text(status(around.context(), "demo"))
+    assert text.splitlines()[0] == "demo  ready"
+    recorded = around.store.load("demo")
+    assert recorded.plan["model"]["id"]
+    assert f"  runs      {recorded.plan['model']['id']} on {recorded.plan['chosen']['instance_type']}" in text
+    assert f"  cost      ${recorded.usd_per_hour:.4f}".rstrip("0") in text
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
+)
+def test_up_says_how_it_ends(around, ttl_s, end):
+    record = replace(around.store.load("demo"), ttl_s=ttl_s)
+    text = up_text(UpOutcome(deployment=record, proposal=None, ready=None, changed=True))
+    assert text.splitlines()[-1].endswith(end)
+
+
+def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):
+    gone(around)
+    for found in (status(around.context(), "demo"), *statuses(around.context())):
+        text = status_text(found)
+        assert text.splitlines()[0] == "demo  no machine runs; on record it is ready"
+        assert "  cost      nothing now: no machine runs" in text
+        assert "  ends " not in text
+        assert "'tgi-deploy diagnose demo' says why it ended" in text
+        assert "'tgi-deploy down demo' removes the rest" in text
+
+
+def test_an_engine_that_hangs_is_not_called_ready(around):
+    around.probe = Probe(outcome="timeout")
+    found = replace(
+        status(around.context(), "demo"), starting=Starting(phase="ready", detail="KV cache holds 9 tokens")
+    )
+    text = status_text(found)
+    assert text.splitlines()[0] == "demo  does not answer; on record it is ready"
+    assert "  start " not in text
+    assert "'tgi-deploy diagnose demo' looks for the cause" in text
+
+
+def test_what_is_still_starting_is_told_as_recorded(around):
+    around.probe = Probe(outcome="refused")
+    record = around.store.load("demo")
+    around.store.save(replace(record, phase="running"), expected_serial=record.serial)
+    assert status_text(status(around.context(), "demo")).splitlines()[0] == "demo  running"
+
+
+def test_without_a_record_the_price_is_the_tags(around):
+    price = around.store.load("demo").usd_per_hour
+    around.store.remove("demo")
+    (row,) = list_deployments(around.context()).rows
+    assert (row.usd_per_hour, isinstance(price, Decimal)) == (price, True)
+    text = status_text(status(around.context(), "demo"))
+    assert f"  cost      ${price:.4f}".rstrip("0") in text
+
+
+def test_the_list_has_no_price_for_a_machine_that_has_gone(around):
+    gone(around)
+    listing = list_deployments(around.context())
+    assert listing.rows[0].usd_per_hour is not None
+    cells = rows_text(listing.rows).splitlines()[1].split()
+    assert cells[:3] == ["demo", "ready", "gone"]
+    assert "$" not in " ".join(cells)
+
+
+def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
+    def no_cloud(_region):
+        raise DeployError("no_credentials", "there are none")
+
+    text = rows_text(list_deployments(around.context(cloud=no_cloud)).rows)
+    assert "$" in text.splitlines()[1]
+    assert "gone" not in text
+
+
+@pytest.mark.parametrize(
+    ("places", "asked", "said"),
+    [
+        (["us-east-1"], True, "no deployments in us-east-1; --region looks elsewhere"),
+        (["a", "b", "c", "d", "e"], True, "no deployments in 5 regions"),
+        (["docker"], True, "no deployments in docker"),
+        (["us-east-1"], False, "no deployments on record"),
+    ],
+)
+def test_no_deployments_says_where_that_is_so(places, asked, said):
+    assert none_text(places, asked=asked) == said
+
+
+@pytest.mark.parametrize(("name", "told"), [("demos", ["demo"]), ("quite-another", [])])
+def test_a_removal_of_nothing_names_what_may_have_been_meant(around, name, told):
+    notices = list(_misspelt(DownOutcome(removals=(), removed=(), absent=(name,)), around.context()))
+    assert [notice.code for notice in notices] == ["unknown_deployment"] * len(told)
+    assert all(name in notice.message and notice.message.endswith(told[0]) for notice in notices)

@@ -1,0 +1,242 @@
+"""What travels unencrypted is said, and an API key goes to a public address only where somebody has agreed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes.cloud import KINDS, FakeWorld
+from fakes.surroundings import Surroundings, plan, request
+
+from tgi_deploy.catalog.alerts import read_alerts
+from tgi_deploy.cli.views.deployment import access_text, status_document, status_text
+from tgi_deploy.cli.views.text import WIDTH
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.traffic import Traffic, reach_of, unencrypted
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+
+PUBLIC = "8.8.4.4"
+SIDE = ("parameter", "role", "instance-profile", "schedule")
+KEYED = SecretWishes(api_key=SecretWish(reference="env:KEY"), api_key_variable="KEY")
+STORED = SecretWishes(api_key=SecretWish(parameter="/tgi-deploy/team/key"), instance_profile="reader")
+
+
+@pytest.mark.parametrize(
+    ("host", "reach"),
+    [
+        ("127.0.0.1", "loopback"),
+        ("127.77.218.170", "loopback"),
+        ("::1", "loopback"),
+        ("::ffff:127.0.0.1", "loopback"),
+        ("localhost", "loopback"),
+        ("10.1.2.3", "private"),
+        ("172.16.0.9", "private"),
+        ("192.168.1.7", "private"),
+        ("100.100.1.1", "private"),
+        ("169.254.1.1", "private"),
+        ("fd00::1", "private"),
+        ("fe80::1", "private"),
+        (PUBLIC, "public"),
+        ("54.200.1.2", "public"),
+        ("2600:1f18::1", "public"),
+        ("::ffff:8.8.4.4", "public"),
+        ("0.0.0.0", "public"),  # noqa: S104 -- every interface: the public ones among them
+        ("::", "public"),
+        ("gpu-box.example.com", "public"),
+        ("", "public"),
+    ],
+)
+def test_how_far_it_travels(host, reach):
+    assert reach_of(host) == reach
+
+
+@pytest.mark.parametrize(
+    ("reach", "api_key", "words"),
+    [
+        ("public", True, "the API key, prompts and answers travel unencrypted to a public address"),
+        ("public", False, "prompts and answers travel unencrypted to a public address"),
+        ("private", True, "the API key, prompts and answers travel unencrypted inside the private network"),
+    ],
+)
+def test_what_travels_is_named(reach, api_key, words):
+    assert Traffic(reach=reach, api_key=api_key).unencrypted.startswith(words)
+
+
+def test_nothing_is_said_of_what_stays_on_this_computer():
+    assert Traffic(reach="loopback", api_key=True).unencrypted is None
+
+
+@pytest.fixture
+def around(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda _handle: None)
+    return Surroundings(home=tmp_path / "state", world=FakeWorld(kinds=(*SIDE, *KINDS)))
+
+
+class Cloud:
+    """A region whose machines have a public address."""
+
+    def __init__(self, cloud):
+        self.cloud = cloud
+
+    def __getattr__(self, name):
+        return getattr(self.cloud, name)
+
+    def machine(self, machine_id):
+        state = self.cloud.machine(machine_id)
+        return replace(state, address=PUBLIC) if isinstance(state, MachineState) and state.address else state
+
+
+def public(around, **changes):
+    return around.context(loopback=False, cloud=lambda place: Cloud(around.world.cloud(place)), **changes)
+
+
+def bring_up(around, secrets=None, *, plaintext=False, **changes):
+    settings = {"secrets": secrets or SecretWishes(), "plaintext": plaintext}
+    return up(public(around), request(settings=settings, **changes))
+
+
+@pytest.mark.parametrize("secrets", [KEYED, STORED])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_key_for_a_public_address_is_refused_before_anything_is_asked_or_made(around, secrets, dry_run):
+    with pytest.raises(InputError) as caught:
+        bring_up(around, secrets, dry_run=dry_run, confirm=lambda _proposal: pytest.fail("asked"))
+    assert (caught.value.code, caught.value.exit_code) == ("plaintext_key", 2)
+    assert "--plaintext" in caught.value.hint
+    assert around.world.calls == []
+    assert around.store.load("demo") is None
+
+
+def test_agreed_to_it_is_recorded_and_said_before_anybody_is_asked(around):
+    heard = []
+
+    def confirm(proposal):
+        heard.extend(around.heard.lines)
+        assert [item.code for item in proposal.findings] == ["unencrypted"]
+        return True
+
+    assert bring_up(around, KEYED, plaintext=True, confirm=confirm).changed
+    assert any(line.startswith("unencrypted the API key, prompts and answers travel") for line in heard)
+    assert around.store.load("demo").plaintext
+
+
+def test_the_same_up_again_needs_no_word_of_it(around):
+    bring_up(around, KEYED, plaintext=True)
+    outcome = bring_up(around, KEYED)
+    assert (outcome.changed, outcome.deployment.plaintext) == (False, True)
+    assert unencrypted(outcome.deployment).startswith("the API key, prompts and answers")
+
+
+def test_a_machine_that_has_to_be_made_again_needs_no_word_of_it(around):
+    bring_up(around, KEYED, plaintext=True)
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    assert bring_up(around, KEYED).changed
+
+
+def test_what_was_removed_was_agreed_to_no_longer(around):
+    bring_up(around, KEYED, plaintext=True)
+    down(public(around), ["demo"], lambda _removals: True)
+    with pytest.raises(InputError, match="unencrypted"):
+        bring_up(around, KEYED)
+
+
+def without_agreement(around):
+    """As a release before this one has recorded it."""
+    bring_up(around, KEYED, plaintext=True)
+    record = around.store.load("demo")
+    around.store.save(replace(record, plaintext=False), expected_serial=record.serial)
+
+
+def test_a_record_that_does_not_say_so_is_completed_by_up_with_the_word(around):
+    without_agreement(around)
+    with pytest.raises(InputError, match="unencrypted"):
+        bring_up(around, KEYED)
+    assert not bring_up(around, KEYED, plaintext=True, dry_run=True).changed
+    assert not around.store.load("demo").plaintext
+    assert not bring_up(around, KEYED, plaintext=True).changed
+    assert around.store.load("demo").plaintext
+
+
+def test_smoke_sends_no_key_that_nobody_agreed_to_show(around):
+    without_agreement(around)
+    sent = []
+    keyed = public(around, keyed_engine_client=lambda url, _name: sent.append(url) or around.engine)
+    with pytest.raises(InputError) as caught:
+        prove_recorded(keyed, "demo", "fast")
+    assert (caught.value.code, sent) == ("plaintext_key", [])
+
+
+def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
+    outcome = bring_up(around)
+    assert outcome.changed
+    assert [item.code for item in outcome.proposal.findings] == ["unencrypted"]
+    assert any(line.startswith("unencrypted prompts and answers travel") for line in around.heard.lines)
+    assert not around.store.load("demo").plaintext
+
+
+def test_a_machine_without_a_public_address_takes_a_key(around):
+    wanted = request(plan(public_ipv4=False), settings={"secrets": KEYED})
+    outcome = up(public(around), wanted)
+    assert outcome.changed
+    assert "inside the private network" in outcome.proposal.findings[0].message
+
+
+def test_on_this_computer_nothing_is_said_and_nothing_asked_for(around):
+    outcome = up(around.context(), request(settings={"secrets": KEYED}))
+    assert (outcome.changed, outcome.proposal.findings) == (True, ())
+    assert unencrypted(outcome.deployment) is None
+
+
+def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
+    bring_up(around, KEYED, plaintext=True)
+    found = access(public(around), "demo")
+    assert found.unencrypted.startswith("the API key, prompts and answers travel unencrypted")
+    assert found.tunnel == ""
+    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
+    assert found.unencrypted in page
+    assert "--api-key-from-env KEY --plaintext" in page
+    assert "start-session" not in page
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "notes", "said"),
+    [
+        ("http://10.0.0.5:8080", {}, "inside the private network"),
+        ("http://[2600:1f18::1]:8080", {}, "to a public address"),
+        ("http://[::1", {}, "to a public address"),
+        ("http://127.0.0.1:8080", {"bind": "0.0.0.0"}, "to a public address"),  # noqa: S104 -- every interface
+        ("http://127.0.0.1:8080", {"bind": "127.0.0.1"}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, endpoint, notes, said):
+    bring_up(around)
+    recorded = around.store.load("demo")
+    machine = replace(recorded.machine, notes=notes)
+    found = unencrypted(replace(recorded.with_record(machine), endpoint=endpoint))
+    assert (found is None) if said is None else (said in found)
+
+
+def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
+    bring_up(around, KEYED, plaintext=True)
+    found = status(public(around), "demo")
+    assert status_document(found)["unencrypted"] == unencrypted(found.recorded)
+    lines = status_text(found).splitlines()
+    assert any(line.startswith("  traffic   the API key, prompts and answers") for line in lines)
+    shown = [line for line in access_text(access(public(around), "demo")).splitlines() if "unencrypted" in line]
+    assert len(shown) == 1
+    assert max(map(len, (*lines, *shown))) <= WIDTH
+
+
+def test_the_runbook_of_a_stored_key_brings_up_the_same_again(around):
+    bring_up(around, STORED, plaintext=True)
+    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
+    assert "--api-key-parameter /tgi-deploy/team/key --plaintext" in page

@@ -1,0 +1,604 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes.cloud import FakeWorld, KilledError
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
+from tgi_deploy.operations.deploying.claim import FRESH
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.launch import LaunchSettings
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.down_all import down_all
+from tgi_deploy.planner.types import Rejection
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    InUseError,
+    LostReplyError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
+    ThrottledError,
+)
+from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
+from tgi_deploy.targets.deployable import default_name
+
+
+def bring_up(around, **changes):
+    return up(around.context(), request(**changes))
+
+
+def take_down(around, *names, context=None):
+    return down(context or around.context(), names, lambda _removals: True)
+
+
+def lose_record(around):
+    """Long enough ago for nobody to be at work on it any more."""
+    around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
+
+
+def failing(times, error, *, call="create instance", when=lambda _properties: True):
+    left = [times]
+
+    def fail(name, properties):
+        if name == call and left[0] and when(properties):
+            left[0] -= 1
+            raise error
+
+    return fail
+
+
+def in_zone(zone):
+    return lambda properties: properties["request"]["Placement"]["AvailabilityZone"] == zone
+
+
+def test_up_makes_one_machine_and_records_it(around):
+    outcome = bring_up(around)
+    (machine,) = around.world.running()
+    assert outcome.changed
+    assert outcome.deployment.endpoint == "http://127.0.0.1:8080"
+    assert around.store.load("demo") == outcome.deployment
+    assert outcome.deployment.phase == "running"
+    assert outcome.deployment.record("instance").attributes["id"] == machine.id
+
+
+def test_the_record_keeps_the_plan_without_what_was_refused(around):
+    """It is written at every step, and a plan refuses hundreds of configurations that nothing asks the record for."""
+    refused = Rejection(
+        instance_type="g5.xlarge",
+        num_shard=1,
+        quantize="none",
+        code="memory",
+        message="it does not fit",
+        numbers={},
+        codes=("memory",),
+        region="us-east-1",
+        market="on-demand",
+        usd_per_hour=None,
+    )
+    deployment = up(around.context(), request(replace(plan(), rejections=(refused,) * 800))).deployment
+    assert "rejections" not in deployment.plan
+    assert deployment.plan["chosen"]["instance_type"] == "g6e.xlarge"
+    assert (around.home / "deployments" / "demo" / "deployment.json").stat().st_size < 16_384
+
+
+def test_everything_carries_its_tags_from_the_creating_call_on(around):
+    deployment = bring_up(around, settings={"lifetime_s": lambda _price: 3600}).deployment
+    made = around.world.left()
+    assert len(made) == 3
+    for found in made:
+        assert found.tags[TAG_NAME] == "demo"
+        assert found.tags[TAG_ID] == deployment.id
+        assert found.tags[TAG_VERSION] == "0.1.0"
+        assert found.tags[TAG_EXPIRES] == "2026-01-09T01:00:00+00:00"
+        assert found.tags[TAG_SPEC]
+
+
+def test_up_waits_for_the_engine_and_proves_it(around):
+    outcome = bring_up(around, wait=True)
+    assert outcome.deployment.phase == "ready"
+    assert outcome.proof.served.answer == "yes"
+
+
+def test_up_twice_changes_nothing(around):
+    first = bring_up(around, wait=True)
+    calls = len(around.world.creations)
+    second = bring_up(around, wait=True, confirm=lambda _proposal: pytest.fail("asked"))
+    assert not second.changed
+    assert second.deployment == first.deployment
+    assert len(around.world.creations) == calls
+
+
+def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
+    first = bring_up(around, wait=True)
+    around.probe = Probe(outcome="refused")
+    around.heard.lines.clear()
+    with pytest.raises(NotHealthyError):
+        bring_up(around, wait=True, on_failure=lambda _error: "keep")
+    assert any("does not answer" in line for line in around.heard.lines)
+    assert [found.id for found in around.world.running()] == [first.deployment.machine.attributes["id"]]
+
+
+def test_up_again_after_no_wait_goes_on_to_wait(around):
+    bring_up(around, wait=False)
+    outcome = bring_up(around, wait=True)
+    assert outcome.deployment.phase == "ready"
+    assert len(around.world.running()) == 1
+
+
+def test_a_name_of_another_wish_is_taken(around):
+    bring_up(around)
+    with pytest.raises(ConflictError) as caught:
+        up(around.context(), request(plan(context_tokens=4096)))
+    assert caught.value.code == "name_taken"
+    assert caught.value.message.endswith("was asked for differently: context tokens 8192, now 4096")
+    assert len(around.world.running()) == 1
+
+
+def test_dry_run_shows_the_steps_and_does_nothing(around):
+    outcome = bring_up(around, dry_run=True)
+    assert [step.action for step in outcome.proposal.changes.steps] == ["create"] * 3
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+def test_what_is_not_confirmed_is_not_done(around):
+    outcome = bring_up(around, confirm=lambda _proposal: False)
+    assert outcome.declined
+    assert around.world.left() == []
+
+
+def test_no_capacity_leads_to_the_next_zone(around):
+    around.world.on_call = failing(
+        9, NoCapacityError("none", cause="InsufficientInstanceCapacity"), when=in_zone("us-east-1a")
+    )
+    outcome = bring_up(around)
+    assert around.world.running()[0].attributes["zone"] == "us-east-1b"
+    assert outcome.deployment.record("instance").notes["pool"] == "us-east-1/us-east-1b/g6e.xlarge/on-demand"
+    assert any("no_capacity us-east-1/us-east-1a" in line for line in around.heard.lines)
+
+
+def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
+    taken = failing(9, NoCapacityError("none"), when=lambda p: p["request"]["InstanceType"] == "g6e.xlarge")
+    around.world.on_call = taken
+    outcome = bring_up(around, plan=plan(on("g6.12xlarge")))
+    (machine,) = around.world.running()
+    assert machine.attributes["instance_type"] == "g6.12xlarge"
+    assert outcome.deployment.plan["chosen"]["instance_type"] == "g6.12xlarge"
+    assert len(around.world.there("launch-template")) == 1
+
+
+def test_a_fallback_that_the_wish_rules_out_leaves_nothing(around):
+    """How long --max-spend lasts is known only when its price is: too short a time for this one."""
+
+    def lifetime_s(_price):
+        if any(kind == "create instance" for kind, _ in around.world.calls):
+            raise InputError("bad_max_spend", "spent too soon")
+        return 3600
+
+    around.world.on_call = failing(9, NoCapacityError("none"))
+    with pytest.raises(InputError):
+        up(around.context(), request(plan(on("g6.12xlarge")), settings={"lifetime_s": lifetime_s}))
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+def test_a_fallback_in_another_region_leaves_nothing_in_the_first(around):
+    around.world.on_call = failing(
+        9, NoCapacityError("none"), when=lambda p: "us-east" in str(p["request"]["Placement"])
+    )
+    bring_up(around, plan=plan(on("g6e.xlarge", region="eu-west-1")))
+    assert {found.place for found in around.world.left()} == {"eu-west-1"}
+    assert around.store.load("demo").region == "eu-west-1"
+
+
+def test_quota_skips_every_candidate_of_the_family_and_no_zone_more(around):
+    around.world.on_call = failing(1, QuotaError("quota", cause="VcpuLimitExceeded"))
+    chosen, same, other = (on(name, quota=quota) for name, quota in (("g5.x", "L-G"), ("g6.x", "L-G"), ("p4.x", "L-P")))
+    bring_up(around, plan=plan(same, other, chosen=chosen))
+    tried = [
+        properties["request"]["InstanceType"] for kind, properties, _ in around.world.creations if kind == "instance"
+    ]
+    assert tried == ["p4.x"]
+    assert len([call for call in around.world.calls if call[0] == "create instance"]) == 2
+
+
+def test_quota_everywhere_says_which_quota(around):
+    around.world.on_call = failing(9, QuotaError("quota", cause="VcpuLimitExceeded"))
+    with pytest.raises(QuotaError) as caught:
+        bring_up(around, plan=plan(chosen=on("g6e.xlarge", quota="L-DB2E81BA")))
+    assert "L-DB2E81BA" in caught.value.hint
+    assert around.world.left() == []
+
+
+@pytest.mark.parametrize("error", [PermissionDeniedError("no", action="ec2:RunInstances"), BadRequestError("bad")])
+def test_refusals_stop_at_once_and_take_away_what_was_made(around, error):
+    around.world.on_call = failing(9, error)
+    with pytest.raises(type(error)):
+        bring_up(around, plan=plan(on("g6.12xlarge")))
+    assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
+    def refuse(name, _properties):
+        if name == "create instance":
+            raise PermissionDeniedError("no", action="ec2:RunInstances")
+        if name == "delete security-group":
+            raise InUseError("somebody's interface holds it")
+
+    around.world.on_call = refuse
+    with pytest.raises(LeftBehindError) as caught:
+        bring_up(around)
+    (group,) = around.world.left()
+    assert [item["id"] for item in caught.value.data["left_behind"]] == [group.id]
+    assert "permission_denied no" in around.heard.lines
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        ("machine", ThrottledError("too fast"), "the machine instance-2 runs and costs $1.861 an hour"),
+        ("machine", DeployError("state_unusable", "the disk is full"), "the machine instance-2 runs"),
+        ("create instance", LostReplyError("lost"), "a machine may have been launched"),
+    ],
+)
+def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error, told):
+    around.world.on_call = failing(99, error, call=call)
+    with pytest.raises(type(error)) as caught:
+        bring_up(around)
+    assert told in caught.value.hint
+    assert "'tgi-deploy down demo' ends it" in caught.value.hint
+    assert caught.value.data["deployment"] == "demo"
+    assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
+
+
+def test_a_launch_that_breaks_off_before_it_has_a_machine_tells_of_none(around):
+    around.world.on_call = failing(99, ThrottledError("too fast"), call="create launch-template")
+    with pytest.raises(ThrottledError) as caught:
+        bring_up(around)
+    assert "still_costs" not in caught.value.data
+
+
+def test_every_pool_in_vain_leaves_nothing(around):
+    around.world.on_call = failing(99, NoCapacityError("none"))
+    with pytest.raises(NoCapacityError, match="us-east-1b/g6e"):
+        bring_up(around)
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+def test_an_accepted_launch_that_dies_of_capacity_is_tried_elsewhere(around):
+    around.world.deaths = ["Server.InsufficientInstanceCapacity"]
+    bring_up(around)
+    (machine,) = around.world.running()
+    assert machine.attributes["zone"] == "us-east-1b"
+
+
+def test_a_lost_reply_makes_no_second_machine(around):
+    lost = [True]
+
+    def lose(name):
+        if name == "create instance" and lost.pop() if lost else False:
+            raise LostReplyError("gone")
+
+    around.world.after_call = lose
+    bring_up(around)
+    assert len(around.world.running()) == 1
+
+
+def test_down_removes_everything_and_forgets_it(around):
+    bring_up(around)
+    outcome = take_down(around, "demo")
+    assert outcome.removed == ("demo",)
+    assert around.world.left() == []
+    assert around.store.names() == ()
+    assert not (around.home / "deployments" / "demo").exists()
+
+
+def test_down_deletes_in_reverse_order_of_creation(around):
+    bring_up(around)
+    around.world.calls.clear()
+    take_down(around, "demo")
+    deleted = [name for name, _ in around.world.calls if name.startswith("delete")]
+    assert deleted == ["delete instance", "delete launch-template", "delete security-group"]
+
+
+def test_down_waits_until_the_machine_has_ended(around):
+    bring_up(around)
+    around.world.slow_to_end = 4
+    take_down(around, "demo")
+    assert around.world.left() == []
+    assert around.clock.seconds > 0
+
+
+def test_down_twice_finds_nothing(around):
+    bring_up(around)
+    take_down(around, "demo")
+    outcome = take_down(around, "demo")
+    assert outcome.removed == ()
+    assert outcome.absent == ("demo",)
+    assert around.store.names() == ()
+
+
+def test_down_works_from_tags_with_the_record_lost(around):
+    bring_up(around)
+    around.store.remove("demo")
+    outcome = take_down(around, "demo")
+    assert outcome.removed == ("demo",)
+    assert around.world.left() == []
+    assert around.store.names() == ()
+
+
+def test_down_all_finds_what_only_tags_know(around):
+    bring_up(around)
+    bring_up(around, name="other")
+    around.store.remove("other")
+    outcome = down_all(around.context(), lambda _removals: True)
+    assert outcome.removed == ("demo", "other")
+    assert around.world.left() == []
+
+
+def test_down_takes_away_a_volume_that_stayed(around):
+    bring_up(around)
+    around.world.leaves_volume = True
+    take_down(around, "demo")
+    assert around.world.left() == []
+
+
+def test_what_will_not_go_is_named_and_stays_recorded(around):
+    bring_up(around)
+    around.world.slow_to_end = 10**9
+    with pytest.raises(LeftBehindError) as caught:
+        take_down(around, "demo")
+    (machine,) = around.world.there("instance")
+    assert machine.id in caught.value.message
+    assert caught.value.data["left_behind"][0]["id"] == machine.id
+    assert around.store.load("demo").phase == "deleting"
+    around.world.slow_to_end = 1
+    take_down(around, "demo")
+    assert around.world.left() == []
+
+
+def test_down_is_not_done_without_a_yes(around):
+    bring_up(around)
+    outcome = down(around.context(), ["demo"], lambda _removals: False)
+    assert outcome.declined
+    assert len(around.world.running()) == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_up_finishes_a_removal_that_was_begun_and_makes_one_anew(tmp_path, moment):
+    finished = 0
+    for point in range(30):
+        around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
+        first = bring_up(around).deployment
+        strike_down(around, point, moment)
+        around.world.on_call = around.world.after_call = None
+        again = bring_up(around).deployment
+        assert [found.id for found in around.world.running()] == [again.machine.attributes["id"]], point
+        assert len(around.world.left()) == 3, point
+        if again.id != first.id:
+            finished += 1
+            assert (around.home / "receipts" / f"demo-{first.id}.json").exists(), point
+        take_down(around, "demo")
+        assert around.world.left() == [], point
+    assert finished >= 10
+
+
+def test_a_dry_run_finishes_no_removal(around):
+    bring_up(around)
+    record = around.store.load("demo")
+    around.store.save(replace(record, phase="deleting"), expected_serial=record.serial)
+    with pytest.raises(ConflictError) as caught:
+        bring_up(around, dry_run=True)
+    assert caught.value.code == "being_removed"
+    assert len(around.world.left()) == 3
+
+
+def test_a_machine_that_only_tags_know_is_adopted(around):
+    first = bring_up(around).deployment
+    lose_record(around)
+    second = bring_up(around)
+    assert len(around.world.running()) == 1
+    assert second.deployment.id == first.id
+    assert [step.action for step in second.proposal.changes.steps] == ["adopt"] * 3
+
+
+def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
+    bring_up(around)
+    lose_record(around)
+    with pytest.raises(ConflictError) as caught:
+        up(around.context(), request(plan(chosen=on("p4d.24xlarge"))))
+    assert caught.value.code == "name_taken"
+    assert len(around.world.running()) == 1
+
+
+def test_another_address_is_let_in_without_a_new_machine(around):
+    bring_up(around)
+    lose_record(around)
+    bring_up(around, settings={"cidrs": ("198.51.100.1/32",)})
+    (group,) = around.world.there("security-group")
+    assert around.world.properties[group.id]["allowed"] == ["198.51.100.1/32", "203.0.113.7/32"]
+    assert len(around.world.running()) == 1
+
+
+def test_an_engine_that_fails_is_removed_when_told_so(around):
+    around.engine.model_id = "someone/else"
+    with pytest.raises(NotHealthyError) as caught:
+        bring_up(around, wait=True)
+    assert caught.value.code == "wrong_model"
+    assert "removed" in caught.value.hint
+    assert around.world.left() == []
+
+
+def test_an_engine_that_fails_is_kept_when_told_so(around):
+    around.probe = Probe(outcome="refused")
+    with pytest.raises(NotHealthyError) as caught:
+        bring_up(around, wait=True, on_failure=lambda _error: "keep")
+    assert "tgi-deploy down demo" in caught.value.hint
+    assert around.store.load("demo").phase == "failed"
+    assert len(around.world.running()) == 1
+
+
+def test_a_held_lock_is_a_conflict(around):
+    with around.store.lock("demo", command="tgi-deploy up demo"), pytest.raises(ConflictError) as caught:
+        bring_up(around)
+    assert caught.value.code == "locked"
+    assert "tgi-deploy up demo" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["x", "Upper", "a;rm -rf", "-a", "a" * 41, "ends-"])
+def test_bad_names_are_refused_before_anything_is_done(around, name):
+    with pytest.raises(InputError) as caught:
+        bring_up(around, name=name)
+    assert caught.value.code == "bad_name"
+    assert around.world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("llama3-13b", "llama3-13b"),
+        ("meta-llama/Meta-Llama-3-8B", "meta-llama-3-8b"),
+        ("org/7b_chat.v2", "m-7b-chat-v2"),
+        ("x", "xxx"),
+    ],
+)
+def test_names_come_from_the_model(model, name):
+    assert default_name(model) == name
+
+
+def test_the_end_of_a_lifetime_stays_when_up_goes_on(around):
+    settings = {"lifetime_s": lambda _price: 3600}
+    first = bring_up(around, settings=settings).deployment
+    around.clock.sleep(600)
+    second = bring_up(around, wait=True, settings=settings).deployment
+    assert first.expires == second.expires
+
+
+def end_by_itself(around):
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+
+
+def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):
+    """With the old one's end in its tags it would look as if it were past its time, and be collected."""
+    settings = {"lifetime_s": lambda _price: 3600}
+    bring_up(around, settings=settings)
+    around.clock.sleep(3700)
+    end_by_itself(around)
+    again = bring_up(around, settings=settings).deployment
+    (machine,) = around.world.running()
+    assert machine.tags[TAG_EXPIRES] == again.expires.isoformat() == "2026-01-09T02:01:40+00:00"
+
+
+def test_a_launch_that_was_never_settled_is_not_made_with_an_end_that_is_past(around):
+    def kill(name, _properties):
+        if name == "create instance":
+            raise KilledError
+
+    settings = {"lifetime_s": lambda _price: 3600}
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        bring_up(around, settings=settings)
+    around.world.on_call = None
+    around.clock.sleep(7200)
+    bring_up(around, settings=settings)
+    (machine,) = around.world.running()
+    assert machine.tags[TAG_EXPIRES] == "2026-01-09T03:00:00+00:00"
+
+
+def count_calls(home):
+    around = Surroundings(home=home)
+    bring_up(around)
+    take_down(around, "demo")
+    return len(around.world.calls)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
+    """Kill `up` at each call it makes, run it again, then `down`."""
+    total, killed = count_calls(tmp_path / "count"), 0
+    for point in range(total):
+        around = Surroundings(home=tmp_path / f"{moment}-{point}")
+        if kill_at(around, point, moment):
+            killed += 1
+        around.world.on_call = around.world.after_call = None
+        bring_up(around)
+        assert len(around.world.running()) == 1, point
+        assert len(around.world.left()) == 3, point
+        take_down(around, "demo")
+        assert around.world.left() == [], point
+        assert around.store.names() == ()
+    assert killed >= 15
+
+
+def kill_at(around, point, moment):
+    seen = [0]
+
+    def strike(*_):
+        seen[0] += 1
+        if seen[0] > point:
+            raise KilledError
+
+    if moment == "before":
+        around.world.on_call = strike
+    else:
+        around.world.after_call = strike
+    try:
+        bring_up(around)
+    except KilledError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_down_is_finished_by_the_next(tmp_path, moment):
+    killed = True
+    for point in range(99):
+        around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
+        bring_up(around)
+        killed = strike_down(around, point, moment)
+        if not killed:
+            assert point > 10
+            break
+        around.world.on_call = around.world.after_call = None
+        take_down(around, "demo")
+        assert around.world.left() == [], point
+        assert around.store.names() == ()
+    assert not killed
+
+
+def strike_down(around, point, moment):
+    seen = [0]
+
+    def strike(*_):
+        seen[0] += 1
+        if seen[0] > point:
+            raise KilledError
+
+    around.world.on_call = strike if moment == "before" else None
+    around.world.after_call = strike if moment == "after" else None
+    try:
+        take_down(around, "demo")
+    except KilledError:
+        return True
+    return False
+
+
+def test_launch_settings_have_no_public_default():
+    with pytest.raises(TypeError):
+        LaunchSettings(lifetime_s=lambda _price: None)
+
+
+def test_no_error_of_up_is_anything_but_a_deploy_error(around):
+    around.world.zones = ()
+    with pytest.raises(DeployError) as caught:
+        bring_up(around)
+    assert caught.value.code == "no_capacity"

@@ -1,0 +1,185 @@
+"""A failed `up` removes what it has made itself. What was there before stays, and is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes.cloud import KilledError
+from fakes.surroundings import FakeEngine, on, plan, request
+
+from tgi_deploy.cli.views.failure import told
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.claim import FRESH
+from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import BadRequestError, PermissionDeniedError
+
+SILENT = Probe(outcome="refused")
+
+
+def never(_error):
+    pytest.fail("there is nothing to decide on")
+
+
+def failed(around, **changes):
+    with pytest.raises(DeployError) as caught:
+        up(around.context(), request(**{"wait": True, **changes}))
+    return caught.value
+
+
+def test_an_engine_that_no_longer_answers_keeps_its_machine(around):
+    up(around.context(), request(wait=True))
+    (machine,) = around.world.running()
+    around.probe = SILENT
+    error = failed(around, on_failure=never)
+    assert around.world.running() == [machine]
+    assert len(around.world.left()) == 3
+    assert error.data["fate"] == "kept"
+    assert error.data["still_costs"]["machine"] == machine.id
+    assert "was there before this run and is kept and costs $1.861 an hour" in error.hint
+    assert "'tgi-deploy down demo' ends it" in error.hint
+    assert "was there before" in told(error.message, error.data).hint
+
+
+def test_a_machine_that_was_stopped_is_kept(around):
+    up(around.context(), request(wait=True))
+    (machine,) = around.world.running()
+    around.probe = SILENT
+    around.world.things[machine.id] = replace(machine, state="stopped")
+    error = failed(around, on_failure=never)
+    assert machine.id in {found.id for found in around.world.left()}
+    assert error.data["fate"] == "kept"
+
+
+def test_an_answer_that_is_wrong_keeps_it_too(around):
+    up(around.context(), request(wait=False))
+    around.engine.model_id = "someone/else"
+    error = failed(around, on_failure=never)
+    assert (error.code, error.data["fate"]) == ("wrong_model", "kept")
+    assert len(around.world.running()) == 1
+
+
+def test_it_goes_where_somebody_has_said_so_beforehand(around):
+    up(around.context(), request(wait=True))
+    around.probe = SILENT
+    error = failed(around, remove_all=True)
+    assert (error.data["fate"], error.data["before"]) == ("removed", [])
+    assert around.world.left() == []
+
+
+def test_what_a_killed_run_has_made_is_kept_when_the_next_one_fails(around):
+    def kill(call, _properties):
+        if call == "machine":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        up(around.context(), request())
+    around.world.on_call, around.probe = None, SILENT
+    assert failed(around, on_failure=never).data["fate"] == "kept"
+    assert len(around.world.running()) == 1
+
+
+def test_what_only_tags_knew_is_kept(around):
+    up(around.context(), request(wait=True))
+    around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
+    around.engine.model_id = "someone/else"
+    assert failed(around, on_failure=never).data["fate"] == "kept"
+    assert len(around.world.running()) == 1
+
+
+def test_a_new_machine_goes_and_what_was_around_it_stays(around):
+    up(around.context(), request(wait=True))
+    (machine,) = around.world.running()
+    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.clock.sleep(120)
+    around.engine.model_id = "someone/else"
+    error = failed(around)
+    assert around.world.running() == []
+    assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
+    assert (error.data["fate"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
+    assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
+    assert "what was there before is kept: 'tgi-deploy down demo' ends it" in error.hint
+    shown = told(error.message, error.data)
+    assert "nothing any more" in shown.lines
+    assert "what was there before is kept" in shown.hint
+    receipt = down(around.context(), ["demo"], lambda _removals: True).receipts[0]
+    assert len(receipt.machines) == 2
+    assert around.world.left() == []
+
+
+@pytest.mark.parametrize("error", [PermissionDeniedError("no", action="ec2:x"), BadRequestError("bad")])
+def test_a_refused_launch_takes_no_machine_from_before_away(around, error):
+    up(around.context(), request(wait=False))
+
+    def refuse(call, _properties):
+        if call == "machine":
+            raise error
+
+    around.clock.sleep(120)
+    around.world.on_call = refuse
+    refused = failed(around, remove_all=True)
+    assert len(around.world.running()) == 1
+    assert refused.data["fate"] == "kept"
+    assert "'tgi-deploy down demo' ends it" in refused.hint
+
+
+def test_nothing_is_healed_beside_a_machine_from_before(around):
+    made = plan(on("g6e.2xlarge"))
+    up(around.context(), request(made, wait=False))
+    around.engine = Deaf()
+    healer = Healer(engine=Tgi(), edits={"generate_failed": ("other_machine",)}, plan_again=lambda _wish: made)
+    with pytest.raises(DeployError) as caught:
+        up_and_heal(around.context(), Wish(model="x"), lambda _wish, chosen: request(chosen, wait=True), made, healer)
+    assert caught.value.data["fate"] == "kept"
+    assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
+    assert any(line.startswith("nothing is healed: ") for line in around.heard.lines)
+
+
+class Deaf(FakeEngine):
+    def post(self, path, body):
+        raise DeployError("generate_failed", "it answers nothing")
+
+
+@pytest.mark.parametrize("hasty", [False, True])
+def test_interrupted_at_every_call_a_machine_from_before_stays(around, hasty):
+    """Only tags know it: this run writes the first record of it."""
+    up(around.context(), request())
+    around.store.remove("demo")
+    around.clock.seconds += FRESH.total_seconds()
+    for point in range(60):
+        stops = Stops()
+        context = guard(around.context(), stops)
+        around.world.on_call = _at(point, stops, hasty=hasty)
+        try:
+            up(context, request(wait=True))
+        except KeyboardInterrupt:
+            around.world.on_call = None
+            settle(context, "demo", stops, ask=lambda _exists: True)
+        else:
+            break
+        finally:
+            around.world.on_call = None
+        assert len(around.world.running()) == 1, point
+        assert len(around.world.left()) == 3, point
+        if around.store.load("demo") is not None:
+            around.store.remove("demo")
+    assert 5 <= point < 59
+
+
+def _at(point, stops, *, hasty):
+    seen = [0]
+
+    def strike(*_):
+        seen[0] += 1
+        if seen[0] == point + 1:
+            stops.arrive(hasty=hasty)
+
+    return strike

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builders.plans import altered
+from fakes.cloud import KilledError
+from fakes.docker_host import FakeDocker
+from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
+from requests.exceptions import ReadTimeout
+
+from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.launch_docker import DockerSettings
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.diagnose import diagnose_deployment
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.logs import logs
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import BadRequestError
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.cloud import DockerCloud
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable, HostRefusedError
+from tgi_deploy.targets.docker.pull import pull
+
+URL = "unix:///var/run/docker.sock"
+CACHE = "tgi-deploy-cache-hf-home"
+TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def docker():
+    return FakeDocker()
+
+
+def no_aws(region):
+    raise AssertionError(f"nobody asked for {region}")
+
+
+def context(around, docker, **changes):
+    api = Api(endpoint=Endpoint(url=URL), table=TABLE, environ={"HF_TOKEN": "hf_planted"}, connect=lambda _at: docker)
+    cloud = DockerCloud(api=api)
+    return around.context(
+        **{
+            "cloud": lambda place: cloud if place == "docker" else no_aws(place),
+            "pull": lambda _place, image: pull(api, image, listener=around.heard, clock=around.clock),
+            "measure": lambda _place, kind, thing_id: cloud.size_bytes(kind, thing_id),
+            "regions": ("docker",),
+            **changes,
+        }
+    )
+
+
+def owned_plan(**changes):
+    there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
+    engine = altered(there.engine, **changes)
+    return plan(chosen=replace(there, engine=engine), regions=("local",), markets=("owned",), hardware="1xA10G")
+
+
+def wanted(*, settings=None, engine=None, **changes):
+    return replace(
+        request(owned_plan(**(engine or {})), **changes),
+        settings=DockerSettings(place="docker", **{"known": frozenset({"HF_TOKEN"}), **(settings or {})}),
+    )
+
+
+def bring_up(around, docker, **changes):
+    return up(context(around, docker), wanted(**changes))
+
+
+def take_down(around, docker, *, volumes=False, names=("demo",)):
+    return down(context(around, docker), names, lambda _removals: True, volumes=volumes)
+
+
+def the_container(docker):
+    (item,) = docker.containers_by_id.values()
+    return item
+
+
+def test_up_pulls_makes_the_cache_and_one_running_container(around, docker):
+    outcome = bring_up(around, docker)
+    item = the_container(docker)
+    assert item["State"]["Status"] == "running"
+    assert item["Name"] == "/tgi-deploy-demo"
+    assert list(docker.volumes) == [CACHE]
+    assert outcome.deployment.endpoint == "http://127.0.0.1:8080"
+    assert (outcome.deployment.target, outcome.deployment.places) == ("docker", ("docker",))
+    assert outcome.deployment.usd_per_hour is None
+    assert docker.calls.count("pull") == 1
+
+
+def test_the_container_is_what_was_planned(around, docker):
+    bring_up(around, docker, settings={"devices": ("GPU-a", "GPU-b")})
+    sent = the_container(docker)["request"]
+    host = sent["host_config"]
+    assert host["port_bindings"] == {80: ("127.0.0.1", 8080)}
+    assert host["device_requests"][0]["DeviceIDs"] == ["GPU-a"]
+    assert host["restart_policy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
+    assert host["log_config"]["Config"]["max-size"]
+    assert sent["environment"]["HF_HOME"] == "/data"
+    assert sent["healthcheck"]["StartPeriod"] > 0
+    assert sent["stop_timeout"] > 0
+
+
+def test_nothing_pulled_twice_and_nothing_changed_by_a_second_up(around, docker):
+    bring_up(around, docker)
+    assert not bring_up(around, docker).changed
+    assert docker.calls.count("pull") == 1
+    assert len(docker.containers_by_id) == 1
+
+
+def test_a_secret_goes_to_the_container_alone(around, docker):
+    bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)})
+    assert the_container(docker)["request"]["environment"]["HF_TOKEN"] == "hf_planted"
+    written = [path.read_text(encoding="utf-8") for path in around.home.rglob("*") if path.is_file()]
+    assert "hf_planted" not in "".join(written)
+    assert "hf_planted" not in str(the_container(docker)["Config"]["Labels"])
+
+
+def test_a_secret_that_is_not_set_stops_everything_before_anything_is_made(around, docker):
+    with pytest.raises(InputError) as caught:
+        bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)}, settings={"known": frozenset()})
+    assert caught.value.code == "secret_missing"
+    assert not docker.volumes
+    assert not around.store.names()
+
+
+def test_a_container_without_a_record_is_adopted(around, docker):
+    bring_up(around, docker)
+    around.store.remove("demo")
+    around.clock.seconds += 3600
+    outcome = bring_up(around, docker)
+    assert outcome.changed
+    assert len(docker.containers_by_id) == 1
+
+
+def test_a_name_that_another_container_has_is_a_conflict(around, docker):
+    bring_up(around, docker)
+    the_container(docker)["Config"]["Labels"] = {}
+    around.store.remove("demo")
+    with pytest.raises(ConflictError) as caught:
+        bring_up(around, docker)
+    assert caught.value.code == "name_taken"
+    assert "docker rm" in caught.value.hint
+    assert len(docker.containers_by_id) == 1
+
+
+def test_a_cache_from_before_is_told_as_such(around, docker):
+    outcome = bring_up(around, docker, dry_run=True)
+    assert [step.reason for step in outcome.proposal.changes.steps] == ["does not exist"] * 2
+    bring_up(around, docker)
+    take_down(around, docker)
+    outcome = bring_up(around, docker, dry_run=True)
+    assert outcome.proposal.changes.steps[0].reason == "is there from before"
+
+
+def test_a_lost_reply_makes_no_second_container(around, docker):
+    lost = ["create_container"]
+
+    def lose(name):
+        if name in lost:
+            lost.remove(name)
+            raise ReadTimeout("too slow")
+
+    docker.after_call = lose
+    bring_up(around, docker)
+    assert the_container(docker)["State"]["Status"] == "running"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, after):
+    for number in range(1, 60):
+        docker, around = FakeDocker(), Surroundings(home=tmp_path / str(number))
+        reached = _kill(docker, number, after=after)
+        try:
+            bring_up(around, docker)
+        except KilledError:
+            pass
+        else:
+            assert not reached()
+            assert number > 3
+            return
+        docker.on_call = docker.after_call = None
+        bring_up(around, docker)
+        assert the_container(docker)["State"]["Status"] == "running"
+        take_down(around, docker, volumes=True)
+        assert not docker.containers_by_id
+        assert not docker.volumes
+        assert not around.store.names()
+    raise AssertionError("it never came to an end")
+
+
+def _kill(docker, number, *, after):
+    """Kill the caller at call `number`; whether that call was reached."""
+    seen = []
+
+    def kill(name):
+        seen.append(name)
+        if len(seen) == number:
+            raise KilledError
+
+    docker.on_call, docker.after_call = (None, kill) if after else (kill, None)
+    return lambda: len(seen) >= number
+
+
+def test_a_killed_down_is_finished_by_the_next(tmp_path):
+    for number in range(1, 60):
+        docker, around = FakeDocker(), Surroundings(home=tmp_path / str(number))
+        bring_up(around, docker)
+        reached = _kill(docker, number, after=False)
+        try:
+            take_down(around, docker)
+        except KilledError:
+            pass
+        else:
+            assert not reached()
+            assert number > 3
+            return
+        docker.on_call = None
+        take_down(around, docker)
+        assert not docker.containers_by_id
+        assert list(docker.volumes) == [CACHE]
+    raise AssertionError("it never came to an end")
+
+
+def test_a_host_without_gpus_for_containers_is_told_and_nothing_is_left(around, docker):
+    docker.refusals["start"] = (500, 'could not select device driver "" with capabilities: [[gpu]]')
+    with pytest.raises(HostRefusedError) as caught:
+        bring_up(around, docker)
+    assert caught.value.code == "toolkit_missing"
+    assert "nvidia-ctk" in caught.value.hint
+    assert not docker.containers_by_id
+    assert not around.store.names()
+    assert list(docker.volumes) == [CACHE]
+
+
+def test_a_pull_that_is_denied_leaves_nothing(around, docker):
+    docker.messages = [{"error": "pull access denied for x, repository does not exist or may require 'docker login'"}]
+    with pytest.raises(BadRequestError) as caught:
+        bring_up(around, docker)
+    assert caught.value.code == "image_denied"
+    assert not around.store.names()
+
+
+def test_down_keeps_the_weights_and_says_so(around, docker):
+    bring_up(around, docker)
+    outcome = take_down(around, docker)
+    (receipt,) = outcome.receipts
+    assert not docker.containers_by_id
+    assert [(item["id"], item["bytes"]) for item in receipt.kept] == [(CACHE, "16000000000")]
+    assert [line.kind for line in receipt.lines] == ["container"]
+    assert receipt.usd is None
+    assert outcome.removals[0].kept == (CACHE,)
+    assert not around.store.names()
+
+
+def test_down_with_volumes_removes_the_weights_too(around, docker):
+    bring_up(around, docker)
+    (receipt,) = take_down(around, docker, volumes=True).receipts
+    assert not docker.volumes
+    assert not receipt.kept
+    assert {line.kind for line in receipt.lines} == {"container", "volume"}
+
+
+def test_weights_that_another_deployment_uses_stay(around, docker):
+    bring_up(around, docker)
+    bring_up(around, docker, name="other")
+    (receipt,) = take_down(around, docker, volumes=True).receipts
+    assert [item["id"] for item in receipt.kept] == [CACHE]
+    (receipt,) = take_down(around, docker, volumes=True, names=("other",)).receipts
+    assert not docker.volumes
+
+
+def test_a_container_that_does_not_go_is_left_behind_with_its_command(around, docker):
+    bring_up(around, docker)
+    docker.refusals["remove_container"] = (409, "removal of container x is already in progress")
+    with pytest.raises(LeftBehindError) as caught:
+        take_down(around, docker)
+    (item,) = caught.value.data["left_behind"]
+    assert item["command"] == f"docker rm --force {item['id']}"
+    assert around.store.load("demo") is not None
+
+
+def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
+    around.probe = Probe(outcome="refused")
+    docker.log = b"2026-01-09T00:00:01.000000000Z Error: CUDA error: no kernel image is available for execution\n"
+    original = docker.start
+
+    def die(container_id):
+        original(container_id)
+        item = the_container(docker)
+        item["State"] = {"Status": "exited", "ExitCode": 1, "FinishedAt": "2026-01-09T00:00:02.5Z"}
+
+    docker.start = die
+    with pytest.raises(NotHealthyError) as caught:
+        bring_up(around, docker, wait=True)
+    assert caught.value.code == "engine_failed"
+    assert caught.value.data["finding"] == "arch_unsupported"
+    assert "--instance" not in caught.value.data["command"], "a Docker host is what it is"
+    assert "--target docker" in caught.value.data["command"]
+    assert not docker.containers_by_id
+    assert list(docker.volumes) == [CACHE]
+
+
+def test_a_paused_container_is_kept(around, docker):
+    bring_up(around, docker, wait=True)
+    item = the_container(docker)
+    item["State"] = {"Status": "paused"}
+    around.probe = Probe(outcome="timeout")
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, docker, wait=True, on_failure=lambda _error: pytest.fail("asked"))
+    assert list(docker.containers_by_id) == [item["Id"]]
+    assert caught.value.data["fate"] == "kept"
+    assert "'tgi-deploy down demo' ends it" in caught.value.hint
+
+
+def of_a_folder(path="/models/mine"):
+    asked = wanted(wait=True, ready="fast")
+    model = asked.plan.requirements.model
+    chosen = asked.plan.chosen
+    settings = replace(chosen.engine.settings, model_id=path)
+    engine = altered(chosen.engine, settings=settings, args=("--model-id", path))
+    requirements = replace(
+        asked.plan.requirements, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
+    )
+    made = replace(asked.plan, requirements=requirements, chosen=replace(chosen, engine=engine))
+    return replace(asked, plan=made)
+
+
+def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
+    around.engine = FakeEngine(model_id="/model")
+    outcome = up(context(around, docker), of_a_folder())
+    assert outcome.deployment.phase == "ready"
+    (mount,) = [item for item in the_container(docker)["request"]["host_config"]["mounts"] if item["Type"] == "bind"]
+    assert (mount["Source"], mount["Target"]) == ("/models/mine", "/model")
+
+
+def test_a_folder_is_brought_up_again_by_its_path(around, docker):
+    around.engine = FakeEngine(model_id="org/other")
+    with pytest.raises(NotHealthyError, match="the plan says /model") as caught:
+        up(context(around, docker), of_a_folder())
+    assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --name demo --target docker")
+
+
+def test_a_change_of_the_plan_is_told_for_the_host(around, docker):
+    bring_up(around, docker)
+    log = Path(__file__).parents[2] / "cases" / "diagnosis" / "oom-warmup-3x" / "log.txt"
+    lines = log.read_text(encoding="utf-8").splitlines()
+    docker.log = "".join(f"2026-01-09T00:00:01.{at:09}Z {line}\n" for at, line in enumerate(lines)).encode()
+    (finding,) = diagnose_deployment(context(around, docker), "demo").reading.findings
+    assert finding.code == "oom_warmup_prefill"
+    assert finding.remedy.endswith("--set max-batch-prefill-tokens=2048 --target docker")
+
+
+def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around, docker):
+    around.probe = Probe(outcome="refused")
+    with pytest.raises(NotHealthyError) as caught:
+        bring_up(around, docker, wait=True)
+    assert caught.value.data["cause"] is None
+    assert caught.value.data["command"].endswith("--name demo --target docker --on-failure keep")
+
+
+def test_a_container_that_the_kernel_ended_is_told_as_such(around, docker):
+    """Its log is cut in the middle: only its state says why."""
+    bring_up(around, docker)
+    the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,
+                                      "FinishedAt": "2026-01-09T00:00:02.5Z"}  # fmt: skip
+    (finding, *_) = diagnose_deployment(context(around, docker), "demo").reading.findings
+    assert (finding.code, finding.confidence >= 0.9) == ("host_oom_killed", True)
+    assert finding.evidence.startswith("the container: OOMKilled")
+    assert "EC2" not in finding.evidence
+
+
+def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, docker):
+    stops = Stops()
+    guarded = guard(context(around, docker), stops)
+
+    def stop(name):
+        if name == "start":
+            stops.arrive(hasty=False)
+
+    docker.on_call = stop
+    with pytest.raises(KeyboardInterrupt):
+        up(guarded, wanted())
+    docker.on_call = None
+    settled = settle(guarded, "demo", stops, ask=lambda _exists: True)
+    assert settled.fate == "removed"
+    assert not docker.containers_by_id
+    assert list(docker.volumes) == [CACHE]
+
+
+def test_recorded_containers_are_found_without_being_asked_for(around, docker):
+    bring_up(around, docker)
+    docker.log = b"2026-01-09T00:00:01.000000000Z Connected with hf_plantedplanted\n"
+    elsewhere = context(around, docker, regions=("us-east-1",))
+    assert status(elsewhere, "demo").machine.state == "running"
+    assert logs(elsewhere, "demo") == "Connected with hf_***"
+    assert access(elsewhere, "demo").tunnel == ""
+    assert take_down(around, docker).removed == ("demo",)
+
+
+def test_list_asks_the_docker_host_of_records_and_survives_a_cloud_that_does_not_answer(around, docker):
+    bring_up(around, docker)
+    listed = list_deployments(context(around, docker))
+    assert [(row.machine, row.usd_per_hour, row.instance_type) for row in listed.rows] == [
+        ("running", None, candidate().offer.instance_type.name)
+    ]
+
+
+def test_gc_leaves_running_containers_alone_and_collects_lone_records(around, docker):
+    bring_up(around, docker)
+    around.clock.seconds += 3600
+    asked = GcRequest(older_than_s=60, confirm=lambda _groups: True)
+    assert [group.name for group in gc(context(around, docker), asked).kept] == ["demo"]
+    docker.containers_by_id.clear()
+    outcome = gc(context(around, docker), asked)
+    assert [receipt.name for receipt in outcome.receipts] == ["demo"]
+    assert list(docker.volumes) == [CACHE]
+
+
+def test_a_remote_host_must_publish_its_port_where_it_can_be_reached(around, docker):
+    with pytest.raises(InputError) as caught:
+        bring_up(around, docker, settings={"local": False})
+    assert caught.value.code == "not_reachable"
+    assert bring_up(around, docker, settings={"local": False, "bind": "192.0.2.7"}).changed
+
+
+def test_the_same_name_on_another_target_is_a_conflict(around, docker):
+    bring_up(around, docker)
+    with pytest.raises(ConflictError) as caught:
+        up(context(around, docker, cloud=_both(around, docker)), request())
+    assert caught.value.code == "name_taken"
+
+
+def _both(around, docker):
+    host = context(around, docker).cloud
+    return lambda place: host(place) if place == "docker" else around.world.cloud(place)

@@ -1,0 +1,159 @@
+"""Locks as files: what they hold, that they come back as they were, and that broken ones are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from tgi_deploy.cli.output import plain
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.lock import (
+    catalogue_sha256,
+    config_sha256,
+    lock_document,
+    lock_text,
+    read_lock,
+    read_plan,
+    wish_document,
+)
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.base import replaced
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@pytest.fixture(scope="module")
+def made(catalog):
+    return plan(Wish(model="llama3-13b", budget="5"), catalog, {})
+
+
+def document_of(made, catalog, wish=None, environ=None, text="printed\n"):
+    return lock_document(
+        made,
+        wish or Wish(model="llama3-13b", budget="5"),
+        environ or {},
+        catalog.release(made.requirements.engine_version),
+        printed={},
+        text=text,
+    )
+
+
+def test_what_a_lock_holds(locked):
+    document = json.loads(locked[0].read_text())
+    assert list(document) == ["kind", "schema", "model", "engine", "catalogue", "wish", "plan", "text"]
+    assert document["model"]["id"] == "elinas/Llama-3-13B-Instruct"
+    assert SHA256.fullmatch(document["model"]["config_sha256"])
+    assert document["engine"].keys() == {"name", "version", "image"}
+    assert SHA256.fullmatch(document["catalogue"]["sha256"])
+    assert document["catalogue"]["date"] == document["plan"]["catalogue_date"]
+    assert document["wish"] == {"model": "llama3-13b", "budget": "5", "regions": ["us-east-1"]}
+    assert document["plan"].keys() >= {"chosen", "cost", "fallbacks", "performance", "requirements", "engine"}
+
+
+def test_the_same_plan_gives_the_same_lock(made, catalog):
+    assert lock_text(document_of(made, catalog)) == lock_text(document_of(made, catalog))
+
+
+def test_a_lock_comes_back_as_it_was(locked):
+    path, printed = locked
+    lock = read_lock(path.read_text(), "plan.lock")
+    assert lock.text == printed
+    assert lock.wish == Wish(model="llama3-13b", budget="5", regions=("us-east-1",))
+    assert lock.plan["chosen"]["instance_type"] == "g6e.xlarge"
+
+
+def test_the_environment_becomes_part_of_the_wish(made, catalog):
+    environ = {"TGI_DEPLOY_CONTEXT": "4096", "TGI_DEPLOY_BUDGET": "9", "TGI_DEPLOY_REGION": "eu-west-1", "HOME": "/"}
+    document = document_of(made, catalog, environ=environ)
+    assert document["wish"] == {
+        "model": "llama3-13b", "budget": "5", "context": "4096", "regions": list(made.requirements.regions),
+    }  # fmt: skip
+
+
+def test_every_setting_survives(catalog):
+    wish = Wish(
+        model="llama3-8b", regions=("eu-west-1",), market="any", set=("max-best-of=4",), allow_turing=True, port="9000",
+        context="4096", prefer="cost", quantize="awq", num_shard="1", ttft_ms="5000", max_spend="10",
+    )  # fmt: skip
+    outcome = plan(wish, catalog, {})
+    document = json.loads(lock_text(document_of(outcome, catalog, wish)))
+    document["plan"] = plain(_plan_document(outcome))
+    assert read_lock(json.dumps(document), "x").wish == wish
+
+
+def _plan_document(outcome):
+    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- one test needs it
+
+    return plan_document(outcome)
+
+
+def test_an_owned_machine_has_no_region_in_its_wish(catalog):
+    wish = Wish(model="llama3-8b", hardware="1xRTX-4090")
+    document = document_of(plan(wish, catalog, {}), catalog, wish)
+    assert document["wish"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
+
+
+def test_where_a_shape_was_read_does_not_matter(made):
+    model = made.requirements.model.model
+    assert config_sha256(model) == config_sha256(replace(model, local_path="/models/x", source="a file", note="n"))
+    assert config_sha256(model) != config_sha256(replace(model, layers=model.layers + 1))
+    assert config_sha256(model) != config_sha256(replace(model, revision="0" * 40))
+
+
+def test_the_catalogue_hash_is_of_what_was_used(made, catalog):
+    release = catalog.release(made.requirements.engine_version)
+    offer = made.chosen.offer
+    dearer = replace(made, chosen=replace(made.chosen, offer=replace(offer, usd_per_hour=offer.usd_per_hour + 1)))
+    assert catalogue_sha256(made, release) == catalogue_sha256(replace(made, rejections=()), release)
+    assert catalogue_sha256(made, release) != catalogue_sha256(dearer, release)
+    assert catalogue_sha256(made, release) != catalogue_sha256(made, replaced(release, memory_share=0.5))
+
+
+def test_the_hash_is_sha256_of_canonical_json(made):
+    small = replace(made.requirements.model.model, hub_id="a/b")
+    assert len(config_sha256(small)) == hashlib.sha256().digest_size * 2
+
+
+def test_a_wish_is_written_without_what_was_not_asked(made):
+    assert wish_document(Wish(model="x")) == {"model": "x"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("kind", "something"), ("schema", 2), ("schema", "1"), ("text", "one line"), ("text", [1]), ("wish", []),
+        ("wish.model", None), ("wish.budget", 5), ("wish.regions", "us-east-1"), ("wish.set", [1]),
+        ("wish.allow_turing", "yes"), ("wish.what", "x"), ("plan", None), ("plan.cost", []),
+        ("plan.cost.usd_per_hour", "1"), ("plan.cost.usd_per_hour", True), ("plan.engine.args", "--x"),
+        ("plan.engine.args", [1]), ("plan.engine.env", []), ("plan.chosen.num_shard", "1"), ("model", 3),
+        ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalogue", "today"),
+    ],
+)  # fmt: skip
+def test_a_lock_that_is_not_one_is_refused(locked, path, value):
+    document = json.loads(locked[0].read_text())
+    *parents, key = path.split(".")
+    table = document
+    for parent in parents:
+        table = table[parent]
+    table[key] = value
+    with pytest.raises(InputError) as raised:
+        read_lock(json.dumps(document), "plan.lock")
+    assert raised.value.code == "bad_lock"
+    assert "plan.lock" in raised.value.message
+    assert raised.value.hint
+
+
+def test_a_printed_plan_is_read_like_a_lock(tool, locked):
+    printed = tool("plan", "llama3-13b", "--budget", "5", "--json")[1]
+    assert read_plan(printed, "plan.json") == read_plan(locked[0].read_text(), "plan.lock")
+
+
+def test_what_another_command_printed_is_no_plan(tool):
+    printed = tool("catalog", "list", "regions", "--json")[1]
+    with pytest.raises(InputError, match="neither a lock nor a plan"):
+        read_plan(printed, "x")

@@ -1,0 +1,154 @@
+"""What a lock is for: reprinted to the byte, deployed exactly, refused when the world has moved on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.planning.lock import read_lock
+from tgi_deploy.operations.planning.locked import changes, current, plan_to_deploy
+
+
+def lock_of(path):
+    return read_lock(path.read_text(), path.name)
+
+
+def test_a_lock_is_reprinted_to_the_byte(tool, locked):
+    path, printed = locked
+    assert tool("plan", "--locked", path.name)[:2] == (0, printed)
+
+
+def test_the_json_plan_is_the_same_to_the_byte(tool, locked):
+    first = tool("plan", "llama3-13b", "--budget", "5", "--json")[1]
+    again = tool("plan", "--locked", locked[0].name, "--json")[1]
+    assert part(first) == part(again)
+
+
+def part(printed):
+    """The text of `data.plan` as it was printed: up to the end of its object."""
+    start = printed.index('    "plan": {')
+    return printed[start : printed.index("\n    }", start)]
+
+
+def test_no_network_and_no_hub_is_asked(tool, locked, monkeypatch):
+    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- replaced where it stands
+
+    def refuse():
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(wiring, "_hub", refuse)
+    assert tool("plan", "--locked", locked[0].name)[0] == 0
+
+
+def test_an_unchanged_world_has_no_warning(tool, locked):
+    document = json.loads(tool("plan", "--locked", locked[0].name, "--json")[1])
+    assert [item["code"] for item in document["warnings"]] == ["notice"]
+    assert document["data"]["lock"].keys() == {"model", "engine", "catalogue"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        ({"chosen": {"instance_type": "g5.48xlarge"}}, "chosen.instance_type was g5.48xlarge, is g6e.xlarge"),
+        ({"engine": {"image": "ghcr.io/x/y:1"}}, "engine.image was ghcr.io/x/y:1"),
+        ({"engine": {"args": ["--model-id", "old"]}}, "---model-id old"),
+        ({"engine": {"env": {"HF_HOME": "/data", "OLD": "1"}}}, "-OLD=1"),
+        ({"cost": {"usd_per_hour": 1.0}}, "cost.usd_per_hour was 1.0, is 1.8768"),
+    ],
+)  # fmt: skip
+def test_a_changed_world_is_a_warning_and_the_lock_is_printed_all_the_same(tool, locked, edited, tables, says):
+    path = edited("stale.lock", **tables)
+    exit_code, out, err = tool("plan", "--locked", path.name)
+    assert (exit_code, out) == (0, locked[1])
+    assert "warning[stale_plan]" in err
+    assert says in err
+
+
+def test_a_wish_that_can_no_longer_be_planned_is_a_warning(tool, locked):
+    path, printed = locked
+    path.write_text(
+        path.read_text().replace('"model": "llama3-13b",\n    "budget"', '"model": "llama9",\n    "budget"')
+    )
+    exit_code, out, err = tool("plan", "--locked", path.name)
+    assert (exit_code, out) == (0, printed)
+    assert "can't be planned again" in err
+
+
+def test_a_lower_price_is_no_reason_to_refuse(edited, catalog):
+    lock = lock_of(edited("dear.lock", cost={"usd_per_hour": 99.0}))
+    assert plan_to_deploy(lock, catalog, force=False).chosen.offer.instance_type.name == "g6e.xlarge"
+
+
+def test_what_is_deployed_is_the_locked_choice_alone(locked, catalog):
+    lock = lock_of(locked[0])
+    made = plan_to_deploy(lock, catalog, force=False)
+    assert list(made.chosen.engine.container.args) == lock.plan["engine"]["args"]
+    assert made.fallbacks == ()
+
+
+@pytest.mark.parametrize(
+    ("tables", "field"),
+    [
+        ({"chosen": {"instance_type": "g6.12xlarge"}}, "instance_type"),
+        ({"engine": {"args": ["--model-id", "old"]}}, "args"),
+        ({"engine": {"image": "ghcr.io/x/y:1"}}, "image"),
+        ({"cost": {"usd_per_hour": 1.0}}, "usd_per_hour"),
+    ],
+)
+def test_a_stale_lock_is_not_deployed(edited, catalog, tables, field):
+    lock = lock_of(edited("stale.lock", **tables))
+    with pytest.raises(ConflictError) as raised:
+        plan_to_deploy(lock, catalog, force=False)
+    assert raised.value.code == "stale_plan"
+    assert raised.value.exit_code == 4
+    assert field in raised.value.message
+    assert "--force" in raised.value.hint
+
+
+def test_force_deploys_exactly_what_is_locked(edited, catalog):
+    args = ["--model-id", "elinas/Llama-3-13B-Instruct", "--num-shard", "4", "--dtype", "bfloat16", "--quantize", "awq"]
+    changed = {"args": args, "image": "ghcr.io/x/y:1", "version": "3.3.5", "max_total_tokens": 4096, "env": {"A": "b"}}
+    lock = lock_of(edited("old.lock", chosen={"instance_type": "g5.12xlarge", "num_shard": 4}, engine=changed))
+    chosen = plan_to_deploy(lock, catalog, force=True).chosen
+    assert (chosen.offer.instance_type.name, chosen.num_shard) == ("g5.12xlarge", 4)
+    container = chosen.engine.container
+    assert (list(container.args), container.image.reference) == (args, "ghcr.io/x/y:1")
+    assert (chosen.engine.version, dict(container.env)) == ("3.3.5", {"A": "b"})
+    assert chosen.engine.settings.max_total_tokens == 4096
+
+
+def test_force_can_not_bring_back_what_is_gone(edited, catalog):
+    lock = lock_of(edited("gone.lock", chosen={"instance_type": "g4dn.xlarge"}))
+    with pytest.raises(ConflictError) as raised:
+        plan_to_deploy(lock, catalog, force=True)
+    assert raised.value.code == "locked_choice_gone"
+
+
+def test_a_wish_that_nothing_meets_any_more_is_stale(locked, catalog):
+    path, _ = locked
+    path.write_text(path.read_text().replace('"budget": "5"', '"budget": "0.1"'))
+    lock = lock_of(path)
+    assert [change.new for change in changes(lock, current(lock, catalog))] == ["nothing"]
+    with pytest.raises(ConflictError, match="nothing"):
+        plan_to_deploy(lock, catalog, force=False)
+
+
+def test_up_refuses_a_stale_lock_before_anything_is_asked(tool, edited):
+    path = edited("stale.lock", engine={"image": "ghcr.io/x/y:1"})
+    exit_code, out, err = tool("up", "--lock", path.name, "--yes")
+    assert (exit_code, out) == (4, "")
+    assert err.startswith("error[stale_plan]")
+
+
+def test_an_owned_machine_is_locked_too(tool):
+    printed = tool("plan", "llama3-8b", "--hardware", "1xRTX-4090", "--lock", "own.lock")[1]
+    exit_code, out, err = tool("plan", "--locked", "own.lock")
+    assert (exit_code, out) == (0, printed)
+    assert "stale_plan" not in err
+
+
+def test_no_lock_is_written_without_a_plan(tool, tmp_path):
+    assert tool("plan", "llama3-13b", "--budget", "0.1", "--lock", "plan.lock")[0] == 3
+    assert not (tmp_path / "plan.lock").exists()

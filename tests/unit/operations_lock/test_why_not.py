@@ -1,0 +1,163 @@
+"""Explanations agree with the plan they explain, and their sums add up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.why_not import verdict, why_not
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.planner.types import Plan
+
+WISHES = (
+    Wish(model="llama3-13b", budget="5"),
+    Wish(model="llama3-8b", budget="1", prefer="cost"),
+    Wish(model="llama3-70b", regions=("us-east-1", "eu-west-1"), market="any", prefer="speed"),
+    Wish(model="llama2-13b", num_shard="2", quantize="none", prefer="value"),
+    Wish(model="llama3-8b", tpot_ms="30"),
+)
+TYPES = (
+    "g5.xlarge",
+    "g6.xlarge",
+    "g6e.xlarge",
+    "g6.12xlarge",
+    "g4dn.xlarge",
+    "p4d.24xlarge",
+    "g5g.xlarge",
+    "p2.xlarge",
+)
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.model)
+@pytest.mark.parametrize("name", TYPES)
+def test_an_explanation_agrees_with_the_plan(catalog, wish, name):
+    made = plan(wish, catalog, {})
+    assert isinstance(made, Plan)
+    item = why_not(wish, name, catalog, {}).explanations[0]
+    refused = {
+        (rejection.num_shard, rejection.quantize): set(rejection.codes)
+        for rejection in made.rejections
+        if rejection.instance_type == name
+    }
+    assert item.chosen == made.chosen
+    for way in item.ways:
+        if not way.codes:
+            assert item.best is not None
+        elif way.codes != ("over_budget",) and "not_offered" not in way.codes:
+            assert set(way.codes) <= refused[way.num_shard, way.quantize] | {"over_budget", "price_unknown"}
+    assert (item.best is None) == all(way.codes for way in item.ways)
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.model)
+def test_the_choice_is_first_and_the_others_say_what_decided(catalog, wish):
+    made = plan(wish, catalog, {})
+    assert isinstance(made, Plan)
+    item = why_not(wish, made.chosen.offer.instance_type.name, catalog, {}).explanations[0]
+    assert (verdict(item), item.rank, item.decided_by) == ("chosen", 1, None)
+    for other in TYPES:
+        found = why_not(wish, other, catalog, {}).explanations[0]
+        if found.rank is not None and found.rank > 1:
+            assert found.decided_by is not None
+            assert found.ranked == item.ranked
+
+
+def test_the_memory_of_a_card_adds_up(catalog):
+    ways = why_not(WISHES[0], "g5.xlarge", catalog, {}).explanations[0].ways
+    assert ways
+    for way in ways:
+        memory = way.memory
+        parts = (
+            memory.reserved_bytes, memory.weights_bytes, memory.activation_bytes, memory.overhead_bytes,
+            memory.kv_cache_bytes,
+        )  # fmt: skip
+        assert sum(parts) == memory.total_bytes
+        assert memory.fits == (memory.kv_capacity_tokens >= memory.required_kv_tokens)
+
+
+def test_prices_add_up_and_are_held_against_the_budget(catalog):
+    wish = Wish(model="llama3-13b", budget="1.5", regions=("us-east-1", "eu-west-1"), market="any")
+    ways = why_not(wish, "g6e.xlarge", catalog, {}).explanations[0].ways
+    for price in ways[0].prices:
+        assert price.cost is not None
+        assert price.within_budget == (price.cost.usd_per_hour <= 1.5)
+    assert {price.within_budget for price in ways[0].prices} == {True, False}
+    assert ways[0].codes == ()
+
+
+def test_a_pinned_instance_is_still_compared(catalog):
+    wish = Wish(model="llama3-13b", instance="g6.12xlarge")
+    item = why_not(wish, "g6e.xlarge", catalog, {}).explanations[0]
+    assert verdict(item) == "works"
+    assert item.chosen is not None
+    assert item.chosen.offer.instance_type.name == "g6.12xlarge"
+
+
+def test_a_card_is_every_type_that_has_it(catalog):
+    found = why_not(WISHES[0], "l4", catalog, {})
+    assert (found.name, found.kind, found.rentable) == ("L4", "accelerator", True)
+    names = {item.hardware.name for item in found.explanations}
+    assert names == {item.name for item in catalog.instance_types().values() if item.accelerator.name == "L4"}
+
+
+def test_a_card_that_nobody_rents_is_a_machine_of_your_own(catalog):
+    found = why_not(Wish(model="llama3-70b"), "RTX-4090", catalog, {})
+    assert not found.rentable
+    assert [verdict(item) for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]
+
+
+def test_unknown_names_are_refused(catalog):
+    for name, code in (("g99.xlarge", "unknown_instance_type"), ("Voodoo", "unknown_accelerator")):
+        with pytest.raises(InputError) as raised:
+            why_not(WISHES[0], name, catalog, {})
+        assert raised.value.code == code
+
+
+def test_the_json(tool):
+    exit_code, out, _ = tool("why-not", "llama3-13b", "g5.xlarge", "--budget", "5", "--json")
+    found = json.loads(out)["data"]["why_not"]
+    assert exit_code == 0
+    assert found.keys() == {"name", "kind", "rentable", "chosen", "instance_types"}
+    [item] = found["instance_types"]
+    assert (found["name"], found["kind"], found["chosen"]["instance_type"]) == (
+        "g5.xlarge",
+        "instance_type",
+        "g6e.xlarge",
+    )
+    assert (item["verdict"], item["decided_by"]) == ("works", "bits lost to quantization")
+    way = item["ways"][0]
+    assert way.keys() == {"num_shard", "quantize", "works", "codes", "reasons", "memory", "performance", "prices"}
+    assert way["codes"] == ["memory_weights"]
+    assert way["reasons"][0]["numbers"]["weights_bytes"] == way["memory"]["per_accelerator"]["weights_bytes"]
+    price = way["prices"][0]
+    assert sum(line["usd_per_hour"] for line in price["lines"]) == pytest.approx(price["usd_per_hour"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("g5.xlarge", "behind g6e.xlarge by bits lost to quantization"),
+        ("g6e.xlarge", "is what the plan chooses"),
+        ("g4dn.xlarge", "nearest to it: arch_flash_attention"),
+        ("p2.xlarge", "EC2 does not offer it any more"),
+        ("A10G", "g5.48xlarge"),
+        ("RTX-4090", "1xRTX-4090 serves llama3-13b"),
+        ("g5g.xlarge", "host_architecture"),
+        ("trn1.2xlarge", "vendor_unsupported"),
+    ],
+)
+def test_the_text(tool, name, says):
+    exit_code, out, err = tool("why-not", "llama3-13b", name, "--budget", "5")
+    assert (exit_code, err) == (0, "")
+    assert says in " ".join(out.split())
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert "memory of one card:" in out
+
+
+def test_a_type_that_the_wished_region_lacks(tool):
+    _, out, _ = tool("why-not", "llama3-13b", "p5.48xlarge", "--region", "eu-west-3")
+    assert "not_offered" in out
+    assert "no on-demand offer in eu-west-3" in out

@@ -1,0 +1,150 @@
+"""Walks `tests/cases/plan/*.toml`: a wish and an environment in, what must be true of the answer out.
+
+A case says only what it is about: every key under `expect` is a subset of the answer, so that a new price elsewhere
+changes no case. Amounts are texts, so that no digit is lost.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.documents import choice_document, memory_document, requirements_document
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Rejection
+
+CASES = sorted((Path(__file__).parents[2] / "cases" / "plan").glob("*.toml"))
+SECTIONS = {
+    "outcome",
+    "error",
+    "requirements",
+    "rejected",
+    "every_code",
+    "near_misses",
+    "no_near_misses",
+    "chosen",
+    "cost",
+    "memory",
+    "args",
+    "without",
+    "env",
+    "secret_env",
+    "fallbacks",
+    "notices",
+    "assumptions",
+}
+
+
+@cache
+def catalog() -> Catalog:
+    return open_catalog()
+
+
+def answer(case: Mapping[str, Any]) -> Plan | NoPlan:
+    raw = dict(case["wish"])
+    for name in ("regions", "set"):
+        raw[name] = tuple(raw.get(name, ()))
+    return plan(Wish(**raw), catalog(), case.get("env", {}))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_case(path: Path) -> None:
+    case = tomllib.loads(path.read_text(encoding="utf-8"))
+    expect = case["expect"]
+    assert set(case) <= {"about", "wish", "env", "expect"}
+    assert set(expect) <= SECTIONS
+    if expect["outcome"] == "error":
+        with pytest.raises(InputError) as refused:
+            answer(case)
+        check_error(refused.value, expect["error"])
+        return
+    made = answer(case)
+    assert isinstance(made, {"plan": Plan, "no_plan": NoPlan}[expect["outcome"]])
+    check_what_both_have(made, expect)
+    if isinstance(made, Plan):
+        check_choice(made, expect)
+        check_engine(made, expect)
+    else:
+        check_near_misses(made, expect)
+
+
+def check_error(error: InputError, expect: Mapping[str, Any]) -> None:
+    assert error.code == expect["code"]
+    for fragment in expect.get("says", ()):
+        assert fragment in error.message
+    assert expect.get("hint", "") in (error.hint or "")
+
+
+def check_what_both_have(made: Plan | NoPlan, expect: Mapping[str, Any]) -> None:
+    assert_within(expect.get("requirements", {}), requirements_document(made.requirements))
+    for wanted in expect.get("rejected", ()):
+        assert any(matches(rejection, wanted) for rejection in made.rejections), wanted
+    if "every_code" in expect:
+        assert made.rejections
+        assert {rejection.code for rejection in made.rejections} == {expect["every_code"]}
+
+
+def matches(rejection: Rejection, wanted: Mapping[str, Any]) -> bool:
+    """Whether a rejection has all that is wanted. `codes` may be more than those wanted, `numbers` likewise."""
+    own = dict(wanted)
+    says, codes, numbers = own.pop("says", ""), own.pop("codes", ()), own.pop("numbers", {})
+    return (
+        all(str(getattr(rejection, name)) == str(value) for name, value in own.items())
+        and says in rejection.message
+        and set(codes) <= set(rejection.codes)
+        and all(str(rejection.numbers.get(name)) == str(value) for name, value in numbers.items())
+    )
+
+
+def check_choice(made: Plan, expect: Mapping[str, Any]) -> None:
+    chosen = made.chosen
+    assert_within(expect.get("chosen", {}), choice_document(chosen))
+    lines = {line.item: line.usd_per_hour for line in chosen.cost.lines} | {"total": chosen.cost.usd_per_hour}
+    assert_within(expect.get("cost", {}), lines)
+    memory = memory_document(chosen.memory)
+    assert_within(expect.get("memory", {}), memory | memory["per_accelerator"])
+    fallbacks = [candidate.offer.instance_type.name for candidate in made.fallbacks]
+    assert fallbacks[: len(expect.get("fallbacks", ()))] == expect.get("fallbacks", [])
+    for name in ("notices", "assumptions"):
+        for fragment in expect.get(name, ()):
+            assert any(fragment in said for said in getattr(made, name)), fragment
+
+
+def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:
+    container = made.chosen.engine.container
+    args = dict(zip(container.args, (*container.args[1:], ""), strict=True))
+    assert_within(expect.get("args", {}), args)
+    assert not set(expect.get("without", ())) & set(container.args)
+    assert_within(expect.get("env", {}), dict(container.env))
+    secrets = [secret.variable for secret in container.secrets]
+    assert secrets == expect.get("secret_env", secrets)
+
+
+def check_near_misses(made: NoPlan, expect: Mapping[str, Any]) -> None:
+    options = [miss.option for miss in made.near_misses]
+    assert [option for option in expect.get("near_misses", ()) if option not in options] == []
+    if expect.get("no_near_misses"):
+        assert options == []
+
+
+def assert_within(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    assert {name: str(value) for name, value in wanted.items()} == {
+        name: str(found.get(name, "missing")) for name in wanted
+    }
+
+
+def test_there_are_cases_enough() -> None:
+    assert len(CASES) >= 40

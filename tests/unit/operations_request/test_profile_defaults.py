@@ -1,0 +1,46 @@
+"""A profile's own defaults: between the environment and the tool's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import Wish, resolve
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+
+PROFILE = """
+hub_id = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
+summary = "A profile of one's own"
+
+[defaults]
+{defaults}
+"""
+
+
+def catalogue_with(folder: Path, defaults: str) -> Catalog:
+    models = folder / "models"
+    models.mkdir()
+    (models / "mine.toml").write_text(PROFILE.format(defaults=defaults), encoding="utf-8")
+    return open_catalog(folder)
+
+
+def test_a_profile_default_counts_until_something_else_is_said(tmp_path: Path) -> None:
+    catalog = catalogue_with(tmp_path, "context = 1024\nconcurrency = 3")
+    by_profile = resolve(Wish(model="mine"), {}, catalog)
+    by_environment = resolve(Wish(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
+    by_flag = resolve(Wish(model="mine", concurrency="5"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
+    assert by_profile.context_tokens == 1024
+    assert (by_profile.concurrency, by_environment.concurrency, by_flag.concurrency) == (3, 4, 5)
+
+
+def test_a_wrong_profile_default_is_named_as_one(tmp_path: Path) -> None:
+    catalog = catalogue_with(tmp_path, "concurrency = 0")
+    with pytest.raises(InputError, match="concurrency"):
+        resolve(Wish(model="mine"), {}, catalog)

@@ -1,0 +1,312 @@
+"""Every setting by every way: what is taken, what is refused, and what a message calls it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import (
+    Setting,
+    Wish,
+    check_lifetime,
+    duration_s,
+    lifetime_s,
+    positive_decimal,
+    resolve,
+    shown,
+    whole_number,
+)
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
+
+
+@cache
+def catalog() -> Catalog:
+    return open_catalog()
+
+
+def typed(value: str) -> Setting:
+    return Setting(value=value, source="flag")
+
+
+def wished(environ: dict[str, str] | None = None, **settings: Any) -> Any:
+    return resolve(Wish(**({"model": "llama3.1-8b"} | settings)), environ or {}, catalog())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", "5"),
+        ("0.5", "0.5"),
+        (".5", "0.5"),
+        ("1.8768", "1.8768"),
+        (" 5 ", "5"),
+        ("007", "7"),
+        ("1000000", "1000000"),
+    ],
+)
+def test_amounts_of_money(text: str, value: str) -> None:
+    assert positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget") == Decimal(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "0", "0.0", "-1", "+1", "1e3", "1,5", "1_000", "NaN", "inf", "$5", "5USD", "5 $", "٣", "1.", "1000001",
+     "0.0000000001", "5\n", "1" * 70_000, "; rm -rf /"],
+)  # fmt: skip
+def test_what_is_no_amount_of_money(text: str) -> None:
+    if text == "5\n":
+        assert positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget") == 5
+        return
+    with pytest.raises(InputError) as refused:
+        positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget")
+    assert refused.value.code == "bad_budget"
+    assert refused.value.hint
+    assert len(refused.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("$5", "leave the currency out: write --budget 5"),
+        ("5$", "leave the currency out: write --budget 5"),
+        ("€5.5", "leave the currency out: write --budget 5.5"),
+        ("5USD", "leave the currency out: write --budget 5"),
+        ("5 eur", "leave the currency out: write --budget 5"),
+        ("5,50", "write --budget 5.50: the decimal separator is a point"),
+        ("1,000", "write --budget 1000: no separators between thousands"),
+        ("NaN", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("inf", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("-5", "write --budget 5, for example: a plain positive number of US dollars"),
+        ("five dollars", "leave the currency out: write --budget 5, for example"),
+    ],
+)
+def test_the_hint_is_the_amount_as_it_was_meant(text: str, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget")
+    assert str(refused.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"context": "8k"}, "write --context 8192, for example"),
+        ({"context": "8,192"}, "write --context 8192, for example"),
+        ({"port": "99999"}, "write --port 8080, for example"),
+        ({"num_shard": "two"}, "write --num-shard 2, for example"),
+        ({"disk": "0"}, "write --disk 200, for example"),
+        ({"ttft_ms": "0.2s"}, "write --ttft-ms 500, for example: a plain positive number of milliseconds"),
+        ({"utilisation": "50%"}, "write --utilisation 0.3, for example: a plain positive number up to 1"),
+        ({"market": "SPOT"}, "did you mean spot?"),
+        ({"market": "on demand"}, "did you mean on-demand?"),
+        ({"quantize": "AWQ"}, "did you mean awq?"),
+        ({"prefer": "cheap"}, "choose one of quality, cost, speed, value"),
+    ],
+)
+def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        wished(**settings)
+    assert str(refused.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(("name", "value"), [("ENGINE_VERSION", "9.9"), ("INSTANCE", "g99.xlarge")])
+def test_a_name_from_the_environment_that_is_unknown_is_told_by_its_variable(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: There is no"):
+        wished({f"TGI_DEPLOY_{name}": value})
+    with pytest.raises(InputError, match=r"^There is no"):
+        wished(**{name.lower(): value})
+
+
+def test_nothing_is_told_as_too_little() -> None:
+    with pytest.raises(InputError, match="'0' is not more than 0"):
+        wished(budget="0")
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", 1), ("64", 64), ("08", 8)])
+def test_whole_numbers(text: str, value: int) -> None:
+    assert whole_number(typed(text), "--num-shard", most=64) == value
+
+
+@pytest.mark.parametrize("text", ["", "0", "65", "-1", "1.0", "one", "²", "٣", " 4", "1" * 5000])
+def test_what_is_no_whole_number(text: str) -> None:
+    with pytest.raises(InputError, match="--num-shard") as refused:
+        whole_number(typed(text), "--num-shard", most=64)
+    assert refused.value.code == "bad_number"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2h", 7200), ("90m", 5400), ("1d12h", 129_600), ("45m30s", 2730), ("300s", 300), ("2H", 7200), (" 5m ", 300)],
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert duration_s(typed(text), "--ttl") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "2 h", "h2", "30m1h", "-2h", "1.5h", "2w", "299s", "0h"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        duration_s(typed(text), "--ttl")
+    assert refused.value.code == "bad_duration"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("90", "--ttl 90m or 90h"), ("0", "--ttl 2h, 90m"), ("2w", "--ttl 2h, 90m")]
+)
+def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        duration_s(typed(text), "--ttl")
+    assert hint in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "seconds"),
+    [
+        ({}, {}, None),
+        ({"ttl": "2h"}, {}, 7200),
+        ({"max_spend": "10"}, {}, 18_000),
+        ({"ttl": "2h", "max_spend": "10"}, {}, 7200),
+        ({"ttl": "9h", "max_spend": "10"}, {}, 18_000),
+        ({}, {"TGI_DEPLOY_TTL": "3h"}, 10_800),
+        ({"ttl": "2h"}, {"TGI_DEPLOY_TTL": "3h"}, 7200),
+        ({"max_spend": "0.17"}, {}, 306),
+    ],
+)
+def test_the_earlier_end_counts(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
+    assert lifetime_s(Wish(model="x", **settings), environ, Decimal(2)) == seconds  # type: ignore[arg-type]
+
+
+def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> None:
+    """Five minutes would cost more than that."""
+    with pytest.raises(InputError) as refused:
+        lifetime_s(Wish(model="x", max_spend="0.16"), {}, Decimal(2))
+    assert refused.value.code == "bad_max_spend"
+    assert "288 s at $2 an hour" in refused.value.message
+    assert "at least $0.17" in str(refused.value.hint)
+
+
+def test_how_long_an_amount_lasts_is_not_asked_before_there_is_a_price() -> None:
+    check_lifetime(Wish(model="x", max_spend="0.01"), {})
+
+
+@pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])
+def test_a_wrong_end_is_refused_before_anything_is_planned(settings: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        wished(**settings)
+
+
+def test_defaults() -> None:
+    found = wished()
+    assert (found.input_tokens, found.output_tokens, found.concurrency, found.context_tokens) == (1024, 256, 8, 8192)
+    assert found.budget_usd_per_hour is None
+    assert (found.prefer, found.quantize, found.markets) == ("quality", "auto", ("on-demand",))
+    assert (found.engine_version, found.regions, found.port) == ("3.3.7", ("us-east-1",), 8080)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"context": "4096"}, (4096, 1024, 256)),
+        ({"context": "1024"}, (1024, 768, 256)),
+        ({"context": "256"}, (256, 192, 64)),
+        ({"context": "2"}, (2, 1, 1)),
+        ({"input_tokens": "12000"}, (12_256, 12_000, 256)),
+        ({"output_tokens": "9000"}, (10_024, 1024, 9000)),
+        ({"context": "2048", "output_tokens": "2000"}, (2048, 48, 2000)),
+        ({"context": "2048", "input_tokens": "1900"}, (2048, 1900, 148)),
+    ],
+)
+def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], tokens: tuple[int, int, int]) -> None:
+    found = wished(**settings)
+    assert (found.context_tokens, found.input_tokens, found.output_tokens) == tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("BUDGET", "2.5", "budget_usd_per_hour", Decimal("2.5")),
+        ("PREFER", "speed", "prefer", "speed"),
+        ("QUANTIZE", "awq", "quantize", "awq"),
+        ("NUM_SHARD", "4", "num_shard", 4),
+        ("INSTANCE", "g6.xlarge", "instance_type", "g6.xlarge"),
+        ("HARDWARE", "1xL4", "hardware", "1xL4"),
+        ("REGION", "eu-west-1,eu-west-2", "regions", ("eu-west-1", "eu-west-2")),
+        ("MARKET", "any", "markets", ("on-demand", "spot")),
+        ("CONTEXT", "2048", "context_tokens", 2048),
+        ("INPUT_TOKENS", "100", "input_tokens", 100),
+        ("OUTPUT_TOKENS", "100", "output_tokens", 100),
+        ("CONCURRENCY", "2", "concurrency", 2),
+        ("TTFT_MS", "250.5", "ttft_ms", 250.5),
+        ("TPOT_MS", "40", "tpot_ms", 40.0),
+        ("MIN_TOKENS_PER_S", "400", "min_tokens_per_s", 400.0),
+        ("UTILISATION", "0.25", "utilisation", 0.25),
+        ("ENGINE_VERSION", "3.2.0", "engine_version", "3.2.0"),
+        ("PORT", "9000", "port", 9000),
+    ],
+)
+def test_settings_from_the_environment(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(wished({f"TGI_DEPLOY_{name}": value}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("flag", "--num-shard"),
+        ("environment", "TGI_DEPLOY_NUM_SHARD"),
+        ("profile", "--num-shard (from the profile)"),
+        ("default", "--num-shard (from the default)"),
+    ],
+)
+def test_a_message_names_the_setting_by_the_way_it_came(source: Any, named: str) -> None:
+    assert Setting(value="x", source=source).named("--num-shard") == named
+
+
+def test_an_empty_variable_is_none() -> None:
+    assert wished({"TGI_DEPLOY_BUDGET": "", "TGI_DEPLOY_REGION": ""}).budget_usd_per_hour is None
+
+
+def test_regions_are_taken_once_and_all_means_all() -> None:
+    assert wished(regions=("us-west-2", "us-west-2")).regions == ("us-west-2",)
+    assert wished(regions=("us-west-2", "all")).regions == catalog().regions()
+
+
+def test_a_shown_value_is_short_and_printable() -> None:
+    assert shown("a\x1b[31m\nb") == "'a\\x1b[31m\\nb'"
+    assert len(shown("x" * 70_000)) < 80
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"port": "0"},
+        {"port": "65536"},
+        {"market": "reserved"},
+        {"set": ("=1",)},
+        {"set": ("--=1",)},
+        {"concurrency": "100001"},
+        {"ttft_ms": "0"},
+        {"tpot_ms": "fast"},
+        {"min_tokens_per_s": "-5"},
+        {"utilisation": "1.5"},
+        {"utilisation": "0"},
+    ],
+)
+def test_other_refusals(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        wished(**settings)
+    assert refused.value.hint
+
+
+def test_variables_reach_the_engine():
+    assert wished(env=("NCCL_P2P_DISABLE=1", "A=b=c")).env == (("NCCL_P2P_DISABLE", "1"), ("A", "b=c"))
+
+
+def test_a_disk_of_a_size():
+    assert (wished().disk_gib, wished(disk="500").disk_gib) == (None, 500)
+    assert wished({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200

@@ -1,3 +1,0 @@
-"""The only importers of boto3, docker and tenacity."""
-
-from __future__ import annotations

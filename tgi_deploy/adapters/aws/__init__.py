@@ -1,3 +1,0 @@
-"""EC2 and its neighbours through boto3."""
-
-from __future__ import annotations

@@ -1,0 +1,159 @@
+"""What the account's answers mean, finding by finding: identity, clock, region, permissions, quota, network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.checking.check_result import CheckResult, error, ok, warning
+from tgi_deploy.reconcile.errors import PermissionDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.catalog.actions import Boundary
+    from tgi_deploy.operations.launching.quota import Headroom
+    from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Verdict
+
+POLICY: Final = "'tgi-deploy doctor --policy' prints what is needed"
+# Signatures are refused when the clocks differ by more than five minutes (AWS General Reference, "Signing requests").
+SKEW_REFUSED_S: Final = 300.0
+SKEW_NOTICED_S: Final = 30.0
+# Actions on something that exists already, which a policy may allow by its tags alone: a rehearsal proves no denial.
+ON_OURS: Final = frozenset(
+    {
+        "ec2:AuthorizeSecurityGroupIngress",
+        "ec2:CancelSpotInstanceRequests",
+        "ec2:DeleteLaunchTemplate",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DeleteSecurityGroup",
+        "ec2:DeleteVolume",
+        "ec2:GetConsoleOutput",
+        "ec2:ReleaseAddress",
+        "ec2:TerminateInstances",
+    }
+)
+_BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
+
+
+def unanswered(what: str, problem: DeployError) -> CheckResult:
+    """A question that got no answer: bad credentials are an error, all else only means not knowing."""
+    if problem.code in _BROKEN:
+        return error(problem.code, problem.message, problem.hint)
+    remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
+    return warning(f"{what}_unknown", problem.message, remedy)
+
+
+def identity_finding(answer: Identity | DeployError) -> CheckResult:
+    if isinstance(answer, DeployError):
+        return unanswered("identity", answer)
+    return ok("identity", answer.arn, account=answer.account, arn=answer.arn)
+
+
+def clock_finding(answer: Identity | DeployError) -> CheckResult | None:
+    """None without a clock to compare with."""
+    skew_s = None if isinstance(answer, DeployError) else answer.skew_s
+    if skew_s is None:
+        return None
+    off = f"this computer's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the cloud's"
+    remedy = "set the clock: 'timedatectl set-ntp true', or your system's time service"
+    if abs(skew_s) > SKEW_REFUSED_S:
+        return error("clock_skew", f"{off}: signed requests are refused beyond 300 s", remedy, skew_s=skew_s)
+    if abs(skew_s) > SKEW_NOTICED_S:
+        return warning("clock_skew", f"{off}: moments of expiry are off by as much", remedy, skew_s=skew_s)
+    return ok("clock", f"within {SKEW_NOTICED_S:.0f} s of the cloud's", skew_s=skew_s)
+
+
+def region_finding(region: str, answer: str | DeployError) -> CheckResult:
+    if isinstance(answer, DeployError):
+        return unanswered("region", answer)
+    if answer in {"opted-in", "opt-in-not-required"}:
+        return ok("region", f"{region} is enabled", region=region)
+    if not answer:
+        return error(
+            "region_unknown", f"the region {region} does not exist", "'tgi-deploy catalog list regions' lists them all"
+        )
+    remedy = f"enable it, or name another --region: aws account enable-region --region-name {region}"
+    return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)
+
+
+def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[CheckResult, ...]:
+    """One finding for all that is allowed, and one for each action that is not."""
+    allowed = [action for action, verdict in verdicts.items() if verdict == "allowed"]
+    denied = [action for action, verdict in verdicts.items() if verdict == "denied"]
+    open_ = [action for action, verdict in verdicts.items() if verdict == "unproved"]
+    failed = [verdict for verdict in verdicts.values() if isinstance(verdict, DeployError)]
+    findings = [_denied(action, arn) for action in denied]
+    if allowed:
+        findings.insert(0, ok("permissions", f"{len(allowed)} actions allowed", allowed=allowed))
+    if open_:
+        told = "can't be proved before there is something to act on: " + ", ".join(open_)
+        findings.append(ok("permissions_unproved", told, actions=open_))
+    return (*findings, *(unanswered("permission", problem) for problem in failed[:1]))
+
+
+def _denied(action: str, arn: str) -> CheckResult:
+    text = f"{action} is not allowed for {arn or 'these credentials'}"
+    if action in ON_OURS:
+        doubt = f"{text} on a made-up id; a policy that asks for tags allows it on what is ours"
+        return warning("permission_unproved", doubt, POLICY, action=action)
+    return error("permission_denied", text, POLICY, action=action)
+
+
+def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> CheckResult:
+    """Whether the account has the policy that every role made carries, and what it should say."""
+    if isinstance(answer, DeployError):
+        return unanswered("boundary", answer)
+    if answer is None:
+        told = f"the account has no policy {boundary.name!r}, which every role that is made carries"
+        remedy = f"run once, as an administrator of the account: {boundary.creation}"
+        return error("boundary_missing", told, remedy, policy=boundary.name)
+    if answer.document != boundary.document(partition=answer.arn.split(":")[1]):
+        told = f"{answer.arn} is not what 'doctor --policy --boundary' prints: roles may do less than they need or more"
+        return warning("boundary_differs", told, boundary.renewal(answer.arn), policy=answer.arn)
+    return ok("boundary", f"roles that are made carry {answer.arn}", policy=answer.arn)
+
+
+def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> CheckResult:
+    """`elsewhere`: the plan has a fallback that another quota counts for."""
+    if room is None:
+        return warning("quota_unknown", f"no quota is known for {kind}: a launch may be refused", None)
+    if room.short is None:
+        remedy = POLICY if "servicequotas:" in room.why_unknown else None
+        return warning("quota_unknown", f"{room.text()}: {room.why_unknown}", remedy, **room.document())
+    if not room.short:
+        return ok("quota", room.text(), **room.document())
+    if elsewhere:
+        told = f"{room.text()}: a fallback of the plan is tried instead"
+        return warning("quota_short", told, room.command, **room.document())
+    return error("quota_short", f"{room.text()}: {kind} would be refused", room.command, **room.document())
+
+
+def zones_finding(kind: str, region: str, zones: Sequence[str]) -> CheckResult:
+    told = f"{kind} is offered in {', '.join(zones)}"
+    return ok("zones", told, region=region, zones=list(zones), instance_type=kind)
+
+
+def addresses_finding(subnet: str, free: int | DeployError) -> CheckResult:
+    if isinstance(free, DeployError):
+        return unanswered("subnet", free)
+    told = f"{subnet} has {free:,} free addresses"
+    if free > 0:
+        return ok("subnet", told, subnet=subnet, free_addresses=free)
+    return warning("subnet_full", told, "other zones are tried; or name another --subnet", subnet=subnet)
+
+
+def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> CheckResult:
+    """`public`: whether the machine gets an address that an internet gateway lets through."""
+    if isinstance(way_out, DeployError):
+        return unanswered("route", way_out)
+    if way_out is None:
+        return ok("route", f"{subnet} is on this computer: its routes say nothing", subnet=subnet)
+    if not way_out:
+        told = f"{subnet} has no default route: the machine could reach neither the hub nor the image registry"
+        remedy = "name a --subnet with a route to an internet or NAT gateway, or add one to its route table"
+        return error("no_way_out", told, remedy, subnet=subnet)
+    if way_out.startswith("internet gateway") and not public:
+        told = f"{subnet} leads to an {way_out}, which is of no use without a public address"
+        return error("no_public_address", told, "name a --subnet behind a NAT gateway", subnet=subnet)
+    return ok("route", f"{subnet} leads to {way_out}", subnet=subnet, way_out=way_out)

@@ -1,0 +1,90 @@
+"""Two people, one name: whether `up` may go on with what exists under its name.
+
+The clouds' own unique names decide between two that ask at once (reconcile/claim.py). Here it is judged what was there
+before: our own, somebody else's, or what a crashed run of a computer that is lost has left.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.operations.watching.known import born
+from tgi_deploy.reconcile.claim import claimed, own, strange
+from tgi_deploy.reconcile.clocks import CLOCKS_APART
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+# Longer than a launch goes on without making, or waiting for, something of its own, and its clock may be ahead.
+FRESH: Final = timedelta(minutes=15) + CLOCKS_APART
+_DAY: Final = timedelta(days=1)
+
+
+def settle_claim(context: Context, name: str, recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """What of `seen` this run may call its own. With no record, that is what a run that is over has left.
+
+    Raises ClaimedError where somebody else has the name, or may be at work on it right now.
+    """
+    if recorded is not None:
+        _give_way(name, own(seen, recorded.id), strange(seen, recorded.id), owner=context.owner)
+        return own(seen, recorded.id)
+    if not seen:
+        return ()
+    first = min(seen, key=_seniority)
+    theirs = own(seen, first.tags.get(TAG_ID, ""))
+    _refuse_living(context, name, theirs)
+    return theirs
+
+
+def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owner: str) -> None:
+    """A machine has the name; without one, what was made first has it."""
+    alive = [item for item in theirs if item.alive and not item.attached]
+    if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
+        raise claimed(name, min(alive, key=_seniority), owner=owner)
+
+
+def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:
+    machine = next((item for item in theirs if item.is_machine and item.alive), None)
+    owner = theirs[0].tags.get(TAG_OWNER, context.owner)
+    newest = max((at for at in map(born, theirs) if at is not None), default=None)
+    if machine is not None and owner != context.owner:
+        raise claimed(name, machine, owner=context.owner)
+    left = FRESH - (context.clock.now() - newest) if newest is not None else timedelta()
+    if left > timedelta():
+        raise claimed(name, machine or theirs[0], owner=context.owner, until=_goes_on(context, left))
+
+
+def _goes_on(context: Context, left: timedelta) -> str:
+    """Return from when on the name is free to go on with; nothing where the claim was written by a clock days ahead."""
+    if left > _DAY:
+        return ""
+    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command goes on with it"
+
+
+def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
+    """Living machines before everything else, then what was made first; ties end in ids."""
+    at = born(item)
+    return not (item.is_machine and item.alive), at is None, at, item.id
+
+
+def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
+    """Names are unique in a region. Of two launches in different ones, that of the older machine stays.
+
+    Raises ClaimedError in the younger one. Both see the same, so that exactly one gives way.
+    """
+    record = deployment.machine
+    places = tuple(dict.fromkeys(regions))
+    if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
+        return
+    seen = [found for place in places for found in context.cloud(place).handler(record.kind).find(_named(deployment))]
+    _give_way(deployment.name, own(seen, deployment.id), strange(seen, deployment.id), owner=deployment.owner)
+
+
+def _named(deployment: Deployment) -> dict[str, str]:
+    return {TAG_NAME: deployment.name}

@@ -1,0 +1,35 @@
+"""In what a deployment on record was asked for differently, in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.operations.planning.documents import as_recorded, requirements_document
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.reconcile.model import Deployment
+
+_MOST: Final = 3
+_LONGEST: Final = 60
+
+
+def differences(recorded: Deployment, plan: Plan, target: str) -> str:
+    """`: model a, now b; …`, the first three; empty where the record does not tell."""
+    asked = as_recorded({"target": target, **requirements_document(plan.requirements)})
+    before = {"target": recorded.target, **recorded.plan.get("requirements", {})}
+    told = [_told(name, before[name], now) for name, now in asked.items() if before.get(name, now) != now]
+    more = f"; and {len(told) - _MOST} more" if len(told) > _MOST else ""
+    return f": {'; '.join(told[:_MOST])}{more}" if told else ""
+
+
+def _told(name: str, before: object, now: object) -> str:
+    what = name.replace("_", " ")
+    if isinstance(before, dict) or isinstance(now, dict):  # values of variables are nobody's business here
+        return what
+    return f"{what} {_short(before)}, now {_short(now)}"
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
+    return " ".join(text.split())[:_LONGEST]

@@ -1,0 +1,208 @@
+"""`up --heal`: after a failure that a change of the plan cures, make that change and try again; twice at most.
+
+Which failure calls for which change is data (`profiles/diagnosis/heal.json`). Every changed plan is made by the planner
+like any other, so it keeps to the budget, and what failed is removed before the next is begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError, InputError, LeftBehindError
+from tgi_deploy.operations.deploying.failed import LEFT
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.up import Decision, UpOutcome, UpRequest
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.engine import RequestEdit
+
+MOST: Final = 2
+_AGAIN: Final = "again"
+_OTHER_MACHINE: Final = "other_machine"
+_P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cure:
+    """A change that was made: `code` is what it answers, `what` says it in words, `wish` and `plan` are the changed."""
+
+    code: str
+    edit: str
+    what: str
+    wish: Wish
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Healer:
+    """`edits` by code, in the order of trying; `engine` makes its own. `plan_again` makes a plan of a changed wish.
+
+    Raises InputError `bad_phase_table` for a change that nobody knows how to make.
+    """
+
+    engine: Engine
+    edits: Mapping[str, Sequence[str]]
+    plan_again: Callable[[Wish], Plan | NoPlan]
+
+    def __post_init__(self) -> None:
+        known = (_AGAIN, _OTHER_MACHINE, *self.engine.edits, *_EDITS)
+        unknown = next((name for names in self.edits.values() for name in names if name not in known), None)
+        if unknown is not None:
+            raise InputError(
+                "bad_phase_table",
+                f"reading the changes that cure failures: there is no change {unknown[:60]!r}",
+                hint=f"diagnosis/heal.json may name {', '.join(known)}",
+            )
+
+    def cure(self, error: DeployError, wish: Wish, plan: Plan, made: Sequence[Cure]) -> Cure | None:
+        """The next change that the failure calls for and the planner can do, None where there is none."""
+        if len(made) >= MOST:
+            return None
+        code = str(error.data.get("finding") or error.code)
+        for edit in self.edits.get(code, ()):
+            if edit != _AGAIN and (code, edit) in {(cure.code, cure.edit) for cure in made}:
+                continue
+            changed = self._changed(edit, wish, plan)
+            if changed is not None:
+                wish, plan, what = changed
+                return Cure(code=code, edit=edit, what=what, wish=wish, plan=plan)
+        return None
+
+    def _changed(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
+        if edit == _AGAIN:
+            return wish, plan, "the same on a new machine"
+        if edit == _OTHER_MACHINE:
+            return _other_machine(wish, plan)
+        changed, what = self._edited(edit, wish, plan)
+        try:
+            again = self.plan_again(changed)
+        except InputError:  # the change does not go with the rest of the wish: a disk for one's own machine
+            return None
+        return None if isinstance(again, NoPlan) else (changed, again, what)
+
+    def _edited(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, str]:
+        if edit in self.engine.edits:
+            return _pinned(wish, self.engine.edit(edit, plan.chosen.engine.settings))
+        return _EDITS[edit](wish, plan)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What has been cured, and the cure of the failure at hand: it decides what becomes of the machine, too."""
+
+    healer: Healer
+    wish: Wish
+    plan: Plan
+    made: list[Cure] = field(default_factory=list)
+    next: Cure | None = None
+
+    def decide(self, error: DeployError, otherwise: Callable[[DeployError], Decision]) -> Decision:
+        self.next = self.healer.cure(error, self.wish, self.plan, self.made)
+        return otherwise(error) if self.next is None else "remove"
+
+    @staticmethod
+    def _is_left(error: DeployError) -> bool:
+        return isinstance(error, LeftBehindError) or error.data.get("fate") == LEFT
+
+    def why_not(self, error: DeployError) -> str:
+        """Why nothing more is changed after a failure, in one line."""
+        code = str(error.data.get("finding") or error.code)
+        if self._is_left(error):
+            return "something could not be removed, and nothing is begun anew beside it"
+        if error.data.get("before"):
+            return "what was there before this run is kept, and nothing is begun anew beside it"
+        if len(self.made) >= MOST:
+            return f"{code} came after {MOST} changes, which is the most"
+        if code not in self.healer.edits:
+            return f"no change of the plan cures {code}"
+        return f"no change that cures {code} is left, or goes with the wish and its budget"
+
+    def take(self, error: DeployError) -> Cure | None:
+        """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
+
+        None where something could not be removed: nothing is begun anew beside it.
+        """
+        if self._is_left(error) or error.data.get("before"):
+            return None
+        cure = self.next or self.healer.cure(error, self.wish, self.plan, self.made)
+        self.next = None
+        if cure is not None:
+            self.made.append(cure)
+            self.wish, self.plan = cure.wish, cure.plan
+        return cure
+
+
+def cure_document(cure: Cure) -> Mapping[str, str]:
+    return {"code": cure.code, "edit": cure.edit, "what": cure.what}
+
+
+def up_and_heal(
+    context: Context, wish: Wish, request: Callable[[Wish, Plan], UpRequest], plan: Plan, healer: Healer
+) -> tuple[UpOutcome, tuple[Cure, ...]]:
+    """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises.
+
+    The data of an error list under `healed` what was changed in vain.
+    """
+    attempts = _Attempts(healer=healer, wish=wish, plan=plan)
+    while True:
+        asked = request(attempts.wish, attempts.plan)
+        try:
+            outcome = up(context, replace(asked, on_failure=_deciding(attempts, asked.on_failure)))
+        except DeployError as error:
+            cure = attempts.take(error)
+            if cure is None:
+                context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
+                error.data = {**error.data, "healed": [cure_document(made) for made in attempts.made]}
+                raise
+            context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
+        else:
+            return outcome, tuple(attempts.made)
+
+
+def _deciding(attempts: _Attempts, otherwise: Callable[[DeployError], Decision]) -> Callable[[DeployError], Decision]:
+    return lambda error: attempts.decide(error, otherwise)
+
+
+def _pinned(wish: Wish, edit: RequestEdit) -> tuple[Wish, str]:
+    others = tuple(text for text in wish.set if text.lstrip("-").partition("=")[0] != edit.flag)
+    pin = f"{edit.flag}={edit.value}"
+    return replace(wish, set=(*others, pin)), f"--set {pin}"
+
+
+def _more_shards(wish: Wish, plan: Plan) -> tuple[Wish, str]:
+    shards = 2 * plan.chosen.num_shard
+    return replace(wish, num_shard=str(shards)), f"--num-shard {shards}"
+
+
+def _more_disk(wish: Wish, plan: Plan) -> tuple[Wish, str]:
+    gib = 2 * plan.chosen.storage.root_volume_gib
+    return replace(wish, disk=str(gib)), f"--disk {gib}"
+
+
+def _p2p_off(wish: Wish, _plan: Plan) -> tuple[Wish, str]:
+    return replace(wish, env=(*wish.env, _P2P_OFF)), f"--env {_P2P_OFF}"
+
+
+_EDITS: Final[Mapping[str, Callable[[Wish, Plan], tuple[Wish, str]]]] = {
+    "more_shards": _more_shards,
+    "more_disk": _more_disk,
+    "p2p_off": _p2p_off,
+}
+
+
+def _other_machine(wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
+    """The first fallback of another type, with those behind it."""
+    failed = plan.chosen.offer.instance_type.name
+    others = tuple(item for item in plan.fallbacks if item.offer.instance_type.name != failed)
+    if not others:
+        return None
+    name = others[0].offer.instance_type.name
+    return wish, replace(plan, chosen=others[0], fallbacks=others[1:]), f"{name} instead of {failed}"

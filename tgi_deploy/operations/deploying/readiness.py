@@ -1,0 +1,62 @@
+"""From a running machine to an engine that has proved that it serves what was planned."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.operations.watching.diagnose import subject_of
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.readiness.deadlines import PhaseDeadline
+from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
+from tgi_deploy.targets.ec2.resources import endpoint
+
+if TYPE_CHECKING:
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.readiness.waiting import ReadyReport
+    from tgi_deploy.reconcile.model import Deployment, ResourceRecord
+
+# Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
+# but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
+_HANG_SHARE: Final = 0.25
+
+
+def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:
+    """Wait for the engine of a deployment; `machine` is its record. Raises what `wait_until_ready` raises."""
+    cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
+    observer = Observer(
+        machine=partial(cloud.machine, instance_id),
+        console=partial(cloud.console, instance_id),
+        probe=lambda address: context.probe(endpoint(address, candidate.engine.port)),
+    )
+    deadlines = [
+        PhaseDeadline(
+            phase=phase.phase,
+            expected_s=phase.expected_s,
+            deadline_s=phase.deadline_s,
+            stall_s=phase.stall_s,
+            limit_s=phase.limit_s,
+            amount_mb=phase.amount_mb,
+        )
+        for phase in estimate(candidate)
+    ]
+    return wait_until_ready(
+        observer,
+        deadlines,
+        grammar=context.log_grammar(),
+        clock=context.clock,
+        listener=context.listener,
+        settings=WaitSettings(
+            poll_s=context.pace.ready_poll_s,
+            probe_s=context.pace.health_poll_s,
+            settle_s=context.pace.settle_s,
+            name=deployment.name,
+            subject=subject_of(
+                deployment.name,
+                deployment.plan,
+                machine.place,
+                hang_s=_HANG_SHARE * next(item.deadline_s for item in deadlines if item.phase == "loading"),
+            ),
+        ),
+    )

@@ -1,0 +1,296 @@
+"""The use case `rehearse`: the real `up` and `down` against a cloud of one's own in which things go wrong.
+
+The timeline is a story, not a measurement: calls take a second, a machine a minute to end, and phases what the plan
+expects, so that the same seed tells the same story on any computer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.reconcile.model import TAG_ID
+from tgi_deploy.targets.deployable import default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.reconcile.model import Step
+
+_CALL_S: Final = 1.0
+_END_S: Final = 60.0
+_HOUR_S: Final = 3600
+_MICRO: Final = Decimal("0.000001")
+_MACHINE: Final = "instance"
+_IDS: Final = re.compile(r"\b(i|sg|lt|vol|eni|eipalloc|sir)-[0-9a-f]{8,17}\b")
+_DONE: Final = {"create": "created", "adopt": "adopted", "keep": "kept", "delete": "removed"}
+_PASSING: Final = "; waiting"
+
+
+class Trouble(Protocol):
+    """One that can be rehearsed. `at_phase`, `strikes`: when something befalls the machine, and whether."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def at_phase(self) -> str: ...
+
+    @property
+    def strikes(self) -> Mapping[str, Any] | None: ...
+
+    @property
+    def delay_s(self) -> float: ...
+
+    @property
+    def market(self) -> str: ...
+
+
+class Stage(Protocol):
+    """Where it is played: a cloud of one's own."""
+
+    def prepare(self, name: str, seed: int) -> tuple[str, ...]: ...
+
+    def strike(self, name: str, instance_id: str) -> None: ...
+
+    def calls(self) -> tuple[str, ...]: ...
+
+    def running(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """`at_s`: seconds of the story since its beginning."""
+
+    at_s: float
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """What a command would have left with."""
+
+    command: str
+    exit_code: int
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rehearsal:
+    """`left`: what was still there in the end, {kind, id} each. `usd` counts the story's seconds."""
+
+    name: str
+    seed: int
+    troubles: tuple[Trouble, ...]
+    timeline: tuple[Moment, ...]
+    calls: Mapping[str, int]
+    machine_seconds: int
+    usd: Decimal
+    endings: tuple[Ending, ...]
+    left: tuple[Mapping[str, str], ...]
+
+    @property
+    def safe(self) -> bool:
+        return not self.left
+
+
+def chosen(names: Sequence[str], known: Sequence[Trouble], nearest: Callable[[str], Sequence[str]]) -> list[Trouble]:
+    """The troubles of those names. Raises InputError `unknown_fault`."""
+    by_name = {item.name: item for item in known}
+    for name in names:
+        if name not in by_name:
+            close = nearest(name)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(by_name)}"
+            raise InputError("unknown_fault", f"there is no fault {name[:60]!r} to rehearse", hint=hint)
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
+    """Raises InputError `fault_cannot_happen` where the plan's machine is of a market that does not know it."""
+    market = plan.chosen.offer.market
+    for trouble in troubles:
+        if trouble.market and trouble.market != market:
+            raise InputError(
+                "fault_cannot_happen",
+                f"{trouble.name} cannot happen to this plan: its machine is {market}, not {trouble.market}",
+                hint=f"add --market {trouble.market}, or leave the fault out",
+            )
+
+
+def rehearse(
+    context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
+) -> Rehearsal:
+    """Play `up` with the troubles, then `down` if something came up, and look what is left."""
+    name = request.name or default_name(request.plan.requirements.model.name)
+    story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
+    told = replace(context, reporter=story, listener=story)
+    for trouble in troubles:
+        story.tell("fault", f"{trouble.name}: {trouble.description}")
+        for sentence in stage.prepare(trouble.name, seed):
+            story.tell("fault", sentence)
+    endings = [story.play("up", lambda: up(told, request))]
+    if context.store.load(name) is not None:
+        endings.append(story.play("down", lambda: down(told, [name], lambda _removals: True)))
+    story.end_machines()
+    return Rehearsal(
+        name=name,
+        seed=seed,
+        troubles=tuple(troubles),
+        timeline=tuple(story.moments),
+        calls=dict(sorted(Counter(stage.calls()).items())),
+        machine_seconds=round(story.machine_s),
+        usd=story.usd.quantize(_MICRO, ROUND_HALF_UP),
+        endings=tuple(endings),
+        left=_left(context, stage),
+    )
+
+
+def _left(context: Context, stage: Stage) -> tuple[Mapping[str, str], ...]:
+    tagged = [found for region in context.regions for found in context.cloud(region).find({TAG_ID: ""})]
+    known = {found.id for found in tagged}
+    machines = [{"kind": _MACHINE, "id": name} for name in stage.running() if name not in known]
+    return (*({"kind": found.kind, "id": found.id} for found in tagged), *machines)
+
+
+@dataclass(kw_only=True, slots=True)
+class Story:
+    """Hears what happens, as a reporter and as a listener, and tells it in the story's time."""
+
+    context: Context
+    stage: Stage
+    plan: Plan
+    name: str
+    troubles: tuple[Trouble, ...]
+    now_s: float = 0.0
+    moments: list[Moment] = field(default_factory=list)
+    machine_s: float = 0.0
+    usd: Decimal = Decimal(0)
+    _ids: dict[str, str] = field(default_factory=dict)
+    _machines: dict[str, tuple[float, Decimal]] = field(default_factory=dict)
+    _there: set[str] = field(default_factory=set)
+    _phase: str = ""
+    _struck: set[str] = field(default_factory=set)
+
+    def tell(self, code: str, text: str) -> None:
+        self.moments.append(Moment(at_s=round(self.now_s, 1), code=code, text=self.masked(text)))
+
+    def masked(self, text: str) -> str:
+        """`text` with ids replaced by numbers in the order of their appearance."""
+        return _IDS.sub(self._number, text)
+
+    def _number(self, match: re.Match[str]) -> str:
+        kind = match[1]
+        count = sum(known.startswith(f"{kind}-") for known in self._ids)
+        return self._ids.setdefault(match[0], f"{kind}-{count + 1}")
+
+    def play(self, command: str, run: Callable[[], object]) -> Ending:
+        self.tell("command", f"tgi-deploy {command}")
+        try:
+            run()
+        except DeployError as error:
+            ending = Ending(
+                command=command,
+                exit_code=error.exit_code,
+                code=error.code,
+                message=self.masked(error.message),
+                hint=self.masked(error.hint or ""),
+            )
+            self.tell("failed", f"{command}: {error.code}")
+            return ending
+        self.tell("done", f"{command}: {'the engine answers' if command == 'up' else 'nothing is left'}")
+        return Ending(command=command, exit_code=0)
+
+    def step(self, step: Step, outcome: str) -> None:
+        """What came along with a machine, or ended before it was asked to, goes without saying."""
+        thing = step.attributes.get("id", "")
+        if outcome == "begun" or (step.action == "delete" and thing not in self._there):
+            return
+        self.now_s += _CALL_S
+        if step.action == "delete":
+            self._there.remove(thing)
+            self.now_s += _END_S if thing in self._machines else 0.0
+            self._close(thing)
+        else:
+            self._there.add(thing)
+            if step.kind == _MACHINE:
+                self._machines[thing] = (self.now_s, self._price())
+        self.tell(step.action, f"{_DONE[step.action]} {step.kind} {thing} in {step.place}")
+
+    def note(self, text: str) -> None:
+        if not text.endswith(_PASSING):
+            self.tell("note", text)
+
+    def warn(self, code: str, text: str) -> None:
+        self.now_s += _CALL_S
+        self.tell(code, text)
+
+    def line(self, text: str) -> None:
+        """How the wait goes depends on the computer: no part of the story."""
+
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:  # noqa: ARG002 -- a listener's
+        """Every phase up to this one has been gone through, seen or not."""
+        planned = {item.phase: item.expected_s for item in estimate(self._candidate())}
+        order = list(planned)
+        if phase not in planned or (self._phase and order.index(phase) <= order.index(self._phase)):
+            return
+        first = order.index(self._phase) + 1 if self._phase else 0
+        for passed in order[first : order.index(phase) + 1]:
+            if self._phase:
+                self.now_s += planned[self._phase] + self._delay_s(self._phase)
+            self._phase = passed
+            self.tell("phase", passed.replace("_", " "))
+            if self._strike(passed):
+                return
+
+    def end_machines(self) -> None:
+        for thing in list(self._machines):
+            self._close(thing)
+
+    def _candidate(self) -> Any:  # noqa: ANN401 -- a Candidate; named here it would be imported to run
+        return self.plan.chosen
+
+    def _delay_s(self, phase: str) -> float:
+        return sum(trouble.delay_s for trouble in self.troubles if trouble.at_phase == phase)
+
+    def _strike(self, phase: str) -> bool:
+        """Let befall the machine what comes in this phase, once. True when something did."""
+        machine = next(reversed(self._machines), None)
+        due = [
+            item for item in self.troubles if item.strikes and item.at_phase == phase and item.name not in self._struck
+        ]
+        if machine is None or not due:
+            return False
+        for trouble in due:
+            self._struck.add(trouble.name)
+            self.stage.strike(trouble.name, machine)
+            self.tell("fault", f"{trouble.name}: {trouble.description}")
+        self._close(machine)
+        self._there.discard(machine)
+        return True
+
+    def _price(self) -> Decimal:
+        deployment = self.context.store.load(self.name)
+        return (deployment.usd_per_hour if deployment else None) or Decimal(0)
+
+    def _close(self, thing: str) -> None:
+        begun = self._machines.pop(thing, None)
+        if begun is not None:
+            seconds = self.now_s - begun[0]
+            self.machine_s += seconds
+            self.usd += begun[1] * Decimal(str(seconds)) / _HOUR_S

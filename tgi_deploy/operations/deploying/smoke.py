@@ -1,0 +1,291 @@
+"""The use case `smoke`: bring a model up, prove it, remove it whatever happened; several at once, for CI.
+
+Each step is a run of this program in a process of its own: one that crashes or is killed takes nobody with it, and
+its removal is still done. What comes back is the envelope that every command prints.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import (
+    ConflictError,
+    DeployError,
+    InputError,
+    InterruptedByUserError,
+    LeftBehindError,
+    NoFeasiblePlanError,
+    NotHealthyError,
+)
+from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.launching.traffic import unencrypted
+from tgi_deploy.reconcile.model import MACHINES
+from tgi_deploy.targets.deployable import default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.service import Proof, ReadyLevel, ReportedAs
+    from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.reconcile.programs import Programs, Reply
+
+_LONGEST_BASE: Final = 32
+OK: Final = 0
+FAILED: Final = DeployError.exit_code
+UNHEALTHY: Final = NotHealthyError.exit_code
+LEFT_BEHIND: Final = LeftBehindError.exit_code
+INTERRUPTED: Final = InterruptedByUserError.exit_code
+# What ends before anything can have been made: bad input, no plan, a name that is somebody else's.
+_NOTHING_MADE: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
+_GONE: Final = frozenset({"removed", "nothing"})
+_PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
+# The most telling exit code first: a machine that is left costs money, an interruption hides the rest.
+_GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_MADE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A model to smoke under a name of its own. `wishes` and `everywhere` are words of the command line.
+
+    `everywhere` goes with every run (`--sandbox`), `wishes` with `up` alone.
+    """
+
+    model: str
+    name: str
+    wishes: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """`text` is all there is to say: hint, evidence, diagnosis."""
+
+    code: str
+    message: str
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One phase, or one question to the engine. `skipped`: it was not reached."""
+
+    name: str
+    took_s: float = 0.0
+    failure: Failure | None = None
+    skipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Smoked:
+    """What came of one job. `usd` is what its machines cost, None where nothing tells."""
+
+    job: Job
+    exit_code: int
+    cases: tuple[Case, ...]
+    took_s: float
+    usd: float | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    left: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(case.failure for case in self.cases if case.failure is not None)
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first: what came of it is behind it."""
+        return next(iter(self.failures), None)
+
+
+def smoke_name(model: str, unique: str) -> str:
+    """A deployment's name that no other run uses: two CI jobs may smoke the same model."""
+    base = default_name(f"smoke-{model.rpartition('/')[2]}")
+    return f"{base[:_LONGEST_BASE].rstrip('-')}-{unique}"
+
+
+def smoke(programs: Programs, jobs: Sequence[Job], *, at_once: int, clock: Clock) -> tuple[Smoked, ...]:
+    """Smoke every job, `at_once` of them together; in their order."""
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="smoke") as pool:
+        return tuple(pool.map(lambda job: _smoke(programs, job, clock), jobs))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proved:
+    """A deployment that was asked to prove itself: `proof`, or the `error` that says what it broke.
+
+    `unencrypted` says what of the questions travels so, None where nothing does.
+    """
+
+    smoked: Smoked
+    proof: Proof | None = None
+    error: DeployError | None = None
+    unencrypted: str | None = None
+
+
+def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
+    """Prove each of these deployments, whatever came of those before it."""
+    return tuple(_prove(context, name, level, reported_as) for name in names)
+
+
+def _prove(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs) -> Proved:
+    job, began = Job(model=name, name=name), context.clock.monotonic()
+    try:
+        proof = prove_recorded(context, name, level, reported_as)
+    except DeployError as error:
+        took_s = round(context.clock.monotonic() - began, 3)
+        step = error.data.get("step")
+        failure = Failure(code=error.code, message=error.message, text=f"hint: {error.hint}" if error.hint else "")
+        case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, failure=failure)
+        return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
+    took_s = round(context.clock.monotonic() - began, 3)
+    cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
+    told = unencrypted(context.store.load(name))
+    return Proved(smoked=Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s), proof=proof, unencrypted=told)
+
+
+def overall(results: Sequence[Smoked]) -> int:
+    """The one exit code for all: the gravest."""
+    codes = {result.exit_code for result in results}
+    return next((code for code in _GRAVITY if code in codes), OK)
+
+
+def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
+    began = clock.monotonic()
+    if programs.stopping:
+        return Smoked(job=job, exit_code=INTERRUPTED, cases=(_interrupted("launching"),), took_s=0.0)
+    words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.wishes, *job.everywhere)
+    came_up = programs.run(words)
+    findings = _diagnose(programs, job, came_up)
+    began_removal = clock.monotonic()
+    went_down = _remove(programs, job, came_up)
+    ended = clock.monotonic()
+    left = _left(job, came_up, went_down)
+    return Smoked(
+        job=job,
+        exit_code=LEFT_BEHIND if left else _exit_code(came_up, went_down),
+        cases=(*_up_cases(came_up, findings), _removal(went_down, round(ended - began_removal, 3))),
+        took_s=round(ended - began, 3),
+        usd=_cost(came_up, went_down),
+        chosen=_chosen(came_up),
+        left=left,
+    )
+
+
+def _diagnose(programs: Programs, job: Job, came_up: Reply) -> Sequence[Mapping[str, Any]]:
+    """What the log of an engine that failed says. The machine still runs then."""
+    if came_up.exit_code not in {FAILED, UNHEALTHY} or programs.stopping:
+        return ()
+    findings = programs.run(("diagnose", job.name, *job.everywhere)).data.get("findings")
+    return findings if isinstance(findings, list) else ()
+
+
+def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
+    """None where there is nothing that could be removed."""
+    if came_up.exit_code in _NOTHING_MADE:
+        return None
+    if came_up.exit_code == INTERRUPTED and came_up.data.get("fate") in _GONE:
+        return None
+    return programs.run(("down", job.name, "--yes", *job.everywhere))
+
+
+def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[Mapping[str, Any], ...]:
+    """What a removal says is still there; the machine that is, where a removal fails without a word of it."""
+    told = (went_down or came_up).data.get("left_behind")
+    if told or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
+        return tuple(told or ())
+    command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
+    return tuple(
+        {"kind": kind, "id": thing_id, "region": region, "command": command}
+        for kind, thing_id, region in _machines(came_up)
+    )
+
+
+def _machines(came_up: Reply) -> Iterator[tuple[str, str, str]]:
+    """(kind, id, region) of what an `up` that ended well, or kept its machine, says it has made."""
+    deployment, costs = came_up.data.get("deployment"), came_up.data.get("still_costs")
+    for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
+        if item["kind"] in MACHINES:
+            yield item["kind"], item["id"], item["region"]
+    if costs:
+        yield "machine", costs["machine"], costs["region"]
+
+
+def _exit_code(came_up: Reply, went_down: Reply | None) -> int:
+    """A removal that failed outweighs whatever it was to clean up."""
+    if went_down is not None and went_down.exit_code:
+        return went_down.exit_code if went_down.exit_code in _GRAVITY else LEFT_BEHIND
+    return came_up.exit_code if came_up.exit_code in (OK, *_GRAVITY) else FAILED
+
+
+def _up_cases(came_up: Reply, findings: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
+    if came_up.exit_code == OK:
+        yield from _passed(came_up)
+        return
+    failure = _failure(came_up, findings)
+    timings = {item["phase"]: item["took_s"] for item in came_up.data.get("phases") or ()}
+    where = _failed_in(came_up)
+    if where not in _PHASES:
+        yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES)
+        yield Case(name=where, failure=failure)
+        return
+    at = _PHASES.index(where)
+    yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES[:at])
+    yield Case(name=where, took_s=came_up.data.get("phase_elapsed_s") or 0.0, failure=failure)
+    yield from (Case(name=phase, skipped=True) for phase in _PHASES[at + 1 :])
+
+
+def _passed(came_up: Reply) -> Iterator[Case]:
+    ready, proof = came_up.data.get("ready") or {}, came_up.data.get("proof") or {}
+    timings = {item["phase"]: item["took_s"] for item in ready.get("phases") or ()}
+    yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES)
+    for step in proof.get("steps") or ():
+        yield Case(name=f"proof {step['name']}", took_s=round(step["took_ms"] / 1000, 3))
+
+
+def _failed_in(came_up: Reply) -> str:
+    """The phase, or the question to the engine, that failed. Before there is a machine it is the launch."""
+    phase, step = came_up.data.get("phase"), came_up.data.get("step")
+    if phase in _PHASES:
+        return str(phase)
+    return f"proof {step}" if step else "proof" if came_up.exit_code == UNHEALTHY else _PHASES[0]
+
+
+def _failure(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> Failure:
+    if not reply.error:
+        return Failure(code="killed", message=f"the process ended with {reply.exit_code} and said nothing")
+    error = reply.error
+    hint = reply.data.get("remedy", error.get("hint"))
+    lines = [f"hint: {hint}"] if hint else []
+    if reply.data.get("evidence"):
+        lines.append(f"evidence: {reply.data['evidence']}")
+    for item in findings:
+        lines.append(f"{item.get('code')} ({item.get('phase')}): {item.get('cause')}")
+        lines.append(f"  evidence: {item.get('evidence')}")
+        lines.append(f"  remedy: {item.get('remedy')}")
+    return Failure(code=str(error.get("code")), message=str(error.get("message")), text="\n".join(lines))
+
+
+def _removal(went_down: Reply | None, took_s: float) -> Case:
+    if went_down is None:
+        return Case(name="removal", skipped=True)
+    return Case(name="removal", took_s=took_s, failure=_failure(went_down) if went_down.exit_code else None)
+
+
+def _interrupted(where: str) -> Case:
+    return Case(name=where, failure=Failure(code="interrupted", message="stopped before it was begun"))
+
+
+def _cost(*replies: Reply | None) -> float | None:
+    for reply in replies:
+        receipt = reply.data.get("receipt") if reply is not None else None
+        if receipt and receipt.get("cost", {}).get("usd") is not None:
+            return float(receipt["cost"]["usd"])
+    return None
+
+
+def _chosen(came_up: Reply) -> Mapping[str, Any]:
+    deployment = came_up.data.get("deployment")
+    return (deployment.get("chosen") or {}) if isinstance(deployment, dict) else {}

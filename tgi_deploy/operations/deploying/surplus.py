@@ -1,0 +1,59 @@
+"""Machines of one deployment beside the one that serves it: only one was asked for, and each is billed.
+
+A second one appears when a cloud shows a machine after the wait for it is over, or when a copy is launched by hand. The
+recorded machine is the one that has the endpoint: it is never ended in favor of another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.watching.known import machine_of, second_machines
+from tgi_deploy.operations.watching.status import second_machine
+from tgi_deploy.reconcile.model import TAG_OWNER, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+
+def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Return the living machines beside the recorded one; none while that one is not alive and may be replaced.
+
+    Raises ConflictError `name_taken` for one that another owner has made under this id.
+    """
+    first, record = machine_of(deployment, seen), deployment.machine
+    if first is None or record is None or not first.alive or first.id != record.attributes.get("id"):
+        return ()
+    surplus = second_machines(deployment, seen)
+    for machine in surplus:
+        _refuse_strangers(deployment, first, machine)
+    return surplus
+
+
+def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> None:
+    owner = machine.tags.get(TAG_OWNER, deployment.owner)
+    if deployment.owner and owner != deployment.owner:
+        raise ConflictError(
+            "name_taken",
+            f"{second_machine(deployment, machine)}; {owner} has made it, and {first.id} is on record here",
+            hint=f"find out from {owner} which one serves; 'tgi-deploy down {deployment.name}' removes both",
+        )
+
+
+def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment) -> tuple[Step, ...]:
+    """Return the steps that end them. They are not on record, so that the record stays as it is."""
+    record = deployment.machine
+    return tuple(
+        Step(
+            action="delete",
+            key=machine.key,
+            kind=machine.kind,
+            place=machine.place,
+            reason=f"is one too many beside {record.attributes['id']}" if record else "is one too many",
+            attributes=machine.attributes,
+        )
+        for machine in surplus
+    )

@@ -1,0 +1,439 @@
+"""The use case `up`: from a plan to an engine that answers, or to the knowledge of what is left.
+
+Killed anywhere and run again it goes on from there: what exists is adopted, never made twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.operations.artifacts import check_name, default_name
+from tgi_deploy.operations.checking.check_result import warning
+from tgi_deploy.operations.checking.preflight import preflight, rehearsal_tags
+from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
+from tgi_deploy.operations.deploying.differing import differences
+from tgi_deploy.operations.deploying.failed import explained, kept, left, removed
+from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.service import Question, prove_service
+from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
+from tgi_deploy.operations.launching.launch import await_visible
+from tgi_deploy.operations.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
+from tgi_deploy.operations.planning.documents import requirements_document
+from tgi_deploy.operations.removing.down import remove_own
+from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.removing.made import Before, remove_made
+from tgi_deploy.operations.removing.spent import spent_by
+from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.places import shows_at_once
+from tgi_deploy.operations.watching.renew import LeaseKeeper
+from tgi_deploy.operations.watching.status import added_rules, second_machine
+from tgi_deploy.readiness.proof_load import measured_document
+from tgi_deploy.reconcile.errors import (
+    BadRequestError,
+    ClaimedError,
+    NoCapacityError,
+    PermissionDeniedError,
+    QuotaError,
+)
+from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.targets.ec2.resources import endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from tgi_deploy.operations.checking.check_result import CheckResult
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
+    from tgi_deploy.operations.launching.attempt import Attempt, Launchpad
+    from tgi_deploy.operations.launching.launchpads import Settings
+    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.readiness.waiting import ReadyReport
+    from tgi_deploy.reconcile.model import Found
+
+Decision = Literal["keep", "remove"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended."""
+
+    deployment: Deployment
+    candidate: Candidate
+    changes: ChangeSet
+    cidrs: tuple[str, ...]
+    ttl_s: int | None
+    idle_s: int | None
+    lease_s: int | None
+    zone: str
+    findings: tuple[CheckResult, ...] = ()
+    surplus: tuple[Found, ...] = ()
+
+    @property
+    def ends_surplus_alone(self) -> bool:
+        """Whether nothing else is done."""
+        return bool(self.surplus) and len(self.changes.steps) == len(self.surplus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpRequest:
+    """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
+
+    Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
+    that all of it may go. `versions` are all that the engine's release may report itself as.
+    """
+
+    plan: Plan
+    settings: Settings
+    confirm: Callable[[Proposal], bool]
+    on_failure: Callable[[DeployError], Decision]
+    remove_all: bool = False
+    versions: tuple[str, ...] = ()
+    name: str | None = None
+    wait: bool = True
+    ready: ReadyLevel = "full"
+    dry_run: bool = False
+    preflight: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpOutcome:
+    """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run)."""
+
+    deployment: Deployment
+    changed: bool
+    proposal: Proposal | None = None
+    ready: ReadyReport | None = None
+    proof: Proof | None = None
+    declined: bool = False
+
+
+def up(context: Context, request: UpRequest) -> UpOutcome:
+    """Bring it up.
+
+    Raises:
+        InputError: `plaintext_key`.
+        ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
+        LeftBehindError: a removal that was begun before could not be finished.
+        NotHealthyError: it runs and is not healthy; what became of it is in the message.
+        DeployError: whatever stopped it; nothing is left that the record does not know.
+    """
+    name = request.name or default_name(request.plan.requirements.model.name)
+    check_name(name)
+    with context.store.lock(name, command=context.command):
+        pad = launchpad(context, request.plan, request.settings, spent=lambda known: spent_by(context, known))
+        recorded = context.store.load(name)
+        plaintext = _agreed(request, recorded)
+        pad.traffic.check(plaintext=plaintext)
+        recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
+        side = reaches_aside(request.settings)
+        everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
+        seen = settle_claim(context, name, recorded, everything)
+        for rule in added_rules(seen):
+            context.reporter.warn(rule.code, rule.message)
+        deployment = replace(_starting_point(context, request, pad, name, recorded, seen), plaintext=plaintext)
+        surplus = surplus_of(deployment, seen)
+        for machine in surplus:
+            context.reporter.warn("second_machine", second_machine(deployment, machine))
+        if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
+            return _bring_up(context, request, pad, deployment, seen, surplus)
+        if surplus:
+            return _end_surplus(context, request, deployment, surplus)
+        if recorded is not None and recorded.plaintext != plaintext and not request.dry_run:
+            deployment = context.executor().save(deployment)
+        return UpOutcome(deployment=deployment, changed=False)
+
+
+def _agreed(request: UpRequest, recorded: Deployment | None) -> bool:
+    """Whether an API key may travel unencrypted: said now, or said when the deployment that is there was brought up."""
+    said_before = recorded is not None and recorded.phase != "deleting" and recorded.plaintext
+    return request.settings.plaintext or said_before
+
+
+def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
+    """The record. A removal that was begun is brought to its end first: then there is none."""
+    if recorded is None or recorded.phase != "deleting":
+        return recorded
+    if dry_run:
+        raise ConflictError(
+            "being_removed",
+            f"the removal of '{recorded.name}' was begun and is not finished",
+            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
+        )
+    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
+    with removing(context, recorded.name):
+        remove_own(context, recorded)
+    return None
+
+
+def _observe(
+    context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
+) -> tuple[Found, ...]:
+    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
+    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
+    machine = recorded.machine if recorded else None
+    if recorded is None or machine is None or shows_at_once(machine.place):
+        return seen
+    if machine.attributes.get("id") in {found.id for found in seen} or not await_visible(context, recorded):
+        return seen
+    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
+
+
+def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
+    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
+    regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
+    return tuple(dict.fromkeys(regions)) if pad.place in regions else (pad.place,)
+
+
+def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
+    """A hash of what was asked for: two runs with the same one want the same deployment."""
+    return digest({"target": target, **requirements_document(plan.requirements), **(marks or {})})
+
+
+def _starting_point(
+    context: Context,
+    request: UpRequest,
+    pad: Launchpad,
+    name: str,
+    recorded: Deployment | None,
+    seen: Sequence[Found],
+) -> Deployment:
+    """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
+    wish = wish_digest(request.plan, pad.target, wish_marks(request.settings))
+    if recorded is None:
+        return _new(context, pad, name, wish, seen)
+    if recorded.wish != wish and seen:
+        raise ConflictError(
+            "name_taken",
+            f"'{name}' exists and was asked for differently{differences(recorded, request.plan, pad.target)}",
+            hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
+        )
+    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=pad.target)
+
+
+def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
+    now = context.clock.now()
+    known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
+    return Deployment(
+        name=name,
+        id=known or context.new_id(),
+        target=pad.target,
+        region=pad.place,
+        phase="creating",
+        created=now,
+        updated=now,
+        wish=wish,
+        owner=context.owner,
+    )
+
+
+def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
+    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
+    if not wait or deployment.endpoint is None or context.probe(deployment.endpoint).ok:
+        return True
+    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
+    return False
+
+
+def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
+    finished = deployment.phase == "ready" or (deployment.phase == "running" and not wait)
+    record = deployment.machine
+    alive = any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
+    return finished and alive
+
+
+def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...]) -> UpOutcome:
+    """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
+    proposal = Proposal(
+        deployment=deployment,
+        candidate=request.plan.chosen,
+        changes=ChangeSet(steps=removal_of_surplus(surplus, deployment)),
+        cidrs=(),
+        ttl_s=deployment.ttl_s,
+        idle_s=deployment.idle_s,
+        lease_s=deployment.lease_s,
+        zone=deployment.region,
+        surplus=surplus,
+    )
+    if request.dry_run:
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
+    if not request.confirm(proposal):
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+        deployment = context.executor().execute(deployment, proposal.changes)
+    return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+
+
+def _bring_up(
+    context: Context,
+    request: UpRequest,
+    pad: Launchpad,
+    deployment: Deployment,
+    seen: Sequence[Found],
+    surplus: tuple[Found, ...],
+) -> UpOutcome:
+    seen = [found for found in seen if found not in surplus]
+    attempt = pad.first(deployment, seen)
+    _refuse_to_replace(deployment, attempt, seen)
+    findings = (*_in_the_clear(context, pad), *_preflight(context, request, deployment, attempt))
+    proposal = _proposal(deployment, attempt, findings, surplus)
+    if request.dry_run:
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
+    if proposal.changes.changes and not request.confirm(proposal):
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    before = Before.of(deployment, seen)
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+        ending = ChangeSet(steps=removal_of_surplus(surplus, deployment))
+        deployment = context.executor().execute(deployment, ending)
+        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad), before)
+        outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+        stays = Before(frozenset()) if request.remove_all else before
+        return _make_ready(context, request, pad, outcome, candidate, stays)
+
+
+def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
+    """A machine that no record of ours knows is never ended to make room."""
+    known = deployment.machine
+    running = {found.id for found in seen if found.is_machine and found.alive}
+    for step in attempt.changes.steps:
+        strange = known is None and deployment.serial == 0
+        if step.action == "delete" and step.attributes.get("id") in running and strange:
+            others = " and ".join(sorted(running))
+            many = f"{others} run under '{deployment.name}', and no record tells which one serves"
+            made = (
+                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
+            )
+            raise ConflictError(
+                "name_taken",
+                many if len(running) > 1 else made,
+                hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
+            )
+
+
+def _in_the_clear(context: Context, pad: Launchpad) -> tuple[CheckResult, ...]:
+    """What will travel unencrypted: said with and without preflight."""
+    told = pad.traffic.unencrypted
+    if told is None:
+        return ()
+    context.reporter.warn("unencrypted", told)
+    return (warning("unencrypted", told, None),)
+
+
+def _preflight(
+    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt
+) -> tuple[CheckResult, ...]:
+    if not request.preflight:
+        return ()
+    tags = rehearsal_tags(deployment.name, deployment.id)
+    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
+
+
+def _proposal(
+    deployment: Deployment, attempt: Attempt, findings: tuple[CheckResult, ...], surplus: tuple[Found, ...]
+) -> Proposal:
+    ending = removal_of_surplus(surplus, deployment)
+    return Proposal(
+        deployment=deployment,
+        candidate=attempt.candidate,
+        changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
+        cidrs=attempt.cidrs,
+        ttl_s=attempt.ttl_s,
+        idle_s=attempt.idle_s,
+        lease_s=attempt.lease_s,
+        zone=attempt.zone,
+        findings=findings,
+        surplus=surplus,
+    )
+
+
+def _launch(
+    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str], before: Before
+) -> tuple[Deployment, Candidate]:
+    """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
+    name = deployment.name
+    try:
+        deployment, candidate = pad.launch(deployment)
+        yield_to_elder(context, deployment, regions)
+    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError, InputError) as error:
+        context.reporter.note("taking away what was made on the way")
+        try:
+            _abandon(context, name, before)
+        except LeftBehindError:
+            context.reporter.warn(error.code, error.message)
+            raise
+        except DeployError as second:
+            context.reporter.warn(second.code, second.message)
+        raise error from None
+    return deployment, candidate
+
+
+def _abandon(context: Context, name: str, before: Before) -> None:
+    recorded = context.store.load(name)
+    if recorded is not None:
+        remove_made(context, recorded, before)
+
+
+def _make_ready(
+    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate, before: Before
+) -> UpOutcome:
+    executor, deployment = context.executor(), outcome.deployment
+    url = endpoint(pad.address(deployment), candidate.engine.port)
+    lease = LeaseKeeper.of(context, deployment)
+    lease.beat()
+    deployment = executor.save(replace(deployment, endpoint=url, lease_until=lease.until))
+    if not request.wait:
+        return replace(outcome, deployment=deployment)
+    record = deployment.machine
+    if record is None:
+        raise ValueError("there is no record of a machine")
+    try:
+        ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
+        proof = prove_service(context, _question(request, deployment, url, ready))
+    except DeployError as error:
+        raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error
+    deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
+    executor.event(
+        deployment, "ready", f"{url} serves {request.plan.requirements.model.name}", data=_measurements(proof)
+    )
+    return replace(outcome, deployment=deployment, ready=ready, proof=proof)
+
+
+def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+    return Question(
+        plan=deployment.plan,
+        url=url,
+        level=request.ready,
+        versions=request.versions,
+        chat=request.plan.requirements.model.chat,
+        kv_capacity_tokens=ready.kv_capacity_tokens,
+    )
+
+
+def _measurements(proof: Proof) -> Mapping[str, Any]:
+    """What a later calibration of the plan's figures can use."""
+    return {} if proof.borne is None else {"measured": measured_document(proof.borne.measured)}
+
+
+def _failed(
+    context: Context, request: UpRequest, deployment: Deployment, error: DeployError, before: Before
+) -> DeployError:
+    """The same failure, saying why and what became of the machine."""
+    executor = context.executor()
+    deployment = executor.save(replace(deployment, phase="failed"))
+    executor.event(deployment, error.code, error.message, level="error")
+    error = explained(context, deployment, error)
+    there = before.left_of(deployment)
+    if before.has_machine_of(deployment) or request.on_failure(error) == "keep":
+        return kept(deployment, error, before=there)
+    try:
+        receipt = remove_made(context, deployment, before)
+    except LeftBehindError:
+        context.reporter.warn(error.code, error.message)
+        raise
+    except DeployError as second:
+        context.reporter.warn(second.code, second.message)
+        return left(deployment, error, second)
+    return removed(deployment, error, receipt, before=there)

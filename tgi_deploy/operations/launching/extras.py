@@ -1,0 +1,75 @@
+"""What a deployment on EC2 has beside its machine: stored secrets with a role to read them, an end from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
+from tgi_deploy.targets.ec2.external_end import external_end
+from tgi_deploy.targets.ec2.resources import INSTANCE
+from tgi_deploy.targets.ec2.secrets import delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from tgi_deploy.operations.launching.launch import LaunchSettings
+    from tgi_deploy.reconcile.model import Deployment, Resource
+    from tgi_deploy.targets.ec2.secrets import SecretWishes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extras:
+    """`names` are fields of the deployable; `notes` go into the machine's record."""
+
+    names: Mapping[str, Any]
+    before: tuple[Resource, ...]
+    after: tuple[Resource, ...]
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_extras(settings: LaunchSettings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
+    """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
+    wishes = settings.secrets
+    delivered = delivery(wishes, name=deployment.name, deployment_id=deployment.id, region=region)
+    return Extras(
+        names={
+            "hub_token_parameter": delivered.hub_token_parameter,
+            "api_key_parameter": delivered.api_key_parameter,
+            "instance_profile": delivered.instance_profile,
+        },
+        before=delivered.resources,
+        after=_end(deployment, region, expires) if settings.external_ttl else (),
+        notes=_notes(wishes),
+    )
+
+
+def _notes(wishes: SecretWishes) -> dict[str, str]:
+    """Where the API key is to be found, by name: the caller's variable, and a parameter that was there before."""
+    named = {API_KEY_NOTE: wishes.api_key_variable, API_KEY_PARAMETER_NOTE: wishes.api_key and wishes.api_key.parameter}
+    return {note: name for note, name in named.items() if name}
+
+
+def marks(settings: LaunchSettings) -> dict[str, Any]:
+    """What of this belongs to the wish: a deployment that lacks it is not the one asked for."""
+    wished = {"api_key": settings.secrets.api_key is not None, "external_ttl": settings.external_ttl}
+    return {"extras": wished} if any(wished.values()) else {}
+
+
+def makes_extras(settings: LaunchSettings) -> bool:
+    """Whether anything is made that other services hold."""
+    return settings.secrets.makes or settings.external_ttl
+
+
+def _end(deployment: Deployment, region: str, expires: datetime | None) -> tuple[Resource, ...]:
+    if expires is None:
+        raise InputError(
+            "external_ttl_without_end",
+            "--external-ttl has no moment to end the machine at",
+            hint="add --ttl or --max-spend",
+        )
+    return external_end(
+        name=deployment.name, deployment_id=deployment.id, region=region, expires=expires, machine_key=INSTANCE
+    )

@@ -1,0 +1,37 @@
+"""A plan as something to deploy: what rendering an artefact of it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.catalog.phases import read_phases
+from tgi_deploy.diagnosis.grammar import grammar_from
+from tgi_deploy.operations.planning.wish import idle_timeout_s, lease_s, lifetime_s
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
+from tgi_deploy.targets.deployable import Deployable, default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.planner.types import Plan
+
+
+def deployable(
+    plan: Plan, wish: Wish, environ: Mapping[str, str], *, name: str | None = None, profiles_dir: Path | None = None
+) -> Deployable:
+    """Return what is rendered; what a machine knows of its log is in the tables of `profiles_dir`, if it has any."""
+    chosen = plan.chosen
+    return Deployable(
+        name=name or default_name(plan.requirements.model.name),
+        candidate=chosen,
+        model=plan.requirements.model,
+        log_filter=grammar_from(read_phases(user_dir=profiles_dir)).log_filter,
+        ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
+        idle_s=idle_timeout_s(wish, environ),
+        lease_s=lease_s(wish, environ),
+        region=chosen.offer.region,
+        public_ipv4=plan.requirements.public_ipv4,
+        ready_deadline_s=ready_deadline_s(chosen),
+    )

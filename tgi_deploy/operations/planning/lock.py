@@ -1,0 +1,224 @@
+"""Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
+
+A lock holds the wish (so that it can be planned again), what the decision rested on (model revision, hash of its
+shape, hash of the figures used), and the plan as `--json` printed it. The plan in the lock is the truth: nothing is
+worked out again when it is printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tgi_deploy import bounded_json
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import Wish, variable_of_option
+from tgi_deploy.values.base import Value, field_names
+
+if TYPE_CHECKING:
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.model import ModelSpec
+
+KIND: Final = "tgi-deploy-lock"
+SCHEMA: Final = 1
+
+# Where a shape was read does not change what is served.
+_PROVENANCE: Final = frozenset({"local_path", "source", "note"})
+_SWITCHES: Final = frozenset({"allow_turing"})
+_LISTS: Final = frozenset({"env", "regions", "set"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """A lock as it was read. `plan` is `data.plan` of the JSON contract, `text` what `plan` printed."""
+
+    wish: Wish
+    plan: Mapping[str, Any]
+    text: str
+    model: Mapping[str, Any]
+    engine: Mapping[str, Any]
+    catalogue: Mapping[str, Any]
+
+
+def lock_document(
+    plan: Plan,
+    wish: Wish,
+    environ: Mapping[str, str],
+    release: Release,
+    *,
+    printed: Mapping[str, Any],
+    text: str,
+) -> dict[str, Any]:
+    """The lock of `plan`, ready for JSON. `printed`: the plan as `--json` prints it; `text`: as it is printed else."""
+    model, engine = plan.requirements.model.model, plan.chosen.engine
+    return {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
+        "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
+        "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
+        "wish": wish_document(_with_environment(wish, environ, plan.requirements.regions)),
+        "plan": printed,
+        "text": text.splitlines(),
+    }
+
+
+def lock_text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def config_sha256(model: ModelSpec) -> str:
+    """Of the model's shape in a canonical form: the same wherever it was read."""
+    return _sha256({name: value for name, value in _canonical(model).items() if name not in _PROVENANCE})
+
+
+def catalogue_sha256(plan: Plan, release: Release) -> str:
+    """Of the figures the decision used: offers of the choice and its fallbacks, their bills, the engine's rules."""
+    used = [{"offer": _canonical(item.offer), "cost": _canonical(item.cost)} for item in (plan.chosen, *plan.fallbacks)]
+    return _sha256({"candidates": used, "release": _canonical(release)})
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner's types hold
+    if is_dataclass(value) or isinstance(value, Value):
+        return {name: _canonical(getattr(value, name)) for name in field_names(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_canonical(item) for item in value]
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _with_environment(wish: Wish, environ: Mapping[str, str], regions: tuple[str, ...]) -> Wish:
+    """The wish with what the environment added to it, so that it means the same elsewhere."""
+    changes: dict[str, Any] = {
+        item.name: environ[name]
+        for item in fields(wish)
+        if item.name not in _SWITCHES | _LISTS
+        and getattr(wish, item.name) is None
+        and environ.get(name := variable_of_option(item.name))
+    }
+    hardware = changes.get("hardware", wish.hardware)
+    return replace(wish, **changes, regions=() if hardware else regions)
+
+
+def wish_document(wish: Wish) -> dict[str, Any]:
+    """The settings of a wish that were made, as text."""
+    made = {item.name: getattr(wish, item.name) for item in fields(wish)}
+    return {name: list(value) if name in _LISTS else value for name, value in made.items() if value}
+
+
+def read_lock(text: str, name: str) -> Lock:
+    """A lock from its file's text. Raises InputError `bad_lock`."""
+    document = read_json(text, name)
+    if document.get("kind") != KIND:
+        raise _bad(name, f"it is no lock: `kind` is not {KIND!r}")
+    if document.get("schema") != SCHEMA:
+        raise _bad(name, f"its schema is {str(document.get('schema'))[:20]!r}, this version reads {SCHEMA}")
+    lines = document.get("text")
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise _bad(name, "`text` is no list of lines")
+    return Lock(
+        wish=_wish(_table(document, "wish", name), name),
+        plan=checked_plan(_table(document, "plan", name), name),
+        text="".join(f"{line}\n" for line in lines),
+        model=_table(document, "model", name),
+        engine=_table(document, "engine", name),
+        catalogue=_table(document, "catalogue", name),
+    )
+
+
+def read_plan(text: str, name: str) -> Mapping[str, Any]:
+    """The plan of a lock, or of what `plan --json` printed. Raises InputError `bad_lock`."""
+    document = read_json(text, name)
+    if document.get("kind") == KIND:
+        return read_lock(text, name).plan
+    data = document.get("data")
+    if document.get("command") != "plan" or not isinstance(data, Mapping) or "plan" not in data:
+        raise _bad(name, "it is neither a lock nor a plan printed with --json")
+    return checked_plan(_table(data, "plan", name), name)
+
+
+def read_json(text: str, name: str) -> Mapping[str, Any]:
+    try:
+        return bounded_json.parse_object(text)
+    except ValueError as error:
+        raise _bad(name, str(error)) from None
+
+
+def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The plan, if everything that is read of it later is there in its type. Raises InputError `bad_lock`."""
+    for path, kinds in _NEEDED:
+        value: Any = plan
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise _bad(name, f"`plan.{'.'.join(path)}` is missing or of another type")
+    for words, place in (
+        (plan["engine"]["args"], "engine.args"),
+        (list(plan["engine"]["env"].values()), "engine.env"),
+        (plan.get("notices", []), "notices"),
+    ):
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise _bad(name, f"`plan.{place}` holds more than words")
+    return plan
+
+
+_NUMBER: Final = (int, float)
+_MAYBE: Final = (int, float, type(None))
+_NEEDED: Final[tuple[tuple[tuple[str, ...], tuple[type, ...]], ...]] = (
+    (("chosen", "instance_type"), (str,)),
+    (("chosen", "region"), (str,)),
+    (("chosen", "market"), (str,)),
+    (("chosen", "num_shard"), (int,)),
+    (("chosen", "quantize"), (str,)),
+    (("cost", "usd_per_hour"), _NUMBER),
+    (("performance", "usd_per_million_output_tokens"), _MAYBE),
+    (("memory", "kv_capacity_tokens"), _NUMBER),
+    (("memory", "required_kv_tokens"), _NUMBER),
+    (("engine", "image"), (str,)),
+    (("engine", "version"), (str,)),
+    (("engine", "args"), (list,)),
+    (("engine", "env"), (dict,)),
+    (("engine", "max_input_tokens"), (int,)),
+    (("engine", "max_total_tokens"), (int,)),
+    (("model", "served_id"), (str,)),
+)
+
+
+def _table(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    if not isinstance(value, dict):
+        raise _bad(name, f"`{key}` is missing or no table")
+    return cast("Mapping[str, Any]", value)
+
+
+def _wish(document: Mapping[str, Any], name: str) -> Wish:
+    known = {item.name for item in fields(Wish)}
+    if not isinstance(document.get("model"), str):
+        raise _bad(name, "`wish.model` is missing")
+    for key, value in document.items():
+        if key not in known or not _is_setting(key, value):
+            raise _bad(name, f"`wish.{key[:40]}` is no setting, or not of its type")
+    settings: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in document.items()}
+    return Wish(**settings)
+
+
+def _is_setting(key: str, value: object) -> bool:
+    if key in _SWITCHES:
+        return isinstance(value, bool)
+    if key in _LISTS:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str)
+
+
+def _bad(name: str, what: str) -> InputError:
+    return InputError("bad_lock", f"reading the lock {name!r}: {what}", hint="write one with 'plan MODEL --lock FILE'")

@@ -1,0 +1,150 @@
+"""What has become of a locked plan: whether today's plan is still the same, and the plan to deploy exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.planning.compare_plans import flags_with_values, money
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.plan import plan as make_plan_for
+from tgi_deploy.operations.planning.plan import supply_for
+from tgi_deploy.operations.planning.wish import resolve
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.base import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.lock import Lock
+    from tgi_deploy.planner.types import EngineRun, Plan
+
+# What is run: a plan that differs in one of these starts something else.
+_RUN: Final = (
+    ("chosen", "instance_type"),
+    ("chosen", "region"),
+    ("chosen", "market"),
+    ("chosen", "num_shard"),
+    ("chosen", "quantize"),
+    ("engine", "image"),
+    ("engine", "args"),
+    ("engine", "env"),
+)
+_SHORT: Final = 40
+_ROUNDING: Final = Decimal("0.000001")  # of money in JSON
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """A field of the plan that is not what it was."""
+
+    field: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        if isinstance(self.old, list | dict):
+            return f"{self.field} changed ({', '.join(_changed_words(self.old, self.new))})"
+        return f"{self.field} was {self.old}, is {self.new}"
+
+
+def _changed_words(old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 -- a list or table of JSON
+    was, now = _words(old), _words(new)
+    yield from (f"-{word[:_SHORT]}" for word in was if word not in now)
+    yield from (f"+{word[:_SHORT]}" for word in now if word not in was)
+
+
+def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a list or table of JSON
+    """Flags with their values, or NAME=VALUE of a table."""
+    if isinstance(value, dict):
+        return [f"{name}={item}" for name, item in value.items()]
+    return flags_with_values(value)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Of two plan documents: what would be run differently, and a price that has gone up."""
+    found = [
+        Difference(field=f"{part}.{key}", old=old[part][key], new=new[part][key])
+        for part, key in _RUN
+        if old[part][key] != new[part][key]
+    ]
+    was, now = money(old["cost"]["usd_per_hour"]), money(new["cost"]["usd_per_hour"])
+    if now is not None and was is not None and now - was > _ROUNDING:
+        found.append(Difference(field="cost.usd_per_hour", old=was, new=now))
+    return tuple(found)
+
+
+def current(lock: Lock, catalog: Catalog) -> Plan | NoPlan:
+    """Today's plan for the locked wish. Raises InputError where the catalogue no longer knows a name of it."""
+    return make_plan_for(lock.wish, catalog, {})
+
+
+def changes(lock: Lock, made: Plan | NoPlan) -> tuple[Difference, ...]:
+    """How today's plan differs from the locked one."""
+    if isinstance(made, NoPlan):
+        return (Difference(field="chosen", old=lock.plan["chosen"]["instance_type"], new="nothing"),)
+    return differences(lock.plan, plan_document(made))
+
+
+def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
+    """Exactly what is locked, and nothing in its place where there is no capacity.
+
+    Raises:
+        ConflictError: `stale_plan` when today's plan differs in what is run or costs more, unless `force`;
+            `locked_choice_gone` when the locked machine cannot be had any more.
+    """
+    made = current(lock, catalog)
+    stale = changes(lock, made)
+    if not isinstance(made, NoPlan) and not stale:
+        return replace(made, fallbacks=())
+    if not force:
+        raise ConflictError(
+            "stale_plan",
+            f"deploying the lock: today's plan for the same wish differs: {'; '.join(map(str, stale))}",
+            hint="lock again with 'plan … --lock FILE' and review the change, or deploy what is locked with --force",
+        )
+    return _as_locked(lock, catalog)
+
+
+def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
+    """The locked machine with the locked command line, whatever would be chosen today."""
+    chosen = lock.plan["chosen"]
+    owned = chosen["market"] == "owned"
+    wish = replace(
+        resolve(lock.wish, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
+        min_tokens_per_s=None,
+        num_shard=chosen["num_shard"], quantize=chosen["quantize"], regions=(chosen["region"],),
+        markets=(chosen["market"],), instance_type=None if owned else chosen["instance_type"],
+    )  # fmt: skip
+    made = make_plan(wish, supply_for(wish, catalog))
+    if isinstance(made, NoPlan):
+        raise ConflictError(
+            "locked_choice_gone",
+            f"deploying the lock: {chosen['instance_type']} on {chosen['num_shard']} cards in {chosen['region']} "
+            "cannot be had, or no longer serves this model",
+            hint="plan again without the lock",
+        )
+    command = _locked_engine(made.chosen.engine, lock.plan)
+    return replace(made, chosen=replace(made.chosen, engine=command), fallbacks=())
+
+
+def _locked_engine(engine: EngineRun, plan: Mapping[str, Any]) -> EngineRun:
+    """The engine as it would run today, with the locked release, command line and limits."""
+    locked = plan["engine"]
+    settings = replace(
+        engine.settings,
+        model_id=plan["model"]["served_id"],
+        max_input_tokens=locked["max_input_tokens"],
+        max_total_tokens=locked["max_total_tokens"],
+    )
+    container = replaced(
+        engine.container,
+        image=replaced(engine.container.image, reference=locked["image"]),
+        args=tuple(locked["args"]),
+        env=tuple((str(name), str(value)) for name, value in sorted(locked["env"].items())),
+    )
+    return replace(engine, version=locked["version"], container=container, settings=settings)

@@ -1,0 +1,144 @@
+"""The use case `predict`: numbers for a stated configuration, or for a file of cases, one prediction a row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning import predict_memory, predict_speed
+from tgi_deploy.planner.performance import client_view
+from tgi_deploy.planner.speed_work import Work
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.planner.types import Performance
+
+Estimator = Callable[[Mapping[str, str], "Catalog"], Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseKind:
+    """Rows of one kind: the columns they are known by, and what predicts one (`value`, `low`, `high`)."""
+
+    name: str
+    columns: frozenset[str]
+    estimate: Estimator
+
+
+CASE_KINDS: Final[list[CaseKind]] = [
+    CaseKind(name="speed", columns=predict_speed.COLUMNS, estimate=predict_speed.estimate),
+    CaseKind(name="memory", columns=predict_memory.COLUMNS, estimate=predict_memory.estimate),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One configuration, in the words of a case. `concurrency` None: as many as fit."""
+
+    model: str
+    accelerator: str
+    engine: str
+    num_shard: int = 1
+    weights: str = "fp16"
+    kv: str = "fp16"
+    input_tokens: int = 1024
+    output_tokens: int = 256
+    concurrency: int | None = None
+    engine_version: str = ""
+    interconnect: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What clients of the configuration see. `clients` is None where as many run as fit."""
+
+    accelerator: str
+    interconnect: str
+    engine_profile: str
+    kv_capacity_tokens: int
+    concurrency: int
+    performance: Performance
+
+    @property
+    def fits(self) -> bool:
+        return self.kv_capacity_tokens > 0
+
+
+def answer(question: Question, catalog: Catalog) -> Answer:
+    """Raises InputError for words that mean nothing here."""
+    constants = catalog.predictions.speed
+    case = predict_speed.parse(_row(question), catalog, constants)
+    work = Work(case.setup, constants)
+    capacity = work.kv_capacity_tokens()
+    seen = client_view(work, case.traffic, capacity)
+    clients = question.concurrency or seen.saturation_concurrency or 1
+    if question.concurrency is None:
+        seen = client_view(work, replace(case.traffic, clients=float(clients)), capacity)
+    return Answer(
+        accelerator=case.setup.accelerator.name,
+        interconnect=case.setup.interconnect if question.num_shard > 1 else "none",
+        engine_profile=constants.engine_profile_name(question.engine, question.engine_version),
+        kv_capacity_tokens=int(capacity),
+        concurrency=clients,
+        performance=seen,
+    )
+
+
+def _row(question: Question) -> dict[str, str]:
+    clients = predict_speed.SATURATED if question.concurrency is None else str(question.concurrency)
+    return {
+        "hub_id": question.model, "weight_dtype": question.weights, "kv_dtype": question.kv,
+        "gpu": question.accelerator, "tp": str(question.num_shard), "n_gpu": str(question.num_shard),
+        "interconnect": question.interconnect, "engine": question.engine,
+        "engine_version": question.engine_version, "input_len": str(question.input_tokens),
+        "output_len": str(question.output_tokens), "concurrency_or_batch": clients, "load": "closed_loop",
+        "metric": "tpot_ms",
+    }  # fmt: skip
+
+
+def predict_cases(text: str, catalog: Catalog) -> list[dict[str, Any]]:
+    """One prediction a row, in order: `value`, `low`, `high`, or `error` for a row that says nothing sensible.
+
+    Raises:
+        InputError: `bad_cases` for a file that is no CSV, or whose header belongs to no kind of case.
+    """
+    try:
+        reader = csv.DictReader(io.StringIO(text), strict=True)
+        rows, header = list(reader), frozenset(reader.fieldnames or ())
+    except csv.Error as error:
+        raise InputError(
+            "bad_cases", f"reading the cases failed: {error}", hint="Give a CSV file with a header."
+        ) from error
+    kind = _kind_of(header)
+    return [_predicted(row, kind, catalog) for row in rows]
+
+
+def _kind_of(header: frozenset[str]) -> CaseKind:
+    for kind in CASE_KINDS:
+        if kind.columns <= header:
+            return kind
+    nearest = min(CASE_KINDS, key=lambda kind: len(kind.columns - header))
+    missing = ", ".join(sorted(nearest.columns - header))
+    raise InputError(
+        "bad_cases",
+        f"the cases' header belongs to no kind of case; for {nearest.name} cases it lacks {missing}",
+        hint=f"Speed cases need the columns {', '.join(sorted(predict_speed.COLUMNS))}.",
+    )
+
+
+def _predicted(row: Mapping[str, Any], kind: CaseKind, catalog: Catalog) -> dict[str, Any]:
+    if None in row or None in row.values():
+        return _failed("the row has another number of fields than the header")
+    try:
+        found = kind.estimate(row, catalog)
+    except InputError as error:
+        return _failed(error.message)
+    return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _failed(message: str) -> dict[str, Any]:
+    return {"value": None, "low": None, "high": None, "error": message}

@@ -1,0 +1,364 @@
+"""A plan, or the lack of one, as the finished values of its report.
+
+The plan itself keeps its choice and fallbacks only; everything else that works is searched for once more here,
+without the budget, so that what lies just above it can be seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import __version__
+from tgi_deploy import text as words
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.artifacts import KINDS, render
+from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.operations.planning.plan import supply_for
+from tgi_deploy.operations.report.report import Choice, Command, CostRow, Figure, Memory, Part, Phase, Report
+from tgi_deploy.operations.report.scatter import Refusal, Way
+from tgi_deploy.planner.performance import usd_per_million
+from tgi_deploy.planner.search import Search
+from tgi_deploy.planner.time_to_ready import to_go_through
+from tgi_deploy.planner.types import NoPlan, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from decimal import Decimal
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.report.scatter import State
+    from tgi_deploy.planner.search import Option
+    from tgi_deploy.planner.types import Candidate, NearMiss, Offer, Performance, Plan, Rejection, Requirements
+    from tgi_deploy.values.engine import MemoryBudget
+
+_TITLES: Final = {
+    "docker": "docker run",
+    "compose": "Docker Compose",
+    "user-data": "EC2 user data",
+    "launch-template": "EC2 launch template",
+}
+_PHASES: Final = {
+    "launching": "launch",
+    "booting": "boot",
+    "pulling": "pull the image",
+    "downloading": "download the weights",
+    "loading": "load the weights",
+    "warming_up": "warm up",
+    "ready": "answer",
+}
+_PERCENT: Final = 100
+_MS_PER_S: Final = 1000
+_S_PER_MINUTE: Final = 60
+
+
+def report(
+    made: Plan | NoPlan, wish: Wish, catalog: Catalog, environ: Mapping[str, str], *, commands: Sequence[str] = ()
+) -> Report:
+    """`commands` are the command lines of a NoPlan's near misses, in their order."""
+    requirements = made.requirements
+    chosen = None if isinstance(made, NoPlan) else made.chosen
+    ways, refusals = _configurations(made, catalog)
+    page = Report(
+        title=requirements.model.name,
+        sentence=_sentence(requirements, chosen),
+        feasible=chosen is not None,
+        load=_load(requirements),
+        budget_usd_per_hour=_float(requirements.budget_usd_per_hour),
+        catalogue_date=made.catalogue_date,
+        version=__version__,
+        considered=made.considered,
+        ways=ways,
+        refusals=refusals,
+    )
+    if isinstance(made, NoPlan):
+        return replace(page, near_misses=tuple(_near_misses(made.near_misses, commands)))
+    return replace(
+        page,
+        figures=tuple(_figures(made)),
+        cost_rows=_cost_rows(made.chosen),
+        memory=_memory(made.chosen),
+        phases=tuple(_phases(made.chosen)),
+        commands=tuple(_commands(made, wish, environ)),
+        fallbacks=tuple(_choice(item) for item in made.fallbacks),
+        notices=made.notices,
+        assumptions=made.assumptions,
+    )
+
+
+def _configurations(made: Plan | NoPlan, catalog: Catalog) -> tuple[tuple[Way, ...], tuple[Refusal, ...]]:
+    """What works, each at its cheapest, over the budget or not; and what was refused for more than its price."""
+    wish = made.requirements
+    found = Search(replace(wish, budget_usd_per_hour=None), supply_for(wish, catalog)).run()
+    cheapest: dict[tuple[object, ...], Option] = {}
+    for option in found.options:
+        kept = cheapest.setdefault(_configuration(option), option)
+        if option.cost.usd_per_hour < kept.cost.usd_per_hour:
+            cheapest[_configuration(option)] = option
+    states = _States(made)
+    ways = [_way(option, states.of(option), wish.utilisation) for option in cheapest.values()]
+    refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
+    return tuple(sorted(ways, key=_way_order)), tuple(refusals)
+
+
+def _configuration(option: Option) -> tuple[object, ...]:
+    evaluation = option.evaluation
+    return option.offer.instance_type.name, evaluation.num_shard, evaluation.scheme.name, option.offer.market
+
+
+def _way_order(way: Way) -> tuple[object, ...]:
+    order: tuple[State, ...] = ("chosen", "fallback", "works", "over")
+    return order.index(way.state), way.usd_per_hour or 0, -way.tokens_per_s, way.instance_type, way.weights
+
+
+class _States:
+    """Where a plan puts an option: chosen, fallback, merely possible, or over the budget."""
+
+    def __init__(self, made: Plan | NoPlan) -> None:
+        self._budget = made.requirements.budget_usd_per_hour
+        self._named: dict[tuple[object, ...], State] = {}
+        if isinstance(made, NoPlan):
+            return
+        for item in made.fallbacks:
+            self._named[_key(item.offer, item.num_shard, item.quantize)] = "fallback"
+        self._named[_key(made.chosen.offer, made.chosen.num_shard, made.chosen.quantize)] = "chosen"
+
+    def of(self, option: Option) -> State:
+        if self._budget is not None and option.cost.usd_per_hour > self._budget:
+            return "over"
+        evaluation = option.evaluation
+        return self._named.get(_key(option.offer, evaluation.num_shard, evaluation.scheme.name), "works")
+
+
+def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
+    return offer.instance_type.name, offer.market, num_shard, quantize
+
+
+def _way(option: Option, state: State, utilisation: float) -> Way:
+    offer, evaluation, speed = option.offer, option.evaluation, option.evaluation.performance
+    if speed is None:
+        raise AssertionError("what works has a speed")
+    usd = option.cost.usd_per_hour if offer.usd_per_hour is not None else None
+    million = usd_per_million(usd, speed.output_tokens_per_s, utilisation) if usd else None
+    return Way(
+        instance_type=offer.instance_type.name,
+        where=_where(offer),
+        cards=_cards(offer, evaluation.num_shard),
+        weights="as published" if evaluation.scheme.name == "none" else evaluation.scheme.name,
+        exact=evaluation.scheme.lost_bits == 0,
+        usd_per_hour=_float(usd),
+        tokens_per_s=speed.output_tokens_per_s,
+        ttft_ms=speed.ttft_ms,
+        tpot_ms=speed.tpot_ms,
+        span=(expected.low, expected.high) if (expected := speed.output_tokens_per_s_span) else None,
+        usd_per_million_tokens=_float(million),
+        state=state,
+    )
+
+
+def _refusals(rejections: Iterable[Rejection]) -> Iterator[Refusal]:
+    """Rejections of one instance type with one sentence as one."""
+    groups: dict[tuple[str, str, str], list[Rejection]] = {}
+    for item in rejections:
+        groups.setdefault((item.code, item.instance_type, item.message), []).append(item)
+    for (code, instance_type, message), items in groups.items():
+        prices = [item.usd_per_hour for item in items if item.usd_per_hour is not None]
+        yield Refusal(
+            instance_type=instance_type,
+            code=code,
+            message=message,
+            configurations=_configurations_text(items),
+            number=len(items),
+            usd_per_hour=_float(min(prices, default=None)),
+        )
+
+
+def _configurations_text(items: Sequence[Rejection]) -> str:
+    """`1, 2 cards: none, awq; 4 cards: awq`."""
+    methods: dict[int, list[str]] = {}
+    for item in items:
+        methods.setdefault(item.num_shard, []).append("unquantized" if item.quantize == "none" else item.quantize)
+    shards: dict[str, list[str]] = {}
+    for number, names in methods.items():
+        shards.setdefault(", ".join(names), []).append(str(number))
+    return "; ".join(f"{words.TIMES}{', '.join(numbers)}: {names}" for names, numbers in shards.items())
+
+
+def _sentence(wish: Requirements, chosen: Candidate | None) -> str:
+    model = wish.model.model
+    size = f"{model.parameters / 1e9:.1f}B parameters" if model.parameters else "size unknown"
+    known_as = size if wish.model.name == model.hub_id else f"{model.hub_id}, {size}"
+    if chosen is None:
+        return f"No machine serves {wish.model.name} ({known_as}) as wished."
+    price = f", for {words.usd(float(chosen.cost.usd_per_hour))} an hour" if chosen.offer.usd_per_hour else ""
+    return f"{wish.model.name} ({known_as}) runs on {_summary(chosen)}{price}{_within(wish, chosen)}."
+
+
+def _within(wish: Requirements, chosen: Candidate) -> str:
+    budget = wish.budget_usd_per_hour
+    if budget is None or chosen.offer.usd_per_hour is None:
+        return ""
+    return f": {round(_PERCENT * chosen.cost.usd_per_hour / budget)} % of the budget"
+
+
+def _load(wish: Requirements) -> str:
+    budget = f", at most {words.usd(float(wish.budget_usd_per_hour))} an hour" if wish.budget_usd_per_hour else ""
+    return (
+        f"Promised: {words.plural(wish.concurrency, 'request')} at once, {words.count(wish.input_tokens)} tokens in and"
+        f" {words.count(wish.output_tokens)} out, contexts up to {words.count(wish.context_tokens)} tokens{budget};"
+        f" preferring {wish.prefer}."
+    )
+
+
+def _summary(candidate: Candidate) -> str:
+    offer = candidate.offer
+    weights = candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
+    where = f" {_where(offer)}" if offer.market != "owned" else ""
+    return f"{offer.instance_type.name}{where} with {_cards(offer, candidate.num_shard)} in {weights}"
+
+
+def _where(offer: Offer) -> str:
+    return "your own" if offer.market == "owned" else f"{offer.market} in {offer.region}"
+
+
+def _cards(offer: Offer, num_shard: int) -> str:
+    kind = offer.instance_type
+    used = f"{num_shard} of " if num_shard != kind.accelerator_count else ""
+    return f"{used}{kind.accelerator_count} {words.TIMES} {kind.accelerator.name}"
+
+
+def _figures(plan: Plan) -> Iterator[Figure]:
+    chosen = plan.chosen
+    if chosen.offer.usd_per_hour is not None:
+        note = "machine, disk and address" if len(chosen.cost.lines) > 1 else ""
+        yield Figure(label="an hour", value=words.usd(float(chosen.cost.usd_per_hour)), note=note)
+    yield from _speed_figures(chosen.performance)
+    memory = chosen.memory
+    yield Figure(
+        label="KV cache",
+        value=words.count(memory.kv_capacity_tokens),
+        note=f"tokens, {memory.required_kv_tokens:,} promised",
+    )
+    minutes = sum(phase.expected_s for phase in to_go_through(chosen)) / _S_PER_MINUTE
+    yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
+
+
+def _speed_figures(speed: Performance) -> Iterator[Figure]:
+    yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note=_span(speed.ttft_ms_span))
+    each = speed.tpot_ms_span
+    reads = Span(low=_MS_PER_S / each.high, high=_MS_PER_S / each.low) if each else None
+    yield Figure(
+        label="each reader gets", value=words.count(_MS_PER_S / speed.tpot_ms), unit="tokens/s", note=_span(reads)
+    )
+    yield Figure(
+        label="output in all",
+        value=words.count(speed.output_tokens_per_s),
+        unit="tokens/s",
+        note=_span(speed.output_tokens_per_s_span),
+    )
+    million = speed.usd_per_million_output_tokens
+    if million is not None:
+        used = "fully used" if speed.utilisation == 1 else f"used {speed.utilisation:.3g} of the time"
+        yield Figure(label="a million tokens", value=words.cents(float(million)), note=f"output, {used}")
+
+
+def _span(span: Span | None) -> str:
+    """Where 8 measured values in 10 lie; without that, a prediction is just called one."""
+    return f"{words.count(span.low)} to {words.count(span.high)}" if span else "predicted"
+
+
+def _beginning(candidate: Candidate) -> str:
+    return "from the first pull" if candidate.offer.market == "owned" else "from the launch"
+
+
+def _cost_rows(candidate: Candidate) -> tuple[CostRow, ...]:
+    if candidate.offer.usd_per_hour is None:
+        return ()
+    return tuple(CostRow(item=line.item, usd_per_hour=float(line.usd_per_hour)) for line in candidate.cost.lines)
+
+
+def _memory(candidate: Candidate) -> Memory:
+    kind = candidate.offer.instance_type
+    return Memory(
+        accelerator=kind.accelerator.name,
+        cards=candidate.num_shard,
+        idle_cards=kind.accelerator_count - candidate.num_shard,
+        total_bytes=candidate.memory.total_bytes,
+        parts=tuple(part for part in _parts(candidate) if part.size_bytes > 0),
+    )
+
+
+def _parts(candidate: Candidate) -> Iterator[Part]:
+    """The parts, the KV cache as what is promised and what is spare; what no part names is shown as such."""
+    memory = candidate.memory
+    cache = max(0, memory.kv_cache_bytes)
+    promised = min(cache, cache * memory.required_kv_tokens // max(1, memory.kv_capacity_tokens))
+    named = memory.weights_bytes + cache + memory.activation_bytes + memory.overhead_bytes + memory.reserved_bytes
+    tokens = f"{memory.required_kv_tokens:,} tokens"
+    spare = f"{memory.kv_capacity_tokens - memory.required_kv_tokens:,} tokens"
+    yield Part(kind="weights", label="weights", size_bytes=memory.weights_bytes, note=_weights_note(candidate))
+    yield Part(kind="needed", label="KV cache, promised", size_bytes=promised, note=tokens)
+    yield Part(kind="spare", label="KV cache, spare", size_bytes=cache - promised, note=spare)
+    yield Part(
+        kind="activation", label="activations", size_bytes=memory.activation_bytes, note="the largest prompt batch"
+    )
+    yield Part(kind="overhead", label="overhead", size_bytes=memory.overhead_bytes, note=_overhead_note(memory))
+    yield Part(kind="other", label="other", size_bytes=memory.total_bytes - named)
+    yield Part(kind="reserved", label="left alone by the engine", size_bytes=memory.reserved_bytes)
+
+
+def _overhead_note(memory: MemoryBudget) -> str:
+    named = (
+        ("context", memory.context_bytes), ("workspace", memory.workspace_bytes), ("CUDA graphs", memory.graph_bytes),
+        ("collectives", memory.collective_bytes),
+    )  # fmt: skip
+    return ", ".join(f"{name} {words.gib(size)}" for name, size in named if size)
+
+
+def _weights_note(candidate: Candidate) -> str:
+    weights = candidate.dtype if candidate.quantize == "none" else candidate.quantize
+    return weights if candidate.num_shard == 1 else f"{weights}, 1/{candidate.num_shard} of the model"
+
+
+def _phases(candidate: Candidate) -> Iterator[Phase]:
+    start = 0.0
+    for phase in to_go_through(candidate):
+        title = _PHASES.get(phase.phase, phase.phase.replace("_", " "))
+        yield Phase(title=title, start_s=start, expected_s=phase.expected_s, deadline_s=phase.deadline_s)
+        start += phase.expected_s
+
+
+def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str]) -> Iterator[Command]:
+    """Every artefact that can be written of this plan: a machine of one's own has no launch template."""
+    subject = deployable(plan, wish, environ)
+    for kind in KINDS:
+        if plan.chosen.offer.market == "owned" and kind in {"user-data", "launch-template"}:
+            continue
+        try:
+            artifact = render(kind, subject)
+        except DeployError as error:
+            yield Command(title=_TITLES[kind], file_name="", problem=f"{error.message}; {error.hint}")
+        else:
+            yield Command(title=_TITLES[kind], file_name=artifact.file_name, text=artifact.text)
+
+
+def _choice(candidate: Candidate, *, reason: str = "", option: str = "") -> Choice:
+    return Choice(
+        text=_summary(candidate),
+        usd_per_hour=_float(candidate.cost.usd_per_hour) if candidate.offer.usd_per_hour is not None else None,
+        tokens_per_s=candidate.performance.output_tokens_per_s,
+        reason=reason,
+        option=option,
+    )
+
+
+def _near_misses(misses: Sequence[NearMiss], commands: Sequence[str]) -> Iterator[Choice]:
+    options = commands or [miss.option for miss in misses]
+    for miss, option in zip(misses, options, strict=True):
+        yield _choice(miss.candidate, reason=miss.message, option=option)
+
+
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

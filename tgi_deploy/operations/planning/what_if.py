@@ -1,0 +1,187 @@
+"""The use case `what-if`: one wish planned for many values of one of its settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.documents import choice_document, performance_document
+from tgi_deploy.operations.planning.plan import supply_for
+from tgi_deploy.operations.planning.wish import resolve, shown
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.rank import distance
+from tgi_deploy.planner.types import NoPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.planner.types import Candidate
+
+MAX_VALUES: Final = 200
+
+# Settings that can be swept → the field of the wish.
+SWEPT: Final = {
+    "budget": "budget",
+    "concurrency": "concurrency",
+    "context": "context",
+    "engine-version": "engine_version",
+    "input-tokens": "input_tokens",
+    "instance": "instance",
+    "market": "market",
+    "min-tokens-per-s": "min_tokens_per_s",
+    "num-shard": "num_shard",
+    "output-tokens": "output_tokens",
+    "prefer": "prefer",
+    "quantize": "quantize",
+    "region": "regions",
+    "tpot-ms": "tpot_ms",
+    "ttft-ms": "ttft_ms",
+    "utilisation": "utilisation",
+}
+_NUMBER: Final = r"\d{1,9}(?:\.\d{1,6})?"
+_RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})([*+])({_NUMBER})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """A setting and the values to plan for, as text."""
+
+    setting: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A value and what it leads to: a choice, or a reason with its code."""
+
+    value: str
+    choice: Candidate | None
+    code: str | None = None
+    reason: str | None = None
+
+
+def read_sweep(text: str) -> Sweep:
+    """`concurrency=1,2,4`, `context=2048..16384*2` (doubling), `budget=1..10+1` (adding). Raises InputError."""
+    setting, equals, values = text.partition("=")
+    name = setting.strip().removeprefix("--").replace("_", "-")
+    if name not in SWEPT or not equals:
+        raise InputError(
+            "bad_sweep", f"--sweep {shown(text)}: {shown(name)} is no setting that can be swept",
+            hint=f"write --sweep concurrency=1,2,4; settings are {', '.join(SWEPT)}",
+        )  # fmt: skip
+    found = tuple(dict.fromkeys(value for part in values.split(",") for value in _values(part.strip(), text)))
+    if len(found) > MAX_VALUES:
+        raise _too_many(text)
+    return Sweep(setting=name, values=found)
+
+
+def _values(part: str, text: str) -> Iterator[str]:
+    if not part:
+        raise InputError(
+            "bad_sweep", f"--sweep {shown(text)}: a value is missing", hint="write --sweep concurrency=1,2,4"
+        )  # fmt: skip
+    match = _RANGE.fullmatch(part)
+    if match is None and ".." in part:
+        raise InputError(
+            "bad_sweep", f"--sweep {shown(text)}: {shown(part)} is no range",
+            hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
+        )  # fmt: skip
+    if match is None:
+        yield part
+        return
+    first, last, step = (Decimal(match.group(group)) for group in (1, 2, 4))
+    yield from _range(first, last, match.group(3), step, text)
+
+
+def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -> Iterator[str]:
+    grows = step > 1 and first > 0 if sign == "*" else step > 0
+    if not grows or last < first:
+        raise InputError(
+            "bad_sweep", f"--sweep {shown(text)}: the range does not go up from {first} to {last}",
+            hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
+        )  # fmt: skip
+    value, number = first, 0
+    while value <= last:
+        number += 1
+        if number > MAX_VALUES:
+            raise _too_many(text)
+        yield f"{value.normalize():f}"
+        value = value * step if sign == "*" else value + step
+
+
+def _too_many(text: str) -> InputError:
+    return InputError(
+        "bad_sweep", f"--sweep {shown(text)}: more than {MAX_VALUES} values", hint="take larger steps"
+    )  # fmt: skip
+
+
+def what_if(wish: Wish, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
+    """A row for each value, in their order. A value that can't be meant is a row with its error, not the end.
+
+    Raises:
+        InputError: for the model, and for a wish that is wrong whatever the value.
+    """
+    catalog.resolve(wish.model)
+    rows = tuple(_row(wish, SWEPT[sweep.setting], value, catalog, environ) for value in sweep.values)
+    errors = [row for row in rows if isinstance(row, InputError)]
+    if len(errors) == len(rows):
+        raise errors[0]
+    return tuple(
+        row if isinstance(row, Row) else Row(value=value, choice=None, code=row.code, reason=row.message)
+        for value, row in zip(sweep.values, rows, strict=True)
+    )
+
+
+def _row(wish: Wish, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]) -> Row | InputError:
+    changes: dict[str, Any] = {field: (value,) if field == "regions" else value}
+    try:
+        requirements = resolve(replace(wish, **changes), environ, catalog)
+        made = make_plan(requirements, supply_for(requirements, catalog))
+    except InputError as error:
+        return error
+    if not isinstance(made, NoPlan):
+        return Row(value=value, choice=made.chosen)
+    nearest = min(made.rejections, key=distance, default=None)
+    if nearest is None:
+        return Row(value=value, choice=None, code="no_offer", reason="nothing is on offer")
+    return Row(
+        value=value,
+        choice=None,
+        code=nearest.code,
+        reason=f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}",
+    )
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    """One of `data.rows`: the same keys whether there is a choice or not."""
+    choice = row.choice
+    return {
+        "value": row.value,
+        "chosen": None if choice is None else choice_document(choice),
+        "usd_per_hour": None if choice is None or choice.offer.market == "owned" else choice.cost.usd_per_hour,
+        "performance": None if choice is None else performance_document(choice.performance),
+        "kv_capacity_tokens": None if choice is None else choice.memory.kv_capacity_tokens,
+        "code": row.code,
+        "reason": row.reason,
+    }
+
+
+CSV_COLUMNS: Final = (
+    "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
+    "output_tokens_per_s", "usd_per_million_output_tokens", "kv_capacity_tokens", "code", "reason",
+)  # fmt: skip
+
+
+def csv_rows(rows: Sequence[Row], setting: str) -> Iterator[tuple[str, ...]]:
+    """The table for a file: the header, then a line for each value; what is not known is empty."""
+    yield (setting, *CSV_COLUMNS[1:])
+    for row in rows:
+        document = row_document(row)
+        flat = {**document, **(document["chosen"] or {}), **(document["performance"] or {})}
+        flat["usd_per_hour"] = document["usd_per_hour"]
+        yield tuple("" if flat.get(column) is None else str(flat[column]) for column in CSV_COLUMNS)

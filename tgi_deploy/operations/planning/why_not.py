@@ -1,0 +1,156 @@
+"""The use case `why-not`: an instance type or a card, explained for a wish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.documents import (
+    choice_document,
+    cost_document,
+    memory_document,
+    performance_document,
+)
+from tgi_deploy.operations.planning.plan import supply_for
+from tgi_deploy.operations.planning.wish import resolve
+from tgi_deploy.planner.why_not import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.planner.types import Requirements
+    from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.values.hardware import Accelerator, InstanceType
+
+_OWNED_COUNTS: Final = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WhyNot:
+    """What was asked about, and each instance type that it means. `rentable`: some of them are offered by EC2."""
+
+    name: str
+    kind: str
+    requirements: Requirements
+    rentable: bool
+    explanations: tuple[Explanation, ...]
+
+
+def why_not(wish: Wish, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
+    """Explains `name`, an instance type or an accelerator, for the wish.
+
+    A card that EC2 does not rent is explained as machines one may own.
+
+    Raises:
+        InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a wish can get wrong.
+    """
+    requirements = resolve(wish, environ, catalog)
+    meant = _instance_type(name, catalog)
+    if meant is not None:
+        return _explained(meant.name, "instance_type", requirements, catalog, (meant,))
+    card = catalog.accelerator(name)
+    hardware = tuple(
+        item for item in catalog.instance_types().values() if item.accelerator.name == card.name
+    )  # fmt: skip
+    if hardware:
+        return _explained(card.name, "accelerator", requirements, catalog, hardware)
+    return _owned(card, requirements, catalog)
+
+
+def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
+    """Raises InputError `unknown_instance_type` for what looks like one and is none."""
+    try:
+        return catalog.instance_type(name)
+    except InputError:
+        if "." in name:
+            raise
+        return None
+
+
+def _explained(
+    name: str, kind: str, requirements: Requirements, catalog: Catalog, hardware: tuple[InstanceType, ...]
+) -> WhyNot:
+    ordered = tuple(sorted(hardware, key=lambda item: (item.accelerator_count, item.partition, item.name)))
+    return WhyNot(
+        name=name,
+        kind=kind,
+        requirements=requirements,
+        rentable=any(item.status == "offered" for item in hardware),
+        explanations=explain(requirements, supply_for(requirements, catalog), ordered),
+    )
+
+
+def _owned(card: Accelerator, requirements: Requirements, catalog: Catalog) -> WhyNot:
+    explanations: list[Explanation] = []
+    for number in _OWNED_COUNTS:
+        supply = catalog.owned_supply(release=requirements.engine_version, hardware=f"{number}x{card.name}")
+        explanations.extend(explain(requirements, supply, (supply.offers[0].instance_type,)))
+    return WhyNot(
+        name=card.name, kind="accelerator", requirements=requirements, rentable=False, explanations=tuple(explanations)
+    )
+
+
+def why_not_document(found: WhyNot) -> dict[str, Any]:
+    """`data.why_not` of the JSON contract."""
+    chosen = next((item.chosen for item in found.explanations if item.chosen is not None), None)
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "rentable": found.rentable,
+        "chosen": None if chosen is None or not found.rentable else choice_document(chosen),
+        "instance_types": [_explanation(item) for item in found.explanations],
+    }
+
+
+def verdict(item: Explanation) -> str:
+    """`chosen`, `works`, or the code that is nearest to working."""
+    if item.best is not None:
+        same = item.chosen is not None and item.chosen.offer.instance_type.name == item.hardware.name
+        return "chosen" if same and item.hardware.status != "owned" else "works"
+    return nearest_way(item).codes[0] if item.ways else "not_offered"
+
+
+def nearest_way(item: Explanation) -> Way:
+    """The configuration with the fewest reasons against it, of the best quality and fewest shards."""
+    return min(item.ways, key=lambda way: len(way.codes))
+
+
+def _explanation(item: Explanation) -> dict[str, Any]:
+    return {
+        "instance_type": item.hardware.name,
+        "status": item.hardware.status,
+        "accelerator": item.hardware.accelerator.name,
+        "accelerator_count": item.hardware.accelerator_count,
+        "verdict": verdict(item),
+        "rank": item.rank,
+        "ranked": item.ranked,
+        "decided_by": item.decided_by,
+        "best": None if item.best is None else choice_document(item.best),
+        "ways": [_way(way) for way in item.ways],
+    }
+
+
+def _way(way: Way) -> dict[str, Any]:
+    return {
+        "num_shard": way.num_shard,
+        "quantize": way.quantize,
+        "works": not way.codes,
+        "codes": list(way.codes),
+        "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],
+        "memory": memory_document(way.memory),
+        "performance": None if way.performance is None else performance_document(way.performance),
+        "prices": [_price(item) for item in way.prices],
+    }
+
+
+def _price(item: Priced) -> dict[str, Any]:
+    return {
+        "region": item.offer.region,
+        "market": item.offer.market,
+        "usd_per_hour": None if item.cost is None else item.cost.usd_per_hour,
+        "lines": [] if item.cost is None else cost_document(item.cost)["lines"],
+        "within_budget": item.within_budget,
+    }

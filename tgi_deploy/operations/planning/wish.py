@@ -1,0 +1,432 @@
+"""From what was typed to what is wanted: settings come from flag > environment > profile > default.
+
+Everything arrives as text, so that a wrong value is answered with a sentence about that value, whichever way it came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_UP, Decimal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
+
+from tgi_deploy.catalog.catalog import LOCAL_REGION
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.region import default_region
+from tgi_deploy.planner.types import Market, Preference, Requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.model import Profile
+
+_T = TypeVar("_T")
+Source = Literal["flag", "environment", "profile", "default"]
+
+DEFAULT_INPUT_TOKENS: Final = 1024
+DEFAULT_OUTPUT_TOKENS: Final = 256
+DEFAULT_CONCURRENCY: Final = 8
+DEFAULT_CONTEXT_TOKENS: Final = 8192
+DEFAULT_PORT: Final = 8080
+ALL_REGIONS: Final = "all"
+
+_MAX_BUDGET: Final = Decimal(1_000_000)
+_MAX_COUNT: Final = 100_000_000
+_AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+_DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
+SHORTEST_TTL_S: Final = 300
+_MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What was asked for on the command line, as text; None where nothing was."""
+
+    model: str
+    budget: str | None = None
+    max_spend: str | None = None
+    ttl: str | None = None
+    idle_timeout: str | None = None
+    lease: str | None = None
+    context: str | None = None
+    input_tokens: str | None = None
+    output_tokens: str | None = None
+    concurrency: str | None = None
+    ttft_ms: str | None = None
+    tpot_ms: str | None = None
+    min_tokens_per_s: str | None = None
+    utilisation: str | None = None
+    prefer: str | None = None
+    quantize: str | None = None
+    num_shard: str | None = None
+    instance: str | None = None
+    hardware: str | None = None
+    regions: tuple[str, ...] = ()
+    market: str | None = None
+    engine_version: str | None = None
+    set: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    disk: str | None = None
+    allow_turing: bool = False
+    port: str | None = None
+
+
+def variable_of_option(setting: str) -> str:
+    """The environment variable that stands for an option (`--max-spend`) or its field (`max_spend`)."""
+    return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A value and where it came from."""
+
+    value: str | None
+    source: Source
+
+    def named(self, option: str) -> str:
+        """How a message calls the setting: by the way it came."""
+        if self.source == "environment":
+            return variable_of_option(option)
+        return option if self.source == "flag" else f"{option} (from the {self.source})"
+
+
+class Settings:
+    """Looks each setting up in its sources, in order."""
+
+    def __init__(self, wish: Wish, environ: Mapping[str, str], defaults: Mapping[str, object]) -> None:
+        self._wish, self._environ, self._defaults = wish, environ, defaults
+
+    def get(self, name: str) -> Setting:
+        flag = getattr(self._wish, name)
+        if flag is not None:
+            return Setting(value=flag, source="flag")
+        from_environment = self._environ.get(variable_of_option(name))
+        if from_environment:
+            return Setting(value=from_environment, source="environment")
+        if name in self._defaults:
+            return Setting(value=str(self._defaults[name]), source="profile")
+        return Setting(value=None, source="default")
+
+    def count(self, name: str, default: int, *, most: int = _MAX_COUNT) -> int:
+        setting = self.get(name)
+        return default if setting.value is None else whole_number(setting, option_of(name), most=most)
+
+    def found(self, name: str, look: Callable[[], _T]) -> _T:
+        """What the catalogue has by a setting; its error names a setting that was not typed here."""
+        setting = self.get(name)
+        try:
+            return look()
+        except InputError as problem:
+            if setting.source in {"flag", "default"}:
+                raise
+            raise InputError(
+                problem.code, f"{setting.named(option_of(name))}: {problem.message}", hint=problem.hint
+            ) from None
+
+    def positive(self, name: str, unit: str, most: Decimal = _MAX_BUDGET) -> float | None:
+        setting = self.get(name)
+        if setting.value is None:
+            return None
+        return float(positive_decimal(setting, option_of(name), unit=unit, code="bad_number", most=most))
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        setting = self.get(name)
+        if setting.value is None or setting.value in choices:
+            return setting.value or default
+        raise InputError(
+            f"bad_{name}",
+            f"{setting.named(option_of(name))} can't be {shown(setting.value)}",
+            hint=_meant().choice(setting.value, choices),
+        )
+
+
+def option_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def shown(value: str, limit: int = 60) -> str:
+    """A value as a message may carry it: quoted, control characters escaped, shortened."""
+    return repr(value if len(value) <= limit else value[:limit] + "…")
+
+
+def _meant() -> ModuleType:
+    from tgi_deploy.operations.planning import meant  # noqa: PLC0415 -- only on the way to an error
+
+    return meant
+
+
+def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> int:
+    """A whole number from 1 to `most`."""
+    text = setting.value or ""
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most:
+        return int(text)
+    raise InputError(
+        "bad_number",
+        f"{setting.named(option)}: {shown(text)} is no whole number from 1 to {most}",
+        hint=_meant().count(option),
+    )
+
+
+def positive_decimal(setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _MAX_BUDGET) -> Decimal:
+    """A plain positive number of `unit` (empty: a share), at most `most`."""
+    text = (setting.value or "").strip()
+    value = Decimal(text) if _AMOUNT.fullmatch(text) else None
+    if value is not None and 0 < value <= most:
+        return value
+    wrong = "is no positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
+    raise InputError(
+        code, f"{setting.named(option)}: {shown(text)} {wrong}", hint=_meant().amount(text, option, unit, most)
+    )
+
+
+def duration_s(setting: Setting, option: str) -> int:
+    """`2h`, `90m`, `1d12h`, `45m30s` → seconds; at least five minutes."""
+    text = (setting.value or "").strip().lower()
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise InputError(
+            "bad_duration", f"{setting.named(option)}: {shown(text)} is no duration",
+            hint=_meant().duration(text, option),
+        )  # fmt: skip
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total < SHORTEST_TTL_S:
+        raise InputError(
+            "bad_duration", f"{setting.named(option)}: {shown(text)} is shorter than five minutes",
+            hint="a machine needs longer than that to start",
+        )  # fmt: skip
+    return total
+
+
+def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
+    """Seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
+
+    Raises InputError; `bad_max_spend` also for an amount that is spent before a machine has started.
+    """
+    settings = Settings(wish, environ, {})
+    ends = []
+    ttl = settings.get("ttl")
+    if ttl.value is not None:
+        ends.append(duration_s(ttl, "--ttl"))
+    dollars = max_spend_usd(wish, environ)
+    if dollars is not None and usd_per_hour > 0:
+        ends.append(_seconds_for(dollars, usd_per_hour, settings.get("max_spend")))
+    return min(ends) if ends else None
+
+
+def max_spend_usd(wish: Wish, environ: Mapping[str, str]) -> Decimal | None:
+    """Return the ceiling for all machines of the deployment. Raises InputError."""
+    spend = Settings(wish, environ, {}).get("max_spend")
+    if spend.value is None:
+        return None
+    return positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
+
+
+def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int:
+    seconds = int(dollars / usd_per_hour * 3600)
+    if seconds < SHORTEST_TTL_S:
+        raise InputError(
+            "bad_max_spend",
+            f"{spend.named('--max-spend')}: ${dollars} is spent after {seconds} s at ${usd_per_hour} an hour",
+            hint=f"a machine needs five minutes to start: give at least ${least_spend(usd_per_hour)}",
+        )
+    return seconds
+
+
+def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
+    """Return the lowest ceiling, in whole cents, that lets a machine of this price start after so much was spent."""
+    return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
+
+
+def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+    """Seconds without a request after which the machine ends itself."""
+    return _duration_s(wish, environ, "idle_timeout")
+
+
+def lease_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+    """Seconds after which the machine ends itself unless its lease is renewed."""
+    return _duration_s(wish, environ, "lease")
+
+
+def _duration_s(wish: Wish, environ: Mapping[str, str], name: str) -> int | None:
+    setting = Settings(wish, environ, {}).get(name)
+    return None if setting.value is None else duration_s(setting, option_of(name))
+
+
+def check_lifetime(wish: Wish, environ: Mapping[str, str]) -> None:
+    """Reads --ttl, --max-spend, --idle-timeout and --lease for their form alone, before anything else is done."""
+    lifetime_s(wish, environ, Decimal(0))
+    idle_timeout_s(wish, environ)
+    lease_s(wish, environ)
+
+
+def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Requirements:
+    """The wish, complete with defaults. Raises InputError for whatever cannot be meant."""
+    profile = catalog.resolve(wish.model)
+    settings = Settings(wish, environ, profile.defaults)
+    version = settings.get("engine_version").value or catalog.default_release
+    release = settings.found("engine_version", lambda: catalog.release(version))
+    check_lifetime(wish, environ)
+    hardware = settings.get("hardware").value
+    context, input_tokens, output_tokens = _tokens(settings, profile)
+    return Requirements(
+        model=profile,
+        engine_version=version,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        concurrency=settings.count("concurrency", DEFAULT_CONCURRENCY, most=100_000),
+        context_tokens=context,
+        budget_usd_per_hour=None if hardware else _budget(settings),
+        prefer=cast("Preference", settings.choice("prefer", get_args(Preference), "quality")),
+        quantize=_quantize(settings, release),
+        num_shard=_num_shard(settings),
+        instance_type=_instance(settings, catalog, hardware),
+        hardware=hardware,
+        regions=_regions(wish, environ, catalog, hardware),
+        markets=("owned",) if hardware else _markets(settings),
+        ttft_ms=settings.positive("ttft_ms", "milliseconds"),
+        tpot_ms=settings.positive("tpot_ms", "milliseconds"),
+        min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
+        utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
+        allow_turing=wish.allow_turing,
+        flags=tuple(_flag(text) for text in wish.set),
+        env=tuple(_variable(text, release) for text in wish.env),
+        disk_gib=_disk_gib(settings, hardware),
+        port=settings.count("port", DEFAULT_PORT, most=65535),
+    )
+
+
+def _budget(settings: Settings) -> Decimal | None:
+    setting = settings.get("budget")
+    if setting.value is None:
+        return None
+    return positive_decimal(setting, "--budget", unit="US dollars an hour", code="bad_budget")
+
+
+def _tokens(settings: Settings, profile: Profile) -> tuple[int, int, int]:
+    """Context, input and output tokens. Defaults give way to what was asked for, never the other way round."""
+    longest = profile.model.max_position_embeddings
+    asked = settings.get("context").value is not None
+    asked_input = settings.count("input_tokens", DEFAULT_INPUT_TOKENS)
+    asked_output = settings.count("output_tokens", DEFAULT_OUTPUT_TOKENS)
+    default = min(longest, max(DEFAULT_CONTEXT_TOKENS, asked_input + asked_output))
+    context = settings.count("context", default)
+    if context > longest:
+        raise InputError(
+            "context_too_long",
+            f"--context {context} is more than the {longest} tokens that {profile.model.hub_id} was made for",
+            hint=f"use --context {longest} or less",
+        )
+    if settings.get("output_tokens").value is None:
+        room = context // 4 if settings.get("input_tokens").value is None else context - asked_input
+        asked_output = min(asked_output, max(1, room))
+    if settings.get("input_tokens").value is None:
+        asked_input = min(asked_input, max(1, context - asked_output))
+    if asked_input + asked_output > context:
+        what = f"--context {context}" if asked else f"the model's {context} tokens"
+        raise InputError(
+            "request_exceeds_context",
+            f"{asked_input} input and {asked_output} output tokens are more than {what}",
+            hint="shorten the request or raise --context",
+        )
+    return context, asked_input, asked_output
+
+
+def _quantize(settings: Settings, release: Release) -> str:
+    methods = tuple(sorted(release.methods))
+    return settings.choice("quantize", ("auto", "none", *methods), "auto")
+
+
+def _num_shard(settings: Settings) -> int | None:
+    setting = settings.get("num_shard")
+    return None if setting.value is None else whole_number(setting, "--num-shard", most=64)
+
+
+def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str | None:
+    name = settings.get("instance").value
+    if name is None:
+        return None
+    if hardware:
+        raise InputError(
+            "conflicting_options", "--instance and --hardware exclude each other",
+            hint="--hardware plans for a machine you own",
+        )  # fmt: skip
+    found = settings.found("instance", lambda: catalog.instance_type(name))
+    if found.status != "offered":
+        state = "no longer offered" if found.status == "gone" else "announced but not yet offered"
+        why = f": {found.note}" if found.note else ""
+        raise InputError(
+            "instance_not_offered", f"{found.name} is {state} by EC2{why}",
+            hint="'tgi-deploy catalog list instances' shows which types are",
+        )  # fmt: skip
+    return found.name
+
+
+def _regions(wish: Wish, environ: Mapping[str, str], catalog: Catalog, hardware: str | None) -> tuple[str, ...]:
+    if hardware:
+        return (LOCAL_REGION,)
+    asked = wish.regions or tuple(filter(None, environ.get("TGI_DEPLOY_REGION", "").split(",")))
+    if ALL_REGIONS in asked:
+        return catalog.regions()
+    return tuple(dict.fromkeys(asked)) or (default_region(environ)[0],)
+
+
+def region_source(wish: Wish, environ: Mapping[str, str]) -> str:
+    """Where the wished regions came from, as a message names it."""
+    if wish.regions:
+        return "--region"
+    return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else default_region(environ)[1]
+
+
+def _markets(settings: Settings) -> tuple[Market, ...]:
+    market = settings.choice("market", ("on-demand", "spot", "any"), "on-demand")
+    return ("on-demand", "spot") if market == "any" else (cast("Market", market),)
+
+
+def _flag(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip("-"):
+        raise InputError(
+            "bad_set", f"--set {shown(text)} is not FLAG=VALUE", hint="write --set max-best-of=4, for example"
+        )
+    return name, value
+
+
+def _disk_gib(settings: Settings, hardware: str | None) -> int | None:
+    setting = settings.get("disk")
+    if setting.value is None:
+        return None
+    if hardware:
+        raise InputError(
+            "conflicting_options", "--disk and --hardware exclude each other",
+            hint="--hardware plans for a machine you own, with the disk that it has",
+        )  # fmt: skip
+    return whole_number(setting, "--disk", most=_MAX_DISK_GIB)
+
+
+def _variable(text: str, release: Release) -> tuple[str, str]:
+    """A variable of the engine's environment: no secret, and nothing that is checked elsewhere."""
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or not value.isprintable():
+        raise InputError(
+            "bad_env", f"--env {shown(name)} is not NAME=VALUE", hint="write --env NCCL_P2P_DISABLE=1, for example"
+        )
+    if _SECRET.search(name):
+        raise InputError(
+            "secret_in_env",
+            f"--env {name} looks like a secret: it would be seen in the plan, on the disk and in the process list",
+            hint="hub token and API key are taken from this shell's environment, by their names",
+        )
+    flag = next((flag for flag, known in release.flags.items() if known.env == name), None)
+    if flag is not None or name in release.reserved_env:
+        raise InputError(
+            "env_is_planned",
+            f"--env {name} is the planner's to set",
+            hint=f"pin it with --set {flag.removeprefix('--')}=VALUE: it is checked then" if flag else "leave it out",
+        )
+    return name, value

@@ -1,0 +1,386 @@
+"""The use case `down`: remove a deployment and prove that it is gone. The record goes last; tags suffice without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError, LeftBehindError
+from tgi_deploy.operations.removing.kept import kept_ids, kept_things
+from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
+from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
+from tgi_deploy.operations.removing.spent import begin_anew
+from tgi_deploy.operations.watching.places import shows_at_once, target_of, where
+from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.clocks import may_be_new
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.reconcile.executor import left_behind
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Deployment, Found
+from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
+from tgi_deploy.reconcile.retry import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import Event, ResourceRecord, Step
+    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.reconcile.retry import Patience
+
+_HIDDEN: Final = "not shown yet"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """What there is of a deployment, and the steps that remove it. `deployment` None: no record is left of it.
+
+    `kept` are ids that stay.
+    """
+
+    name: str
+    deployment: Deployment | None
+    seen: tuple[Found, ...]
+    changes: ChangeSet
+    kept: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        return self.deployment is None and not self.seen
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return owners_of(self.deployment, self.seen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownOutcome:
+    """Names that were removed and names of which there was nothing; `declined`: not confirmed."""
+
+    removed: tuple[str, ...]
+    absent: tuple[str, ...]
+    removals: tuple[Removal, ...]
+    declined: bool = False
+    receipts: tuple[Receipt, ...] = ()
+
+
+def down(
+    context: Context,
+    names: Sequence[str],
+    confirm: Callable[[Sequence[Removal]], bool],
+    *,
+    volumes: bool = False,
+) -> DownOutcome:
+    """Remove the named deployments; with `volumes` also what outlives them.
+
+    Raises LeftBehindError (exit 6) with every id that is still there; all names are tried before.
+    """
+    removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
+    present = [removal for removal in removals if not removal.nothing]
+    absent = tuple(removal.name for removal in removals if removal.nothing)
+    for name in absent:
+        begin_anew(context, name)
+    if present and not confirm(present):
+        return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
+    failures: list[DeployError] = []
+    receipts: list[Receipt] = []
+    for removal in present:
+        try:
+            receipts.append(remove_named(context, removal.name, volumes=volumes))
+        except DeployError as error:
+            failures.append(error)
+    raise_all(failures)
+    removed = tuple(item.name for item in present)
+    return DownOutcome(removed=removed, absent=absent, removals=removals, receipts=tuple(receipts))
+
+
+def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
+    """Remove one deployment. Raises ConflictError `locked`, LeftBehindError."""
+    with context.store.lock(name, command=context.command), removing(context, name):
+        return remove_everything(context, _recorded(context, name), volumes=volumes)
+
+
+def remove_own(context: Context, deployment: Deployment) -> Receipt:
+    """`remove_everything` that leaves alone what another deployment has under the same name."""
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+    seen = _settled_view(context, deployment)
+    kept = kept_ids(deployment, seen, volumes=False)
+    going = [found for found in own(seen, deployment.id) if found.id not in kept]
+    return _remove_seen(context, deployment, going, tags)
+
+
+def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
+    """Delete all that has its name, look that nothing is left, then forget it. The lock is the caller's.
+
+    Raises LeftBehindError; the record stays then.
+    """
+    seen = _settled_view(context, deployment)
+    kept = kept_ids(deployment, seen, volumes=volumes)
+    going = [found for found in seen if found.id not in kept]
+    return _remove_seen(context, replace(deployment, given_up=False), going, {TAG_NAME: deployment.name})
+
+
+def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
+    """Return what there is of it, once what was asked for a moment ago has had the time to come to light.
+
+    A machine that has not by then is among it nevertheless: its end is asked for by its id.
+    """
+    places = places_of(context, deployment)
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    if not await_settled(context, deployment, seen):
+        return seen
+    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    hidden = (
+        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state=_HIDDEN)
+        for record in not_shown_yet(context, deployment, seen)
+        if record.kind in MACHINES and "id" in record.attributes
+    )
+    return (*seen, *hidden)
+
+
+def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
+    """Return what is absent and may be too new to show: neither `seen` nor known to the cloud by its id or tags.
+
+    A Docker host shows at once what it has. Of what was being deleted only a machine is looked for: EC2 still knows
+    ended ones for about an hour, so that one it does not know has yet to show.
+    """
+    now = context.clock.now()
+    ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in own(seen, deployment.id)}
+    return tuple(
+        record
+        for record in deployment.resources
+        if _may_show_late(record)
+        and record.attributes.get("id") not in ids
+        and not (record.phase == "intent" and (record.key, record.spec) in made)
+        and may_be_new(record, now, within_s=context.pace.unsettled_s)
+        and not _shows(context, deployment, record)
+    )
+
+
+def _may_show_late(record: ResourceRecord) -> bool:
+    if record.phase == "intent":
+        return True
+    waited_for = record.phase == "created" or record.kind in MACHINES
+    return waited_for and "id" in record.attributes and not shows_at_once(record.place)
+
+
+def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
+    """`tags` tell what else belongs to it."""
+    name, places = deployment.name, places_of(context, deployment)
+    executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
+    deployment = executor.save(replace(deployment, phase="deleting"))
+
+    def note(event: Event) -> None:
+        context.store.append_event(event)
+
+    for found in seen:
+        note(sighting(found, deployment, context.clock.now(), name=name))
+    try:
+        executor.execute(deployment, diff((), deployment.resources, seen))
+        attached = tuple(found for found in seen if found.attached)
+        sweep(context, tags, places, note=note, seen=attached, patience=context.pace.sweep)
+    except LeftBehindError as error:
+        raise still_there(context, deployment, places, error) from error
+    receipt = receipt_of(context, deployment, places)
+    context.store.remove(name)
+    return receipt
+
+
+def _late_machines(
+    context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
+) -> Callable[[Step], tuple[Step, ...]]:
+    """Return what ends a machine that came to light only now, or again: it holds what is to be deleted."""
+    known = {found.id for found in seen if found.state != _HIDDEN}
+
+    def holders(step: Step) -> tuple[Step, ...]:
+        if step.kind in MACHINES:
+            return ()
+        machines = machines_in(context.cloud(step.place), deployment.name)
+        mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
+        late = [found for found in mine if found.alive or found.id not in known]
+        known.update(found.id for found in late)
+        return diff((), deployment.resources, late).steps
+
+    return holders
+
+
+def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
+    kinds = (kind for kind in cloud.kinds if kind in MACHINES)
+    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_NAME: name}))
+
+
+def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
+    """Everywhere it has been, those that a failover has left again among them."""
+    touched = Ledger.of(context.store.events(deployment.name)).regions
+    return tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
+
+
+def receipt_of(
+    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Mapping[str, str]] = ()
+) -> Receipt:
+    """The receipt of all that its history tells."""
+    history = (*context.store.events(deployment.name), *recorded_things(deployment))
+    return issue(context, deployment, Ledger.of(history), places, left=left)
+
+
+def issue(
+    context: Context,
+    deployment: Deployment,
+    ledger: Ledger,
+    places: Sequence[str],
+    *,
+    left: Sequence[Mapping[str, str]] = (),
+) -> Receipt:
+    """Close the ledger and keep the receipt."""
+    now = context.clock.now()
+    kept = kept_things(context, deployment, ledger, left)
+    lines = ledger.closed(now, expires=deployment.expires, left=left)
+    return write(
+        context,
+        Receipt(
+            name=deployment.name,
+            id=deployment.id,
+            version=context.version,
+            at=now,
+            lines=lines,
+            regions=tuple(places),
+            left=tuple(left),
+            kept=kept,
+            unsearched=_unsearched(context, deployment, ledger, places),
+            given_up=deployment.given_up,
+        ),
+    )
+
+
+def _unsearched(
+    context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
+) -> tuple[Mapping[str, str], ...]:
+    """What could not be looked for and may be there: all of it where no record tells that it never was."""
+    used = {line.kind for line in ledger.lines.values()} & SIDE_KINDS
+    if deployment.wish and not used:
+        return ()
+    return tuple(
+        {"region": region, "kind": kind, "why": why}
+        for (region, kind), why in context.unsearched.items()
+        if region in places
+    )
+
+
+def still_there(
+    context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
+) -> LeftBehindError:
+    """The same error with the command that removes each thing, and where the receipt so far lies."""
+    items = error.data["left_behind"]
+    receipt = receipt_of(context, deployment, places, left=items)
+    runs = any(item["kind"] in MACHINES for item in items)
+    costs = until_then(deployment.usd_per_hour if runs else None)
+    hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
+    return left_error(error.message, items, hint=hint, receipts=(receipt,))
+
+
+def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
+    """Give what was asked for a moment ago its minute to come to light; return whether there was anything to wait for.
+
+    Deleting before that would miss it. The minute is measured by a clock that cannot be set.
+    """
+    if not not_shown_yet(context, deployment, seen):
+        return False
+    context.reporter.note("something requested a moment ago does not show yet; waiting up to a minute for it")
+    patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
+    for waited_s in looks(context.clock, patience):
+        if waited_s and not not_shown_yet(context, deployment, seen):
+            break
+    return True
+
+
+def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
+    cloud = context.cloud(record.place)
+    if record.phase == "intent":
+        tags = {TAG_ID: deployment.id, TAG_KEY: record.key, TAG_SPEC: record.spec}
+        return bool(cloud.handler(record.kind).find(tags))
+    if record.kind in MACHINES:
+        return cloud.machine(record.attributes["id"]).state != "missing"
+    return cloud.handler(record.kind).read(record.attributes) is not None
+
+
+def sweep(
+    context: Context,
+    tags: Mapping[str, str],
+    places: Sequence[str],
+    *,
+    note: Callable[[Event], None],
+    seen: Sequence[Found] = (),
+    patience: Patience,
+) -> None:
+    """Delete by tags, dependents first, and look until nothing is left. `note` hears what comes and goes.
+
+    Raises LeftBehindError.
+    """
+    known = {found.id: found for found in seen}
+    left: dict[str, Found] = {}
+    said: set[str] = set()
+    for _ in looks(context.clock, patience):
+        left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
+        now, name = context.clock.now(), tags.get(TAG_NAME, "")
+        for found in left.values():
+            if found.id not in known:
+                note(sighting(found, None, now, name=name))
+        for thing_id in known.keys() - left.keys():
+            note(sighting(known[thing_id], None, now, name=name, code="deleted"))
+        known = left
+        if not left:
+            return
+        for found in reversed(left.values()):
+            _delete_leftover(context, found, said)
+    raise left_behind(list(left.values()), "it is still there")
+
+
+def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
+    """Begin to delete it. What holds it is told once; `said` are the ids told of."""
+    if not found.alive and found.state != "stopped":
+        return
+    try:
+        context.cloud(found.place).handler(found.kind).delete(found.attributes)
+    except InUseError as error:
+        if found.id not in said:
+            said.add(found.id)
+            context.reporter.note(f"{error.message}; waiting")
+
+
+def _look(context: Context, name: str, *, volumes: bool) -> Removal:
+    recorded = context.store.load(name)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
+    return removal_of(name, recorded, seen, volumes=volumes)
+
+
+def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> Removal:
+    """What removing all that was seen of it takes."""
+    records = recorded.resources if recorded else ()
+    kept = kept_ids(recorded, seen, volumes=volumes)
+    changes = diff((), records, [found for found in seen if found.id not in kept])
+    return Removal(name=name, deployment=recorded, seen=tuple(seen), changes=changes, kept=tuple(sorted(kept)))
+
+
+def _recorded(context: Context, name: str) -> Deployment:
+    """The record, or a new one for what only its tags tell: an interrupted removal then shows in `list`."""
+    recorded = context.store.load(name)
+    if recorded is not None:
+        return recorded
+    seen = observe(name, None, cloud=context.cloud, places=context.regions, side=True)
+    ids = sorted({found.tags[TAG_ID] for found in seen if found.tags.get(TAG_NAME) == name})
+    place = seen[0].place if seen else context.regions[0]
+    return stand_in(context, name, ids[0] if ids else context.new_id(), place)
+
+
+def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
+    """The record of a removal, where no other is left."""
+    now = context.clock.now()
+    return Deployment(
+        name=name,
+        id=deployment_id,
+        target=target_of(place),
+        region=place,
+        phase="deleting",
+        created=now,
+        updated=now,
+    )

@@ -1,0 +1,273 @@
+"""The use case `gc`: find what nobody owns, and remove it. The cloud is asked before the records are read.
+
+A thing is judged with all others of its deployment (name and id together). It is owned, and left alone, while a
+record here knows it and its machine exists, or while its machine exists and nothing says that its end is past: the
+record may lie on another computer. What may have been made less than `older_than_s` ago is never touched, and no end
+is past that may not be, whichever clocks wrote the two moments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
+from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
+from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
+from tgi_deploy.operations.removing.receipt import Ledger, Receipt
+from tgi_deploy.operations.watching.known import born
+from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
+from tgi_deploy.reconcile.ends import certain_end, ends_of
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
+from tgi_deploy.reconcile.observe import read_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Line
+    from tgi_deploy.reconcile.model import Found
+
+_APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)
+_SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GcRequest:
+    """`include_unrecorded`: also running machines that no record here knows, whoever they belong to.
+
+    `older_than_s` 0: whatever its age.
+    """
+
+    older_than_s: float
+    confirm: Callable[[Sequence[Group]], bool]
+    include_unrecorded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Everything there is of one deployment. `reason` says why it goes, or why it stays."""
+
+    name: str
+    id: str
+    found: tuple[Found, ...]
+    recorded: Deployment | None
+    orphaned: bool = False
+    reason: str = ""
+
+    @property
+    def machine(self) -> Found | None:
+        return next((item for item in self.found if item.is_machine and item.state != "shutting-down"), None)
+
+    @property
+    def expires(self) -> datetime | None:
+        """When its machine has ended for certain. An end that was put off, in any tag or the record, is not missed."""
+        return certain_end(ends_of(self.recorded, (item.tags for item in self.found)))
+
+    @property
+    def newest(self) -> datetime | None:
+        recorded = self.recorded.updated if self.recorded else None
+        return max((at for at in (*map(born, self.found), recorded) if at is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GcOutcome:
+    """`skipped`: what became owned or busy between showing and removing. `unseen`: (region, why)."""
+
+    orphans: tuple[Group, ...]
+    kept: tuple[Group, ...]
+    regions: tuple[str, ...]
+    receipts: tuple[Receipt, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
+    declined: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Survey:
+    found: tuple[Found, ...]
+    regions: tuple[str, ...]
+    unseen: tuple[tuple[str, str], ...]
+
+
+def gc(context: Context, request: GcRequest) -> GcOutcome:
+    """Look, show, remove.
+
+    Raises LeftBehindError (exit 6) with every id that is still there, after everything was tried; what the cloud
+    raises, when no region at all could be looked at.
+    """
+    survey = _survey(context)
+    groups = tuple(_judge(context, group, request) for group in _groups(context, survey))
+    orphans = tuple(group for group in groups if group.orphaned)
+    kept = tuple(group for group in groups if not group.orphaned)
+    outcome = GcOutcome(orphans=orphans, kept=kept, regions=survey.regions, unseen=survey.unseen)
+    if not orphans:
+        return outcome
+    if not request.confirm(orphans):
+        return replace(outcome, declined=True)
+    return _remove_all(context, request, outcome)
+
+
+def _survey(context: Context) -> _Survey:
+    """All of ours in all regions; one that can't be asked (switched off for the account, say) is named, not hidden."""
+    found: list[Found] = []
+    failures: list[tuple[str, DeployError]] = []
+    regions = _regions(context)
+    for region in regions:
+        try:
+            found.extend(context.cloud(region).find({}))
+        except DeployError as error:
+            failures.append((region, error))
+    if len(failures) == len(regions):
+        raise failures[0][1]
+    return _Survey(
+        found=tuple(found),
+        regions=tuple(region for region in regions if region not in dict(failures)),
+        unseen=(
+            *((region, error.message) for region, error in failures),
+            *((region, why) for (region, _), why in context.unsearched.items()),
+        ),
+    )
+
+
+def _regions(context: Context) -> tuple[str, ...]:
+    """Those at hand, and those that records name; the records themselves are read again after the cloud."""
+    records = [_load(context, name) for name in context.store.names()]
+    places = [place for record in records if isinstance(record, Deployment) for place in record.places]
+    return tuple(dict.fromkeys((*context.regions, *places)))
+
+
+def _groups(context: Context, survey: _Survey) -> tuple[Group, ...]:
+    """What was seen by name and id, then records of which nothing was seen although all their places were."""
+    records = {name: _load(context, name) for name in context.store.names()}
+    groups = [_group(owner, survey, records.get(owner[0])) for owner in dict.fromkeys(map(_owner, survey.found))]
+    seen = {(group.name, group.id) for group in groups}
+    for record in records.values():
+        if not isinstance(record, Deployment) or (record.name, record.id) in seen:
+            continue
+        if set(record.places) <= set(survey.regions):
+            groups.append(Group(name=record.name, id=record.id, found=(), recorded=record))
+    return tuple(groups)
+
+
+def _group(owner: tuple[str, str], survey: _Survey, recorded: Deployment | DeployError | None) -> Group:
+    found = tuple(item for item in survey.found if _owner(item) == owner)
+    group = Group(name=owner[0], id=owner[1], found=found, recorded=None)
+    if isinstance(recorded, DeployError):
+        return replace(group, reason=recorded.message)
+    if recorded is None or recorded.id != group.id:
+        return group
+    hidden = [place for place in recorded.places if place not in survey.regions]
+    return replace(group, recorded=recorded, reason=f"{hidden[0]} could not be looked at" if hidden else "")
+
+
+def _owner(found: Found) -> tuple[str, str]:
+    return found.tags.get(TAG_NAME, ""), found.tags.get(TAG_ID, "")
+
+
+def _load(context: Context, name: str) -> Deployment | DeployError | None:
+    """A record that can't be read is an owner all the same."""
+    try:
+        return context.store.load(name)
+    except DeployError as error:
+        return error
+
+
+def _judge(context: Context, group: Group, request: GcRequest) -> Group:
+    """The group with its verdict."""
+    if group.reason or not (_SAFE.fullmatch(group.name) and _SAFE.fullmatch(group.id)):
+        return replace(group, reason=group.reason or "its tags are not as this tool writes them")
+    now = context.clock.now()
+    if request.older_than_s and group.newest is not None and not is_past(group.newest, now, by_s=request.older_than_s):
+        return replace(
+            group, reason=f"it may be younger than the limit: clocks are up to {_APART_MINUTES} minutes apart"
+        )
+    if group.expires is not None and is_past(group.expires, now):
+        return replace(group, orphaned=True, reason=f"its end was {group.expires.isoformat(timespec='seconds')}")
+    machine = group.machine or _known_by_id(context, group)
+    if machine is not None:
+        return _judge_machine(group, machine, request)
+    if group.recorded is not None and not group.found:
+        return replace(group, orphaned=True, reason="only its record is left")
+    return replace(group, orphaned=True, reason="it has no machine")
+
+
+def _known_by_id(context: Context, group: Group) -> Found | None:
+    """A machine on record that no tag shows: somebody may have taken its tags away."""
+    record = group.recorded.machine if group.recorded else None
+    if record is None or "id" not in record.attributes:
+        return None
+    found = read_recorded(record, context.cloud(record.place))
+    return replace(group, found=found).machine
+
+
+def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
+    if group.recorded is not None and group.recorded.phase == "deleting":
+        return replace(group, orphaned=True, reason="its removal was begun and not finished")
+    if group.recorded is not None:
+        return replace(group, reason=f"its machine is {machine.state} and on record here")
+    if request.include_unrecorded:
+        return replace(group, orphaned=True, reason=f"its machine is {machine.state} and not on record here")
+    elsewhere = "its record may be on another computer; --include-unrecorded removes it all the same"
+    return replace(group, reason=f"its machine is {machine.state}, and {elsewhere}")
+
+
+def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcOutcome:
+    receipts: list[Receipt] = []
+    skipped: list[tuple[str, str]] = []
+    failures: list[DeployError] = []
+    for group in outcome.orphans:
+        try:
+            with context.store.lock(group.name, command=context.command):
+                result = _remove(context, request, group, outcome.regions)
+        except ConflictError as error:
+            skipped.append((group.name, error.message))
+        except DeployError as error:
+            failures.append(error)
+        else:
+            (receipts if isinstance(result, Receipt) else skipped).append(result)  # type: ignore[arg-type]
+    raise_all(failures)
+    return replace(outcome, receipts=tuple(receipts), skipped=tuple(skipped))
+
+
+def _remove(context: Context, request: GcRequest, group: Group, regions: Sequence[str]) -> Receipt | tuple[str, str]:
+    """Remove it if it still deserves that: somebody may have gone on with it since it was shown."""
+    survey = _Survey(found=tuple(_of(context, group, regions)), regions=tuple(regions), unseen=())
+    again = next((item for item in _groups(context, survey) if (item.name, item.id) == (group.name, group.id)), None)
+    if again is None:
+        return group.name, "it is gone already"
+    again = _judge(context, again, request)
+    if not again.orphaned:
+        return group.name, again.reason
+    if again.recorded is not None:
+        with removing(context, group.name):
+            return remove_own(context, again.recorded)
+    return _remove_unrecorded(context, again, regions)
+
+
+def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Found]:
+    return (item for region in regions for item in context.cloud(region).find({TAG_ID: group.id}))
+
+
+def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
+    """Only what has this very id: another deployment of the same name is none of its business."""
+    ledger = Ledger()
+    nobodys = replace(stand_in(context, group.name, group.id, group.found[0].place), expires=group.expires)
+    for item in reversed(group.found):
+        context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
+    tags = {TAG_NAME: group.name, TAG_ID: group.id}
+
+    def left() -> list[Line]:
+        return [line for line in ledger.lines.values() if line.gone is None]
+
+    with naming_what_is_left(left, again="the same 'gc' goes on with it"):
+        try:
+            sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
+        except LeftBehindError as error:
+            items = error.data["left_behind"]
+            receipt = issue(context, nobodys, ledger, regions, left=items)
+            hint = "run the same 'gc' again; until then it may cost money"
+            raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
+        return issue(context, nobodys, ledger, regions)

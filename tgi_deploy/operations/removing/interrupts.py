@@ -1,0 +1,371 @@
+"""What happens when somebody wants to stop.
+
+A call that changes the world is finished and its result recorded first; then it is settled what becomes of that which
+this run has made. `guard` gives a context whose calls obey; `cli/stopping.py` feeds it the signals.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.removing.down import await_settled, issue, not_shown_yet, remove_own, sweep
+from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.removing.made import deletions
+from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting
+from tgi_deploy.operations.watching.broken_off import on_record
+from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_NAME, ChangeSet
+from tgi_deploy.reconcile.ports import BatchHandler
+from tgi_deploy.reconcile.retry import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import Deployment, Event, Found, Step
+    from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
+
+Fate = Literal["nothing", "removed", "kept", "ending", "left"]
+HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
+
+
+@dataclass(slots=True)
+class Stops:
+    """The wishes to stop, and what this run has done so far.
+
+    `holding`: a call is under way that must not be cut; the first wish waits for it, the second doesn't.
+    `from_before`: ids of deployments that were found before this run had a record of its own.
+    `abandoned`: a creating call was cut all the same: what it made may come to light later.
+    """
+
+    count: int = 0
+    hasty: bool = False
+    holding: bool = False
+    pending: bool = False
+    abandoned: bool = False
+    new_record: bool = False
+    made: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    from_before: set[str] = field(default_factory=set)
+
+    def arrive(self, *, hasty: bool) -> None:
+        """Somebody wants to stop; `hasty` (a termination signal) leaves no time to ask or to wait.
+
+        Raises KeyboardInterrupt, at once or when the call under way has ended.
+        """
+        self.count += 1
+        self.hasty = self.hasty or hasty
+        if self.holding and self.count == 1:
+            self.pending = True
+            return
+        self.now()
+
+    def now(self) -> None:
+        """Raise KeyboardInterrupt whatever is under way."""
+        self.holding = self.pending = False
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        if self.pending:
+            self.now()
+
+    @contextmanager
+    def held(self, *, on: bool = False) -> Iterator[None]:
+        """Put a wish off until the end of the block. With `on` it stays put off after a success, until a save ends."""
+        if not self.holding:
+            self.check()
+        self.holding = True
+        try:
+            yield
+        except BaseException:
+            self.holding = False
+            raise
+        if not on:
+            self.holding = False
+            self.check()
+
+    def note_found(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+        if not self.new_record:
+            self.from_before.update(item.tags.get(TAG_ID, "") for item in found)
+        return found
+
+    @property
+    def owns_all(self) -> bool:
+        """Whether all there is of the deployment was made by this run."""
+        return self.new_record and not self.adopted
+
+    @property
+    def made_something(self) -> bool:
+        return bool(self.made) or self.abandoned or self.owns_all
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedHandler:
+    inner: Handler
+    stops: Stops
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        return self.stops.note_found(self.inner.find(tags))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        try:
+            with self.stops.held(on=True):
+                found = self.inner.create(properties, tags=tags, token=token)
+                self.stops.made.append(found.id)
+        except KeyboardInterrupt:
+            self.stops.abandoned = True
+            raise
+        return found
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        with self.stops.held():
+            self.inner.complete(attributes, properties)
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        return self.inner.read(attributes)
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        with self.stops.held():
+            self.inner.delete(attributes)
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        if not isinstance(self.inner, BatchHandler):
+            return False
+        with self.stops.held():
+            return self.inner.delete_many(many)
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedCloud:
+    """Everything but what is written here is the cloud's own."""
+
+    inner: Cloud
+    stops: Stops
+
+    def handler(self, kind: str) -> Handler:
+        return _GuardedHandler(self.inner.handler(kind), self.stops)
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        return self.stops.note_found(self.inner.find(tags))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the cloud has under that name
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedStore:
+    """Writes are finished once begun; reading is the store's own."""
+
+    inner: Store
+    stops: Stops
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the store has under that name
+        return getattr(self.inner, name)
+
+    def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
+        with self.stops.held():
+            saved = self.inner.save(deployment, expected_serial=expected_serial)
+            began = expected_serial == 0 and deployment.id not in self.stops.from_before
+            self.stops.new_record = self.stops.new_record or began
+        return saved
+
+    def remove(self, name: str) -> None:
+        with self.stops.held():
+            self.inner.remove(name)
+
+    def append_event(self, event: Event) -> None:
+        with self.stops.held():
+            if event.code == "adopted":
+                self._note_adopted(str(event.data.get("id", "")))
+            self.inner.append_event(event)
+
+    def _note_adopted(self, thing_id: str) -> None:
+        if thing_id not in self.stops.made:
+            self.stops.adopted.append(thing_id)
+
+    def save_receipt(self, file_name: str, text: str) -> str:
+        with self.stops.held():
+            return self.inner.save_receipt(file_name, text)
+
+    def save_artifact(self, name: str, file_name: str, text: str) -> None:
+        with self.stops.held():
+            self.inner.save_artifact(name, file_name, text)
+
+    @contextmanager
+    def lock(self, name: str, *, command: str) -> Iterator[None]:
+        """Taken and let go in one piece: a lock that is lost half-way would lock out our own removal."""
+        with ExitStack() as stack:
+            stack.callback(self._let_go)
+            with self.stops.held():
+                stack.enter_context(self._inner_lock(name, command))
+            try:
+                yield
+            finally:
+                self.stops.holding = True
+
+    def _inner_lock(self, name: str, command: str) -> AbstractContextManager[None]:
+        return self.inner.lock(name, command=command)
+
+    def _let_go(self) -> None:
+        self.stops.holding = False
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedClock:
+    inner: Clock
+    stops: Stops
+
+    def now(self) -> datetime:
+        return self.inner.now()
+
+    def monotonic(self) -> float:
+        return self.inner.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.stops.check()
+        self.inner.sleep(seconds)
+
+
+def guard(context: Context, stops: Stops) -> Context:
+    """The same surroundings, heeding `stops`."""
+    return replace(
+        context,
+        cloud=lambda region: _GuardedCloud(context.cloud(region), stops),
+        store=_GuardedStore(context.store, stops),
+        clock=_GuardedClock(context.clock, stops),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What became of it. `exists`: what the record still knows, {kind, id, region, phase} each; `why` it is left."""
+
+    fate: Fate
+    exists: tuple[Mapping[str, str], ...] = ()
+    receipt: Receipt | None = None
+    why: str = ""
+
+
+def settle(
+    context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Mapping[str, str], ...]], bool]
+) -> Settled:
+    """After an interrupted `up`: keep or remove what it has made, and say what exists.
+
+    `ask` gets what exists and says whether to remove it; it is not asked in haste. Nothing is raised: a further
+    wish to stop, or a cloud that doesn't answer, leaves things as they are, on record.
+    """
+    try:
+        if not stops.made_something:
+            return Settled(fate="nothing", exists=existing(context, name))
+        if not stops.hasty and not _wants_removal(context, name, stops, ask):
+            return Settled(fate="kept", exists=existing(context, name))
+        with context.store.lock(name, command=context.command), removing(context, name):
+            return _remove(context, name, stops)
+    except KeyboardInterrupt:
+        return Settled(fate="left", exists=existing(context, name), why="it was interrupted again")
+    except DeployError as error:
+        return Settled(fate="left", exists=existing(context, name), why=error.message)
+
+
+def _wants_removal(
+    context: Context, name: str, stops: Stops, ask: Callable[[tuple[Mapping[str, str], ...]], bool]
+) -> bool:
+    try:
+        return ask(existing(context, name))
+    except KeyboardInterrupt:
+        if stops.hasty:  # the terminal was closed over the question: nobody is there to answer
+            return True
+        raise
+
+
+def existing(context: Context, name: str) -> tuple[Mapping[str, str], ...]:
+    """From the record alone: nothing is asked of the cloud."""
+    return on_record(context.store.load(name))
+
+
+def _remove(context: Context, name: str, stops: Stops) -> Settled:
+    deployment = context.store.load(name)
+    if deployment is None:
+        return Settled(fate="removed")
+    if not stops.owns_all:
+        return _remove_made(context, deployment, stops)
+    if stops.hasty:
+        return _remove_hastily(context, deployment, stops)
+    return Settled(fate="removed", receipt=remove_own(context, replace(deployment, given_up=True)))
+
+
+def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
+    """What an earlier run has made stays, and the record with it."""
+    steps = deletions(deployment, lambda record: record.attributes.get("id") in stops.made)
+    if stops.hasty:
+        refusals = [why for step in steps if (why := _refusal(context, step))]
+        return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
+    await_settled(context, deployment)
+    context.executor().execute(deployment, ChangeSet(steps=steps))
+    return Settled(fate="removed", exists=existing(context, deployment.name))
+
+
+def _refusal(context: Context, step: Step) -> str:
+    """Why a deletion was not begun; empty where it was."""
+    try:
+        context.cloud(step.place).handler(step.kind).delete(step.attributes)
+    except DeployError as error:
+        return error.message
+    return ""
+
+
+def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> Settled:
+    """Ask for every deletion, the machine's before all else, and look for some seconds.
+
+    The record stays until there is proof.
+    """
+    executor, name = context.executor(), deployment.name
+    deployment = executor.save(replace(deployment, phase="deleting", given_up=True))
+    asked = _end_machines(context, deployment)
+    ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
+    places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))
+
+    def note(event: Event) -> None:
+        ledger.hear(event)
+        context.store.append_event(event)
+
+    try:
+        known = _sweep_hastily(context, deployment, places, note)
+        hidden = not_shown_yet(context, deployment, known)
+    except DeployError as error:
+        return Settled(fate="ending", exists=existing(context, name), why=error.message)
+    if stops.abandoned or any(record.attributes.get("id") not in asked for record in hidden):
+        return Settled(fate="ending", exists=existing(context, name), why="something just asked for does not show yet")
+    receipt = issue(context, deployment, ledger, places)
+    context.store.remove(name)
+    return Settled(fate="removed", receipt=receipt)
+
+
+def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
+    """End them by their ids, without a search: nothing else costs as much, and the next second may be the last.
+
+    Return the ids of those whose end was accepted.
+    """
+    asked = set()
+    for record in deployment.resources:
+        if record.kind in MACHINES and "id" in record.attributes:
+            with suppress(DeployError):  # the sweep asks again, and tells what it is refused
+                context.cloud(record.place).handler(record.kind).delete(record.attributes)
+                asked.add(record.attributes["id"])
+    return frozenset(asked)
+
+
+def _sweep_hastily(
+    context: Context, deployment: Deployment, places: Sequence[str], note: Callable[[Event], None]
+) -> tuple[Found, ...]:
+    """What was there."""
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+    known = tuple(found for place in places for found in context.cloud(place).find(tags))
+    for found in known:
+        note(sighting(found, deployment, context.clock.now(), name=deployment.name))
+    sweep(context, tags, places, note=note, seen=known, patience=HURRY)
+    return known

@@ -1,0 +1,66 @@
+"""What outlives its deployment: downloaded weights on a host of one's own, unless their removal is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.model import KEPT, MACHINES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Ledger
+    from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
+
+
+def kept_ids(deployment: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> frozenset[str]:
+    """Ids that a removal leaves alone: all that is to be kept, or, with `volumes`, what others use."""
+    own = {found.id for found in seen if found.kind in MACHINES}
+    by_id = {found.id: found for found in seen}
+    return frozenset(
+        record.attributes["id"]
+        for record in _keepable(deployment)
+        if not volumes or _users(by_id.get(record.attributes["id"])) - own
+    )
+
+
+def _keepable(deployment: Deployment | None) -> Iterator[ResourceRecord]:
+    records = deployment.resources if deployment else ()
+    return (record for record in records if KEPT in record.notes and "id" in record.attributes)
+
+
+def _users(found: Found | None) -> set[str]:
+    return set(filter(None, found.attributes.get("users", "").split(","))) if found else set()
+
+
+def kept_things(
+    context: Context, deployment: Deployment, ledger: Ledger, left: Sequence[Mapping[str, str]]
+) -> tuple[Mapping[str, str], ...]:
+    """{kind, id, region, what, bytes} of each thing that stays on purpose; the ledger no longer tells of it."""
+    leftovers = {item["id"] for item in left}
+    stays = [item for item in _keepable(deployment) if not _is_gone(item, ledger)]
+    for record in stays:
+        ledger.lines.pop(record.attributes["id"], None)
+    return tuple(_thing(context, record) for record in stays if record.attributes["id"] not in leftovers)
+
+
+def _is_gone(record: ResourceRecord, ledger: Ledger) -> bool:
+    line = ledger.lines.get(record.attributes["id"])
+    return line is not None and line.gone is not None
+
+
+def _thing(context: Context, record: ResourceRecord) -> Mapping[str, str]:
+    thing_id = record.attributes["id"]
+    try:
+        size_bytes = context.measure(record.place, record.kind, thing_id)
+    except DeployError:  # it stays either way
+        size_bytes = None
+    return {
+        "kind": record.kind,
+        "id": thing_id,
+        "region": record.place,
+        "what": record.notes[KEPT],
+        "bytes": "" if size_bytes is None else str(size_bytes),
+    }

@@ -1,0 +1,121 @@
+"""A removal that ends before its end: what is left, what that costs, and what removes it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import ConflictError, DefectError, DeployError, InputError, LeftBehindError
+from tgi_deploy.operations.removing.receipt import Ledger, recorded_things
+from tgi_deploy.operations.watching.broken_off import recorded
+from tgi_deploy.operations.watching.places import removal_command
+from tgi_deploy.reconcile.model import KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Line, Receipt
+    from tgi_deploy.reconcile.model import Deployment
+
+
+@contextmanager
+def removing(context: Context, *names: str) -> Iterator[None]:
+    """Have whatever breaks off the removal of these deployments, unforeseen errors too, say what is left of them."""
+    again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' goes on with it"
+    with naming_what_is_left(lambda: _left_of(context, names), again=again):
+        yield
+
+
+@contextmanager
+def naming_what_is_left(left: Callable[[], Sequence[Line]], *, again: str) -> Iterator[None]:
+    """Have an error of the block name what is `left` by then, which is nothing before the removal has begun.
+
+    Raises LeftBehindError of the same code, or DefectError.
+    """
+    try:
+        yield
+    except (LeftBehindError, ConflictError, InputError, DefectError):
+        raise
+    except DeployError as error:
+        raise _unfinished(error, left(), again) from error
+    except Exception as error:
+        defect = DefectError(error)
+        told = _unfinished(defect, left(), again)
+        if told is not defect:
+            defect.hint, defect.data = f"{told.message}; {told.hint}", told.data
+        raise defect from error
+
+
+def _left_of(context: Context, names: Sequence[str]) -> tuple[Line, ...]:
+    begun = [item for item in (recorded(context, name) for name in names) if item and item.phase == "deleting"]
+    return tuple(line for item in begun for line in _not_seen_gone(context, item))
+
+
+def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]:
+    ledger = Ledger.of((*context.store.events(deployment.name), *recorded_things(deployment)))
+    kept = {item.attributes.get("id") for item in deployment.resources if KEPT in item.notes}
+    return tuple(line for line in ledger.lines.values() if line.gone is None and line.id not in kept)
+
+
+def _unfinished(error: DeployError, left: Sequence[Line], again: str) -> DeployError:
+    if not left:
+        return error
+    items = [{"kind": line.kind, "id": line.id, "region": line.region} for line in left]
+    told = ", ".join(f"{item['kind']} {item['id']} in {item['region']}" for item in items)
+    hint = f"{again}; {until_then(sum((line.usd_per_hour or Decimal(0) for line in left), Decimal(0)))}"
+    return left_error(
+        f"removing {told} did not finish: {error.message}",
+        items,
+        code=error.code,
+        hint=f"{error.hint}; {hint}" if error.hint else hint,
+    )
+
+
+def until_then(usd_per_hour: Decimal | None) -> str:
+    """What it costs that something is left; the price is that of the machines among it."""
+    return f"until then it costs ${usd_per_hour:.3f} an hour" if usd_per_hour else "until then it may cost money"
+
+
+def left_error(
+    message: str,
+    items: Sequence[Mapping[str, Any]],
+    *,
+    hint: str | None,
+    code: str = "left_behind",
+    receipts: Sequence[Receipt] = (),
+) -> LeftBehindError:
+    """With the command that removes each thing by hand."""
+    commands = [{**item, "command": removal_command(item["kind"], item["id"], item["region"])} for item in items]
+    paths = [receipt.path for receipt in receipts]
+    return LeftBehindError(code, message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+
+
+def raise_all(failures: Sequence[DeployError]) -> None:
+    """Raise all of them in one, if there are any. A defect goes before all; then what is left decides the exit code."""
+    defect = next((error for error in failures if isinstance(error, DefectError)), None)
+    if defect is not None:
+        raise defect
+    left = [error for error in failures if isinstance(error, LeftBehindError)]
+    others = [error for error in failures if not isinstance(error, LeftBehindError)]
+    if left:
+        error = _all_left(left)
+        message = "; ".join(item.message for item in (error, *others))
+        raise LeftBehindError(error.code, message, hint=error.hint, data=error.data)
+    if len(others) > 1:
+        raise DeployError(others[0].code, "; ".join(item.message for item in others), hint=others[0].hint)
+    if others:
+        raise others[0]
+
+
+def _all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
+    """One error for several: every message, every id, every command."""
+    if len(failures) == 1:
+        return failures[0]
+    merged: dict[str, list[Any]] = {}
+    for failure in failures:
+        for key, items in failure.data.items():
+            merged.setdefault(key, []).extend(items)
+    message = "; ".join(failure.message for failure in failures)
+    return LeftBehindError(failures[0].code, message, hint=failures[0].hint, data=merged)

@@ -1,0 +1,156 @@
+"""The report: one page that needs nothing but a browser.
+
+The page forbids itself the network (Content-Security-Policy): its one script runs because its hash is named, its
+style is inline. Everything it shows is in its text; the script adds hovering, keys and copying.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import data_files
+from tgi_deploy.operations.report.scatter import NARROW, WIDE, chart
+from tgi_deploy.templating import render_html
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.operations.report.scatter import Refusal, Way
+
+_TIGHTEST: Final = 0.004  # of a bar: thinner parts could not be seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A number worth a tile; `note` says under which condition."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A part of an accelerator's memory. `kind` is its colour."""
+
+    kind: str
+    label: str
+    size_bytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """One of `cards` equal bars; `idle_cards` of the machine are not used."""
+
+    accelerator: str
+    cards: int
+    idle_cards: int
+    total_bytes: int
+    parts: tuple[Part, ...]
+
+    def share(self, part: Part) -> float:
+        return round(max(_TIGHTEST, part.size_bytes / self.total_bytes) * 100, 2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """A step on the way to the first answer; past `deadline_s` it counts as stalled."""
+
+    title: str
+    start_s: float
+    expected_s: float
+    deadline_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A rendered artefact, to be copied; or the `problem` that keeps it from being written."""
+
+    title: str
+    file_name: str
+    text: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostRow:
+    item: str
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A fallback, or what a near miss would get: in words, its price, and the option that leads to it."""
+
+    text: str
+    usd_per_hour: float | None
+    tokens_per_s: float
+    reason: str = ""
+    option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """Everything a page says. Without a plan there is no memory, no phase, no command."""
+
+    title: str
+    sentence: str
+    feasible: bool
+    load: str
+    budget_usd_per_hour: float | None
+    catalogue_date: str
+    version: str
+    considered: int
+    figures: tuple[Figure, ...] = ()
+    cost_rows: tuple[CostRow, ...] = ()
+    memory: Memory | None = None
+    phases: tuple[Phase, ...] = ()
+    commands: tuple[Command, ...] = ()
+    fallbacks: tuple[Choice, ...] = ()
+    near_misses: tuple[Choice, ...] = ()
+    ways: tuple[Way, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notices: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def total_s(self) -> float:
+        return sum(phase.expected_s for phase in self.phases)
+
+    @property
+    def total_usd_per_hour(self) -> float:
+        return sum(row.usd_per_hour for row in self.cost_rows)
+
+
+def report_html(report: Report) -> str:
+    """The page. The same report gives the byte-same page."""
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    layouts = (WIDE, NARROW)
+    charts = [chart(report.ways, report.refusals, report.budget_usd_per_hour, layout) for layout in layouts]
+    values = {
+        "report": report,
+        "charts": [drawing for drawing in charts if drawing is not None],
+        "refusals": _by_code(report.refusals),
+        "style": _asset("report.css"),
+        "script": script,
+        "script_hash": f"sha256-{digest}",
+    }
+    return render_html("report.html.j2", values)
+
+
+def _by_code(refusals: Sequence[Refusal]) -> Mapping[str, list[tuple[int, Refusal]]]:
+    """Refusals with their row numbers, by code."""
+    found: dict[str, list[tuple[int, Refusal]]] = {}
+    for index, item in enumerate(refusals):
+        found.setdefault(item.code, []).append((index, item))
+    return dict(sorted(found.items()))
+
+
+def _asset(name: str) -> str:
+    return (data_files.templates_dir() / "report" / name).read_text(encoding="utf-8")

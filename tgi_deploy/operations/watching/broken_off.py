@@ -1,0 +1,94 @@
+"""A command that ends before its end: what is on record then, what it costs, and the command that removes it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import DefectError, DeployError, LeftBehindError
+from tgi_deploy.operations.watching.known import price_of
+from tgi_deploy.reconcile.model import KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from decimal import Decimal
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import Deployment, Found
+
+
+@contextmanager
+def naming_what_exists(context: Context, name: str, *, go_on: str, machine: Found | None = None) -> Iterator[None]:
+    """Have every error of the block, unforeseen ones too, say what there is of `name`. `go_on`: what else to do.
+
+    `machine` is the one at hand, where there may be no record of it.
+    """
+    try:
+        yield
+    except DeployError as error:
+        raise _named(context, name, error, go_on, machine) from error.__cause__
+    except Exception as error:
+        raise _named(context, name, DefectError(error), go_on, machine) from error
+
+
+def _named(context: Context, name: str, error: DeployError, go_on: str, machine: Found | None) -> DeployError:
+    """The same error, unless it says already what became of things."""
+    deployment = recorded(context, name)
+    exists = on_record(deployment)
+    if "fate" in error.data or isinstance(error, LeftBehindError) or not (exists or machine):
+        return error
+    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
+    if error.hint is None or f"down {name}" not in error.hint:
+        error.hint = f"{error.hint}; {words}" if error.hint else words
+    facts = there(deployment, "kept") if deployment and deployment.machine else {"deployment": name}
+    error.data = {**error.data, **facts, "exists": list(exists)}
+    return error
+
+
+def recorded(context: Context, name: str) -> Deployment | None:
+    try:
+        return context.store.load(name)
+    except DeployError:  # the disk may be what has failed
+        return None
+
+
+def on_record(deployment: Deployment | None) -> tuple[Mapping[str, str], ...]:
+    """{kind, id, region, phase} of each thing but those that stay on purpose. An intent has no id: it may exist."""
+    return tuple(
+        {"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place, "phase": item.phase}
+        for item in (deployment.resources if deployment else ())
+        if KEPT not in item.notes
+    )
+
+
+def _words(deployment: Deployment | None, exists: tuple[Mapping[str, str], ...], machine: Found | None) -> str:
+    record = deployment.machine if deployment else None
+    if record is None and machine is None:
+        things = ", ".join(f"{item['kind']} {item['id'] or '(asked for, not confirmed)'}" for item in exists)
+        return f"what exists costs nothing by the hour ({things})"
+    known = machine.id if machine else record.attributes.get("id") if record else None
+    price = price_words(price_of(deployment, () if machine is None else (machine,)))
+    return f"the machine {known} runs{price}" if known else f"a machine may have been launched{price}"
+
+
+def price_words(usd_per_hour: Decimal | None) -> str:
+    """What follows "it runs"; empty where there is no price."""
+    return f" and costs ${usd_per_hour:.3f} an hour" if usd_per_hour else ""
+
+
+def there(deployment: Deployment, fate: str) -> dict[str, Any]:
+    """The part of an error's data that says what became of a machine that still runs, or may."""
+    costs = _still_costs(deployment)
+    return {"deployment": deployment.name, "fate": fate, "still_costs": costs, "receipt": None}
+
+
+def _still_costs(deployment: Deployment) -> dict[str, Any]:
+    machine = deployment.machine
+    ends = [at for at in (deployment.expires, deployment.lease_until) if at is not None]
+    return {
+        "machine": machine.attributes.get("id") if machine else None,
+        "region": machine.place if machine else deployment.region,
+        "usd_per_hour": deployment.usd_per_hour,
+        "ends_at": min(ends).isoformat() if ends else None,
+        "ends_with": f"tgi-deploy down {deployment.name}",
+    }

@@ -1,0 +1,85 @@
+"""The use case `diagnose`: what went wrong, by a deployment's console, its machine's state and its plan. Read-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
+from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
+from tgi_deploy.operations.watching.logs import locate
+from tgi_deploy.operations.watching.places import DOCKER, target_of, typed_model, up_there
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.diagnosis.reader import Reading
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import MachineState
+
+# Where a fact of the remedies stands in the plan's document.
+_IN_PLAN: Final = {
+    "num_shard": ("chosen", "num_shard"),
+    "context": ("requirements", "context_tokens"),
+    "disk_gib": ("storage", "root_volume_gib"),
+    "instance": ("chosen", "instance_type"),
+}
+_UP: Final = "tgi-deploy up "
+_PREFILL: Final = "--max-batch-prefill-tokens"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examined:
+    """What the log shows, and what the cloud reports of the machine."""
+
+    reading: Reading
+    machine: MachineState
+
+
+def diagnose_deployment(context: Context, name: str) -> Examined:
+    """Ask for the machine's state and console, and read both.
+
+    Raises:
+        InputError: `unknown_deployment`.
+        DeployError: `no_machine`, or what the cloud answers.
+    """
+    place, instance_id = locate(context, name)
+    cloud = context.cloud(place)
+    machine = cloud.machine(instance_id)
+    log = cloud.console(instance_id) if machine.state != "missing" else ""
+    recorded = context.store.load(name)
+    subject = subject_of(name, recorded.plan if recorded else {}, place)
+    text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
+    found = read(text, context.log_grammar(), subject=subject)
+    last_line = log.count("\n") + 1 if log else 0
+    return Examined(reading=_placed(found, place, last_line=last_line), machine=machine)
+
+
+def subject_of(name: str, plan: Mapping[str, Any], place: str, *, hang_s: float = HANG_S) -> Subject:
+    """Return what is known of a deployment's engine beside its log; `plan` is a plan's document."""
+    label = {"state_label": "the container"} if target_of(place) == DOCKER else {}
+    return Subject(facts={"name": name, **_facts(plan)}, planned=True, hang_s=hang_s, **label)
+
+
+def remedy_there(remedy: str, place: str) -> str:
+    """Return the remedy with its command for the place; without one that would change what the place does not have."""
+    command = command_of(remedy)
+    if command is None or not command.startswith(_UP):
+        return remedy
+    return COMMAND.join(filter(None, (sentence_of(remedy), up_there(command, place))))
+
+
+def _placed(found: Reading, place: str, *, last_line: int) -> Reading:
+    """Return it with remedies for the place; what only the state's reason shows is not a line of the log."""
+    findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
+    return replace(found, findings=tuple(replace(item, remedy=remedy_there(item.remedy, place)) for item in findings))
+
+
+def _facts(plan: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: plan.get(part, {}).get(key) for name, (part, key) in _IN_PLAN.items()}
+    if plan.get("model"):
+        found["model"] = typed_model(plan)
+    args = [str(word) for word in plan.get("engine", {}).get("args", ())]
+    if _PREFILL in args[:-1]:
+        found["prefill"] = args[args.index(_PREFILL) + 1]
+    return {name: str(value) for name, value in found.items() if value is not None}

@@ -1,0 +1,77 @@
+"""The use case `logs`: the engine's log, from the machine's console, without secrets. Read-only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.diagnosis.lines import log_lines, redacted
+from tgi_deploy.diagnosis.window import LogWindow
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.watching.known import machine_of
+from tgi_deploy.operations.watching.places import where
+from tgi_deploy.operations.watching.renew import LeaseKeeper
+from tgi_deploy.operations.watching.status import unknown_deployment
+from tgi_deploy.reconcile.observe import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.operations.context import Context
+
+_WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
+
+
+def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
+    """The last `tail` lines, or all; `raw`: with colours and prefixes, as they were written.
+
+    Raises InputError `unknown_deployment`, DeployError `no_machine`.
+    """
+    place, instance_id = locate(context, name)
+    text = context.cloud(place).console(instance_id)
+    lines = _shown(context, text, raw=raw)
+    return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+
+
+def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
+    """Its lines as they come, the last `tail` of those that are there first; `raw` as they were written.
+
+    Ends when the machine has. A lease is renewed meanwhile. Raises what `logs` raises.
+    """
+    place, instance_id = locate(context, name)
+    cloud, window, first = context.cloud(place), LogWindow(), True
+    recorded = context.store.load(name)
+    keeper = LeaseKeeper.of(context, recorded) if recorded else None
+    while True:
+        alive = cloud.machine(instance_id).state in _WRITING
+        text = cloud.console(instance_id)
+        new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
+        if first and tail is not None:
+            new = new[max(0, len(new) - tail) :]
+        if new:
+            yield from _shown(context, "\n".join(new), raw=raw)
+        if not alive:
+            return
+        if keeper is not None:
+            keeper.beat()
+        first = False
+        context.clock.sleep(context.pace.ready_poll_s)
+
+
+def _shown(context: Context, text: str, *, raw: bool) -> Sequence[str]:
+    grammar = context.log_grammar()
+    return redacted(text, grammar).splitlines() if raw else log_lines(text, grammar)
+
+
+def locate(context: Context, name: str) -> tuple[str, str]:
+    """Place and id of the machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    recorded = context.store.load(name)
+    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+    if recorded is None and not seen:
+        raise unknown_deployment(context, name)
+    machine = machine_of(recorded, seen)
+    record = recorded.machine if recorded else None
+    if machine is not None:
+        return machine.place, machine.id
+    if record is not None and "id" in record.attributes:
+        return record.place, record.attributes["id"]
+    raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")

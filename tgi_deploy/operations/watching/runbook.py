@@ -1,0 +1,306 @@
+"""The use case `runbook`: one page that says of a deployment what runs, what it costs, and what to type when."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic, unencrypted
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.wish import DEFAULT_PORT
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.places import DOCKER, removal_command
+from tgi_deploy.operations.watching.status import unrecorded_deployment
+from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.reconcile.model import KEPT, TAG_NAME
+from tgi_deploy.targets.container import grouped, is_folder, mount_of, mounted
+from tgi_deploy.targets.docker import commands as docker_commands
+from tgi_deploy.templating import render_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.catalog.alerts import Alert
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.watching.access import Access
+    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.reconcile.ends import End
+    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.targets.deployable import Deployable
+
+_SLOW_FACTOR: Final = 2
+_OWNED: Final = "owned"
+_WISHES: Final = {
+    "--budget": "budget_usd_per_hour",
+    "--context": "context_tokens",
+    "--input-tokens": "input_tokens",
+    "--output-tokens": "output_tokens",
+    "--concurrency": "concurrency",
+    "--prefer": "prefer",
+    "--quantize": "quantize",
+    "--num-shard": "num_shard",
+    "--instance": "instance_type",
+    "--hardware": "hardware",
+    "--ttft-ms": "ttft_ms",
+    "--tpot-ms": "tpot_ms",
+    "--min-tokens-per-s": "min_tokens_per_s",
+    "--utilisation": "utilisation",
+    "--disk": "disk_gib",
+    "--port": "port",
+    "--engine-version": "engine_version",
+    "--region": "regions",
+}
+# Said only where it is something else.
+_USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`.
+
+    `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
+    have it ask for the same API key. `unencrypted` says what travels so, None where nothing does.
+    """
+
+    name: str
+    plan: Mapping[str, Any]
+    ends: tuple[str, ...] = ()
+    end_options: tuple[str, ...] = ()
+    key_options: tuple[str, ...] = ()
+    unencrypted: str | None = None
+    deployment: Deployment | None = None
+    access: Access | None = None
+
+    @property
+    def region(self) -> str:
+        return self.deployment.region if self.deployment else str(self.plan["chosen"]["region"])
+
+    @property
+    def folder(self) -> str | None:
+        """Of a model that is one."""
+        served = str(self.plan["model"]["served_id"])
+        return served if is_folder(served) else None
+
+    @property
+    def model(self) -> str:
+        """As a command line names it."""
+        return shlex.quote(self.folder or self.plan["requirements"]["model"])
+
+    @property
+    def rented(self) -> bool:
+        return bool(self.plan["chosen"]["market"] != _OWNED)
+
+    @property
+    def host(self) -> str:
+        """The Docker host of what is not rented."""
+        return self.deployment.region if self.deployment else DOCKER
+
+    @property
+    def url(self) -> str:
+        return self.access.url if self.access else f"http://ADDRESS:{self.plan['engine']['port']}"
+
+    @property
+    def machine_id(self) -> str:
+        record = self.deployment.machine if self.deployment else None
+        return record.attributes.get("id", "INSTANCE_ID") if record else "INSTANCE_ID"
+
+
+def recorded_subject(context: Context, name: str) -> Subject:
+    """Raises InputError `unknown_deployment`, DeployError `no_plan_recorded`."""
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unrecorded_deployment(context, name)
+    if not recorded.plan:
+        raise DeployError(
+            "no_plan_recorded",
+            f"nothing is on record of what '{name}' was planned as",
+            hint="run its 'up' again: that completes the record; or write the runbook of its MODEL",
+        )
+    return Subject(
+        name=name,
+        plan=recorded.plan,
+        ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
+        end_options=_end_options(recorded),
+        key_options=tuple(_key_options(recorded)),
+        unencrypted=unencrypted(recorded),
+        deployment=recorded,
+        access=access(context, name) if recorded.endpoint else None,
+    )
+
+
+def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
+    """What is not there yet."""
+    terms = (
+        (deployable.ttl_s, "by itself {} s after its launch"),
+        (deployable.lease_s, "{} s after its lease was last renewed"),
+        (deployable.idle_s, "{} s after its last request"),
+    )
+    ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
+    rented = plan.chosen.offer.market != _OWNED
+    abroad = Traffic(reach="public" if deployable.public_ipv4 else "private", api_key=False)
+    return Subject(
+        name=deployable.name,
+        plan=plan_document(plan),
+        ends=ends,
+        end_options=_end_options(deployable),
+        unencrypted=abroad.unencrypted if rented else None,
+    )
+
+
+def _key_options(recorded: Deployment) -> Iterator[str]:
+    notes = recorded.machine.notes if recorded.machine else {}
+    named = {"--api-key-from-env": API_KEY_NOTE, "--api-key-parameter": API_KEY_PARAMETER_NOTE}
+    yield from (f"{option} {shlex.quote(notes[note])}" for option, note in named.items() if note in notes)
+    if recorded.plaintext:
+        yield "--plaintext"
+
+
+def _end_options(ending: Deployment | Deployable) -> tuple[str, ...]:
+    ends = (("--ttl", ending.ttl_s), ("--lease", ending.lease_s), ("--idle-timeout", ending.idle_s))
+    return tuple(f"{option} {_duration(seconds)}" for option, seconds in ends if seconds is not None)
+
+
+def _duration(seconds: int) -> str:
+    """As options take it, in the largest unit that divides it."""
+    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "m"), (1, "s")) if seconds % size == 0)
+    return f"{seconds // size}{unit}"
+
+
+def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
+    for end in ends:
+        at = "" if end.at is None else end.at.isoformat(timespec="minutes")
+        if end.reason == "ttl":
+            yield f"at {at} by itself"
+        elif end.reason == "lease":
+            yield f"at {at}, unless its lease is renewed before"
+        else:
+            yield f"{end.seconds} s after its last request"
+
+
+def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templates_dir: Path | None = None) -> str:
+    """The page, in Markdown. Raises InputError `bad_template` for a broken template of the user's own."""
+    return render_text("runbook.md.j2", _values(subject, alerts, engine), templates_dir=templates_dir)
+
+
+def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
+    plan = subject.plan
+    return {
+        "name": subject.name,
+        "plan": plan,
+        "chosen": plan["chosen"],
+        "engine": plan["engine"],
+        "rented": subject.rented,
+        "there": "" if subject.rented else f" --target {DOCKER}",
+        "region": subject.region,
+        "url": subject.url,
+        "curl": subject.access.curl if subject.access else None,
+        "tunnel": subject.access.tunnel if subject.access else None,
+        "unencrypted": subject.unencrypted,
+        "ends": subject.ends,
+        "up_command": " ".join(_up_words(plan["requirements"], subject)),
+        "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
+        "resources": subject.deployment.resources if subject.deployment else (),
+        "alerts": list(_filled(subject, alerts)),
+        "model": subject.model,
+        "docker_run": _docker_run(plan, engine, subject.folder),
+        "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
+        "machine_id": subject.machine_id,
+        "looks": () if subject.rented else docker_commands.looks(subject.name, subject.host),
+        "removals": _removals(subject),
+        "proof": None if subject.rented else docker_commands.proof(subject.name, subject.host),
+    }
+
+
+def _up_words(wish: Mapping[str, Any], subject: Subject) -> Iterator[str]:
+    """The command line that wishes exactly this: run again it goes on with the same deployment."""
+    yield f"tgi-deploy up {subject.model}"
+    yield from _setting_words(wish)
+    if _OWNED in wish["markets"]:
+        yield f"--target {DOCKER}"
+    elif wish["markets"] != ["on-demand"]:
+        yield f"--market {'any' if len(wish['markets']) > 1 else wish['markets'][0]}"
+    if wish.get("allow_turing"):
+        yield "--allow-turing"
+    for flag, field in (("--set", "flags"), ("--env", "env")):
+        for key, value in sorted((wish.get(field) or {}).items()):
+            yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
+    yield from subject.end_options
+    yield from subject.key_options
+    yield f"--name {subject.name}"
+
+
+def _setting_words(wish: Mapping[str, Any]) -> Iterator[str]:
+    """Settings with a value each. A record of an older version lacks what came later."""
+    for flag, field in _WISHES.items():
+        found = wish.get(field)
+        if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in wish["markets"]):
+            continue
+        for value in found if isinstance(found, list) else [found]:
+            yield f"{flag} {shlex.quote(_word(value))}"
+
+
+def _word(value: object) -> str:
+    """A number as one would type it: prices are decimals in a fresh plan, and floats in one read from disk."""
+    return f"{value:g}" if isinstance(value, Decimal | float) else str(value)
+
+
+def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
+    wish = subject.plan["requirements"]
+    tpot_ms = float(subject.plan["performance"]["tpot_ms"])
+    values = {
+        "name": subject.name,
+        "model": subject.model,
+        "url": subject.url,
+        "concurrency": str(wish["concurrency"]),
+        "double_concurrency": str(2 * wish["concurrency"]),
+        "slow_token_s": f"{_SLOW_FACTOR * tpot_ms / 1000:.3f}",
+    }
+    for alert in alerts:
+        yield {
+            "name": alert.name,
+            "expression": _fill(alert.expression, values),
+            "lasting": alert.lasting,
+            "severity": alert.severity,
+            "means": alert.means,
+            "commands": [_fill(command, values) for command in alert.commands],
+        }
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """PromQL and curl have braces of their own: only the known names are places to fill."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _docker_run(plan: Mapping[str, Any], server: Engine, folder: str | None) -> str:
+    """The plain command that runs the same engine on a machine with as many free GPUs."""
+    engine = plan["engine"]
+    whole = plan["chosen"]["accelerator_count"] == engine["gpus"]
+    devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine["gpus"]))}"'
+    lines = [["docker run --rm --name", server.name, "--gpus", shlex.quote(devices)]]
+    if engine.get("shm_bytes"):
+        lines.append(["--shm-size", str(engine["shm_bytes"])])
+    volume = f"{server.name}-data:{server.cache_path}"
+    lines += [["-p", f"127.0.0.1:{engine['port']}:{server.port}"], ["-v", volume], ["-e", "HF_TOKEN"]]
+    lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
+    if folder is not None:
+        lines.append(["--mount", shlex.quote(mount_of(folder))])
+    lines.append([shlex.quote(engine["image"])])
+    args = engine["args"] if folder is None else mounted(engine["args"], folder)
+    lines += [[shlex.quote(word) for word in pair] for pair in grouped(args)]
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def _removals(subject: Subject) -> Sequence[str]:
+    """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
+    records = subject.deployment.resources if subject.deployment else ()
+    doomed = (record for record in reversed(records) if KEPT not in record.notes)
+    found = (removal_command(record.kind, record.attributes.get("id", "ID"), record.place) for record in doomed)
+    commands = tuple(command for command in found if command is not None)
+    return commands or (() if subject.rented else (docker_commands.container_removal(subject.name, subject.host),))

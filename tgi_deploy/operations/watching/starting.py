@@ -1,0 +1,64 @@
+"""How far the start of an engine that does not answer yet has come, by its machine's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tgi_deploy.diagnosis.progress import detail_of, fraction_of
+from tgi_deploy.diagnosis.reader import Subject, read
+from tgi_deploy.errors import DeployError
+from tgi_deploy.planner.time_to_ready import packed_mb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.model import Deployment, Found, MachineState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Starting:
+    """`fraction` is from 0 to 1 where it is known. `cause` is the code of why its last start ended, if known."""
+
+    phase: str
+    detail: str = ""
+    fraction: float | None = None
+    exit_code: int | None = None
+    cause: str | None = None
+
+
+def console_of(context: Context, machine: Found) -> Callable[[], str]:
+    """Its console, read at the first call and never again."""
+    return cache(lambda: context.cloud(machine.place).console(machine.id))
+
+
+def starting(
+    context: Context, recorded: Deployment | None, state: MachineState | None, console: Callable[[], str]
+) -> Starting | None:
+    """None where the machine does not run, or its console can't be read."""
+    if state is None or state.state not in {"pending", "running"}:
+        return None
+    if state.state == "pending":
+        return Starting(phase="launching")
+    try:
+        reading = read(console(), context.log_grammar(), subject=Subject(planned=True))
+    except DeployError:
+        return None
+    if not reading.evident:
+        return Starting(phase="booting")
+    cause = reading.forbids_ready or reading.cause_of_end
+    return Starting(
+        phase=reading.startup_phase,
+        detail=detail_of(reading.startup_phase, reading.progress, amount_mb=_image_mb(recorded)),
+        fraction=fraction_of(reading.startup_phase, reading.progress),
+        exit_code=reading.latest.exit_code,
+        cause=cause.code if cause else None,
+    )
+
+
+def _image_mb(recorded: Deployment | None) -> float:
+    """What the pull brings, by the recorded plan; 0 where there is none."""
+    storage = recorded.plan.get("storage") if recorded else None
+    return packed_mb(int(storage["image_bytes"])) if storage else 0.0

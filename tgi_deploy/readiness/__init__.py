@@ -1,0 +1,1 @@
+"""Waiting for an engine with deadlines, and proving that it serves."""

@@ -1,0 +1,309 @@
+"""HTTP with the standard library: the engine's client, the health probe, and the caller's public address."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import ipaddress
+import json
+import socket
+import time
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+from urllib.parse import SplitResult, urlsplit
+
+from tgi_deploy import bounded_json
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError
+from tgi_deploy.readiness.proof import Answer, Streamed
+from tgi_deploy.readiness.sse import payloads
+from tgi_deploy.readiness.waiting import Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
+_BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
+# Streams repeat themselves in every event: 100,000 tokens take less.
+_ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_REDIRECTS: Final = range(300, 400)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """`read_s` is the longest silence, `total_s` the longest whole answer."""
+
+    connect_s: float = 5.0
+    read_s: float = 60.0
+    total_s: float = 300.0
+
+
+# The engine's health check can wait behind a long prefill.
+PROBE_TIMEOUTS: Final = Timeouts(connect_s=3.0, read_s=10.0, total_s=12.0)
+
+
+class HttpEngine:
+    """One engine at `base_url`. The key is asked for at each request and goes into the header alone."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: Callable[[], str] | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self._base = _parse(base_url)
+        self._api_key = api_key
+        self._timeouts = timeouts or Timeouts()
+
+    def get(self, path: str) -> Answer:
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        return self._ask("POST", path, body)
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> Streamed:
+        """Read a whole event stream; anything but 200 is an ordinary answer."""
+        try:
+            with _Exchange(self._base, self._timeouts) as exchange:
+                began = time.monotonic()
+                response = exchange.send("POST", path, headers=self._headers(), body=_encoded(body))
+                if response.status != http.client.OK:
+                    return Streamed(status=response.status, text=_text_of(exchange, response))
+                return _read_events(exchange.lines(response), response.status, began)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable("POST", path, error) from error
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+        try:
+            with _Exchange(self._base, self._timeouts) as exchange:
+                response = exchange.send(method, path, headers=self._headers(), body=_encoded(body))
+                text = _text_of(exchange, response)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(method, path, error) from error
+        return Answer(status=response.status, body=_json_of(text), text=text)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "*/*"}
+        if self._api_key is not None:
+            headers["Authorization"] = f"Bearer {_header_safe(self._api_key())}"
+        return headers
+
+    def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:
+        return NotHealthyError(
+            "engine_unreachable",
+            f"asking the engine ({method} {path}): {_classify(error).outcome}, {_reason(error)}",
+            hint="see with 'status NAME' whether it still runs, and with 'logs NAME' what it says",
+            data={"path": path},
+        )
+
+
+def probe_health(base_url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
+    """Ask `/health` once. Whatever keeps an answer from coming is one of refused, reset and timeout."""
+    try:
+        with _Exchange(_parse(base_url), timeouts) as exchange:
+            response = exchange.send("GET", "/health", headers={}, body=None)
+            return Probe(outcome="status", status=response.status)
+    except (OSError, http.client.HTTPException) as error:
+        return _classify(error)
+
+
+def caller_address(url: str = _CALLER_ADDRESS_URL, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> str:
+    """The public address this machine is seen with, by a service that AWS runs for this purpose.
+
+    Raises:
+        DeployError: `caller_address_unknown`.
+    """
+    try:
+        with _Exchange(_parse(url), timeouts) as exchange:
+            response = exchange.send("GET", "/", headers={}, body=None)
+            text = _text_of(exchange, response).strip()
+        if response.status != http.client.OK:
+            raise _address_unknown(url, f"it answered {response.status}")
+        return str(ipaddress.ip_address(text))
+    except (OSError, http.client.HTTPException) as error:
+        raise _address_unknown(url, _reason(error)) from error
+    except ValueError as error:
+        raise _address_unknown(url, "its answer is no IP address") from error
+
+
+def _address_unknown(url: str, reason: str) -> DeployError:
+    return DeployError(
+        "caller_address_unknown",
+        f"finding out this machine's public address from {url}: {reason}",
+        hint="name the network that may connect yourself, as a CIDR",
+    )
+
+
+class _Exchange:
+    """One connection for one request, closed at the end, with separate limits for connecting, silence and the whole."""
+
+    def __init__(self, base: SplitResult, timeouts: Timeouts) -> None:
+        self._base = base
+        self._timeouts = timeouts
+        self._ends = time.monotonic() + timeouts.connect_s + timeouts.total_s
+        self._proxy = _proxy_for(base)
+        self._connection = self._new_connection()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(
+        self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
+    ) -> http.client.HTTPResponse:
+        target = self._base.path.rstrip("/") + path
+        if self._proxy is not None and self._base.scheme == "http":
+            target = f"http://{self._base.netloc}{target}"
+        self._connection.connect()
+        self._allow_silence()
+        self._connection.request(method, target, body=body, headers=dict(headers))
+        response = self._connection.getresponse()  # of `_response`: within the limits from its first byte on
+        if response.status in _REDIRECTS:
+            raise http.client.HTTPException(f"it redirects elsewhere ({response.status})")
+        return response
+
+    def read(self, response: http.client.HTTPResponse) -> bytes:
+        parts, size = [], 0
+        while chunk := response.read1(65536):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _BODY_LIMIT_BYTES:
+                raise _too_long()
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return b"".join(parts)
+
+    def lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        return iter(lambda: response.readline(_BODY_LIMIT_BYTES), b"")
+
+    def _response(self, connected: socket.socket, **more: Any) -> http.client.HTTPResponse:  # noqa: ANN401 -- the library's
+        return http.client.HTTPResponse(cast("socket.socket", _Bounded(connected, self._allow_silence)), **more)
+
+    def _allow_silence(self) -> None:
+        left_s = self._ends - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the whole answer took too long")
+        # A connection that the other side has closed has no socket any more; what was read is still there.
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(min(self._timeouts.read_s, left_s))
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        base, proxy = self._base, self._proxy
+        secure = base.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        at = base if proxy is None else proxy
+        connection = kind(at.hostname or "", at.port, timeout=self._timeouts.connect_s)
+        # A function that makes one does as well.
+        connection.response_class = self._response  # type: ignore[assignment]
+        if proxy is not None and secure:
+            connection.set_tunnel(base.hostname or "", base.port)
+        return connection
+
+
+class _Bounded(io.RawIOBase):
+    """What is received, within the limits: a header, or a line of a stream, can come byte by byte without end, too."""
+
+    def __init__(self, connected: socket.socket, allow_silence: Callable[[], None]) -> None:
+        self._raw = connected.makefile("rb", buffering=0)
+        self._allow_silence = allow_silence
+        self._left_bytes = _ANSWER_LIMIT_BYTES
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 -- any writable memory
+        self._allow_silence()
+        count = self._raw.readinto(buffer)
+        self._left_bytes -= count or 0
+        if self._left_bytes < 0:
+            raise _too_long()
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _too_long() -> http.client.HTTPException:
+    return http.client.HTTPException("its answer is too long")
+
+
+def _proxy_for(base: SplitResult) -> SplitResult | None:
+    """The proxy of the environment. Loopback never goes through one, whatever the environment says."""
+    host = base.hostname or ""
+    if _is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    proxy = urllib.request.getproxies().get(base.scheme)
+    return None if not proxy else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _parse(url: str) -> SplitResult:
+    try:
+        base = urlsplit(url)
+        usable = base.scheme in ("http", "https") and bool(base.hostname) and (base.port is None or base.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError("bad_url", f"reading the engine's address {url!r}: no http URL", hint="http://HOST:PORT")
+    return base
+
+
+def _read_events(lines: Iterator[bytes], status: int, began: float) -> Streamed:
+    events: list[str] = []
+    arrivals_ms: list[float] = []
+    for payload in payloads(lines):
+        arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
+        events.append(payload)
+    return Streamed(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
+
+
+def _header_safe(key: str) -> str:
+    """The library's own complaint about a bad header would quote the key."""
+    if not key.isascii() or not key.isprintable():
+        raise InputError(
+            "bad_api_key", "reading the API key: it has characters no header can carry", hint="no newlines"
+        )
+    return key
+
+
+def _encoded(body: Mapping[str, Any] | None) -> bytes | None:
+    return None if body is None else json.dumps(body).encode()
+
+
+def _text_of(exchange: _Exchange, response: http.client.HTTPResponse) -> str:
+    return exchange.read(response).decode("utf-8", "replace")
+
+
+def _json_of(text: str) -> object:
+    try:
+        return bounded_json.parse(text)
+    except ValueError:
+        return None
+
+
+def _classify(error: Exception) -> Probe:
+    """A silent or unreachable network is a timeout; a connection that breaks off is a reset."""
+    if isinstance(error, ConnectionRefusedError):
+        return Probe(outcome="refused")
+    if isinstance(error, ConnectionError | http.client.HTTPException):
+        return Probe(outcome="reset")
+    return Probe(outcome="timeout")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "its name is unknown"
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]

@@ -1,0 +1,148 @@
+"""Why a machine did not become ready: the error for each way the wait can end badly, with what was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.diagnosis.finding import report_of, sentence_of
+from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.readiness.spot import is_reclaimed
+
+if TYPE_CHECKING:
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.readiness.deadlines import PhasePatience
+    from tgi_deploy.readiness.spot import SpotNotice
+    from tgi_deploy.readiness.waiting import Sighting, Track
+    from tgi_deploy.reconcile.model import MachineState
+
+_RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
+_DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
+# How containers end; the reasons of machines are in the table.
+_DEATH_HINTS: Final = {
+    "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
+    "Exited": "read its log with 'logs NAME'",
+    "Paused": "let it go on with 'docker unpause'",
+}
+
+
+def machine_died(track: Track, sighting: Sighting) -> DeployError:
+    machine = sighting.machine
+    reclaimed = is_reclaimed(machine)
+    return DeployError(
+        "spot_reclaimed" if reclaimed else "machine_died",
+        f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
+        hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, sighting.state_cause),
+        data=_data(track, sighting, sighting.state_cause),
+    )
+
+
+def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployError:
+    return DeployError(
+        "spot_reclaimed",
+        f"waiting for the engine, phase {track.phase}: {notice}",
+        hint=_RECLAIMED_HINT,
+        data={**_data(track, sighting, None), "action": notice.action, "time": notice.time},
+    )
+
+
+def _death_hint(machine: MachineState, cause: Finding | None) -> str:
+    """Return the remedy that the table has for the state's reason, and where to read more."""
+    if cause is None or machine.reason_code in _DEATH_HINTS:
+        return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
+    return hint_of(sentence_of(cause.remedy), cause.code)
+
+
+def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
+    reading = sighting.reading
+    if finding is not None:
+        reason = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}"
+        hint = hint_of(finding.remedy, finding.code)
+    else:
+        code = reading.latest.exit_code
+        ended = "again and again" if code in (None, -1) else f"with code {code}"
+        reason = f"the engine ended {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
+        hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
+    # The log may be at the next start already.
+    phase = finding.phase if finding else reading.startup_phase
+    return NotHealthyError(
+        "engine_failed",
+        f"waiting for the engine, phase {phase}: {reason}",
+        hint=hint,
+        data={**_data(track, sighting, finding), "phase": phase},
+    )
+
+
+def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
+    error = wrong_device(f"waiting for the engine, phase {finding.phase}", finding)
+    error.data = {**_data(track, sighting, finding), "phase": finding.phase}
+    return error
+
+
+def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
+    """The engine may answer, and does not run on the planned accelerators."""
+    return NotHealthyError(
+        "wrong_device",
+        f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
+        hint=hint_of(finding.remedy, finding.code),
+        data=report_of(finding),
+    )
+
+
+def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: str = "NAME") -> NotHealthyError:
+    reading, allowed = sighting.reading, patience.of_phase(track.phase)
+    finding = reading.findings[0] if reading.findings else None
+    quiet_s = sighting.at_s - track.moved_s
+    stalled = track.evident and 0 < allowed.stall_s <= quiet_s
+    limit, allowed_s = _limit(track, sighting, patience)
+    heard = finding.evidence if finding else reading.last_line
+    message = (
+        f"waiting for the engine, phase {track.phase}: not ready within {limit}"
+        + (f", and no progress for {quiet_s:.0f} s" if stalled else "")
+        + f". Health check: {sighting.probe or 'no address to ask'}. Last line of the log: {heard or 'none yet'}"
+    )
+    hint = f"{diagnose_hint(name)}; wait on by running 'up' again, or remove it with 'down {name}'"
+    return NotHealthyError(
+        f"not_ready_{track.phase}",
+        message,
+        hint=hint_of(finding.remedy, finding.code) if finding else hint,
+        data={
+            **_data(track, sighting, finding),
+            "deadline_s": allowed_s,
+            "stalled_s": round(quiet_s, 3) if stalled else None,
+        },
+    )
+
+
+def _limit(track: Track, sighting: Sighting, patience: PhasePatience) -> tuple[str, float]:
+    """What ran out, in words and in seconds."""
+    allowed = patience.of_phase(track.phase)
+    own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)
+    if not track.evident or sighting.at_s < track.since_s + own_s:
+        return f"the {patience.overall_s:.0f} s for all phases", patience.overall_s
+    return f"the {own_s:.0f} s for this phase", own_s
+
+
+def diagnose_hint(name: str) -> str:
+    return f"'diagnose {name}' looks for the cause"
+
+
+def hint_of(remedy: str, code: str) -> str:
+    """A remedy as a hint, and where to read more. Hints begin small and have no full stop: more can follow."""
+    return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
+
+
+def _data(track: Track, sighting: Sighting, finding: Finding | None) -> dict[str, Any]:
+    """What a report needs besides the sentence; seconds, and codes as the cloud and the table name them."""
+    reading, machine = sighting.reading, sighting.machine
+    return {
+        "phase": track.phase,
+        "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),
+        "elapsed_s": round(sighting.at_s, 3),
+        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in track.passed],
+        "evidence": reading.error_line or reading.last_line,
+        "last_line": reading.last_line,
+        "exit_code": reading.latest.exit_code,
+        "machine": {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
+        "probe": None if sighting.probe is None else str(sighting.probe),
+        **report_of(finding),
+    }

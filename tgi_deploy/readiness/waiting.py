@@ -1,0 +1,415 @@
+"""Waits until a machine's engine answers, or says early and exactly why it won't.
+
+HTTP is the truth, the machine's state comes first, and the console explains: it is late and may never come. One look
+gathers all three; pure functions judge it; the loop only looks, judges and sleeps. Where an answer may come at any
+moment, the health check alone is asked more often in between: it costs no call to the cloud.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
+from tgi_deploy.diagnosis.progress import detail_of
+from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
+from tgi_deploy.errors import DeployError
+from tgi_deploy.readiness.deadlines import Marks, PhasePatience
+from tgi_deploy.readiness.not_ready import (
+    diagnose_hint,
+    engine_failed,
+    machine_died,
+    reclaimed,
+    started_on_wrong_device,
+    timed_out,
+)
+from tgi_deploy.readiness.spot import SpotNotice, is_reclaimed, notice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.diagnosis.grammar import LogGrammar
+    from tgi_deploy.readiness.deadlines import PhaseDeadline
+    from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.reconcile.ports import Clock, Listener
+
+_OK: Final = 200
+_SICK: Final = 503
+_GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
+_RESTARTS_ALLOWED: Final = 1
+_LATE_FACTOR: Final = 1.5
+_LATE_GRACE_S: Final = 10.0
+_LEAST_PAUSE_S: Final = 0.05
+# From here on nothing but the engine itself is waited for.
+_NEAR: Final = STARTUP_PHASES.index("loading")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """What asking `/health` came to. Refused, reset and timeout all mean: nothing listens yet."""
+
+    outcome: Literal["refused", "reset", "timeout", "status"]
+    status: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "status" and self.status == _OK
+
+    def __str__(self) -> str:
+        return f"answered {self.status}" if self.outcome == "status" else self.outcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observer:
+    """The three places to look. `console` may raise DeployError: then the log stays unknown."""
+
+    machine: Callable[[], MachineState]
+    console: Callable[[], str]
+    probe: Callable[[str], Probe]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseTiming:
+    phase: str
+    took_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadyReport:
+    """The engine answers. Phases that came and went between two looks are not listed."""
+
+    address: str
+    elapsed_s: float
+    phases: tuple[PhaseTiming, ...]
+    kv_capacity_tokens: int | None = None
+    max_total_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sighting:
+    """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
+
+    `notice`: a spot machine that is being taken back. `state_cause`: what the reason for a machine's end shows.
+    """
+
+    at_s: float
+    machine: MachineState
+    reading: Reading
+    probe: Probe | None = None
+    notice: SpotNotice | None = None
+    state_cause: Finding | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.probe is not None and self.probe.ok
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Track:
+    """What is remembered between two looks. `seen`: the machine has existed.
+
+    `moved_s` is when the phase began or last made progress, `moving`: it has made some; `stretched` are the passed
+    phases that had.
+    """
+
+    phase: str = STARTUP_PHASES[0]
+    since_s: float = 0.0
+    evident: bool = True
+    seen: bool = False
+    late_told: bool = False
+    stall_told: bool = False
+    passed: tuple[PhaseTiming, ...] = ()
+    marks: Marks = field(default_factory=Marks)
+    moved_s: float = 0.0
+    moving: bool = False
+    stretched: tuple[PhaseTiming, ...] = ()
+
+
+def advance(track: Track, sighting: Sighting) -> Track:
+    """What is known after a look. The log alone can lead back to an earlier phase: the engine was started again."""
+    machine, reading = sighting.machine, sighting.reading
+    track = replace(track, seen=track.seen or machine.state != "missing")
+    if machine.state != "running":
+        return track
+    phase = reading.startup_phase if reading.evident else "booting"
+    if phase == track.phase:
+        return _go_on(replace(track, evident=track.evident or reading.evident), sighting)
+    if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(track.phase):
+        return track
+    done = PhaseTiming(phase=track.phase, took_s=sighting.at_s - track.since_s)
+    return replace(
+        track,
+        phase=phase,
+        since_s=sighting.at_s,
+        evident=reading.evident,
+        late_told=False,
+        stall_told=False,
+        passed=(*track.passed, done),
+        marks=Marks.of(reading),
+        moved_s=sighting.at_s,
+        moving=False,
+        stretched=(*track.stretched, done) if track.moving else track.stretched,
+    )
+
+
+def _go_on(track: Track, sighting: Sighting) -> Track:
+    """The same phase as before, a little further perhaps."""
+    marks = Marks.of(sighting.reading)
+    if track.marks.moved_to(marks):
+        return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_told=False)
+    return replace(track, marks=marks) if track.marks.fell_to(marks) else track
+
+
+def failure(track: Track, sighting: Sighting) -> DeployError | None:
+    """Return why waiting on is pointless, None while it is not. An answer alone is not enough: it can be the CPU's."""
+    taken = None if sighting.ready else _taken(track, sighting)
+    if taken is not None:
+        return taken
+    if sighting.reading.forbids_ready is not None:
+        return started_on_wrong_device(track, sighting, sighting.reading.forbids_ready)
+    return None if sighting.ready else _ended(track, sighting)
+
+
+def _taken(track: Track, sighting: Sighting) -> DeployError | None:
+    """The cloud takes the machine back: nothing else in the log is a cause."""
+    if _is_gone(track, sighting) and is_reclaimed(sighting.machine):
+        return machine_died(track, sighting)
+    return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
+
+
+def _ended(track: Track, sighting: Sighting) -> DeployError | None:
+    reading = sighting.reading
+    if reading.cause_of_end is not None:
+        return engine_failed(track, sighting, reading.cause_of_end)
+    if _is_gone(track, sighting):
+        known = reading.findings and not reading.hangs
+        return engine_failed(track, sighting, reading.findings[0]) if known else machine_died(track, sighting)
+    if reading.final or reading.exits > _RESTARTS_ALLOWED:
+        return engine_failed(track, sighting, None)
+    return None
+
+
+def _is_gone(track: Track, sighting: Sighting) -> bool:
+    state = sighting.machine.state
+    return state in _GONE and (state != "missing" or track.seen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitSettings:
+    """`poll_s` is how often the cloud and the console are asked, `probe_s` the health check where it may answer soon.
+
+    The first answer is asked for again after `settle_s`; what follows proves the rest. `overall_s` None: the sum of
+    the phases' deadlines. `name` is the deployment's, for what to do next; `subject` is what the log's reader knows.
+    """
+
+    poll_s: float = 5.0
+    probe_s: float = 0.3
+    settle_s: float = 0.1
+    overall_s: float | None = None
+    name: str = "NAME"
+    subject: Subject = field(default_factory=lambda: Subject(planned=True))
+
+
+def wait_until_ready(
+    observer: Observer,
+    deadlines: Iterable[PhaseDeadline],
+    *,
+    grammar: LogGrammar,
+    clock: Clock,
+    listener: Listener,
+    settings: WaitSettings | None = None,
+) -> ReadyReport:
+    """Look, judge and sleep until `/health` answers 200 twice, `settle_s` apart.
+
+    A phase that makes progress may go on past its deadline, up to its limit.
+
+    Raises:
+        NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` as soon as the engine has ended for a
+            known reason, for good, or again and again; `wrong_device` as soon as its log shows that it does not run on
+            the planned accelerators, even if it answers.
+        DeployError: `machine_died` or `spot_reclaimed`.
+    """
+    settings = settings or WaitSettings()
+    wait = _Wait(observer=observer, grammar=grammar, clock=clock, listener=listener, settings=settings)
+    try:
+        return wait.run(PhasePatience.of(deadlines, settings.overall_s))
+    except DeployError as error:  # the cloud's own (it can't be reached) know no phase
+        error.data = {"phase": wait.track.phase, **error.data}
+        raise
+
+
+@dataclass(kw_only=True, slots=True)
+class _Wait:
+    observer: Observer
+    grammar: LogGrammar
+    clock: Clock
+    listener: Listener
+    settings: WaitSettings
+    started: float = 0.0
+    due_s: float = 0.0
+    track: Track = field(default_factory=Track)
+    reading: Reading = field(default_factory=Reading)
+    console: str = ""
+    told: set[str] = field(default_factory=set)
+
+    def run(self, patience: PhasePatience) -> ReadyReport:
+        self.started = self.clock.monotonic()
+        sighting = self._look(patience)
+        while True:
+            if sighting.ready:
+                sighting = self._settled(sighting, patience)
+                if sighting.ready:
+                    return self._report(sighting)
+            left = patience.ends_at_s(self.track) - self._elapsed()
+            if left <= 0:
+                raise timed_out(self.track, replace(sighting, at_s=self._elapsed()), patience, self.settings.name)
+            self.clock.sleep(min(self._pause_s(sighting), left))
+            sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
+
+    def _settled(self, first: Sighting, patience: PhasePatience) -> Sighting:
+        """What comes right after the first answer. The log is read once more if it has not told all yet."""
+        self.clock.sleep(self.settings.settle_s)
+        if self.reading.progress.kv_capacity_tokens is None:
+            self._read_console(first.machine)
+        again = self._ask(first, patience)
+        if not again.ready:
+            self._tell("the engine answered once and then no more: going on to wait")
+        return again
+
+    def _pause_s(self, sighting: Sighting) -> float:
+        """Until the next look, or until the next question to an engine that may answer at any moment."""
+        due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
+        near = not self.track.evident or STARTUP_PHASES.index(self.track.phase) >= _NEAR
+        return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
+
+    def _look(self, patience: PhasePatience) -> Sighting:
+        """At everything."""
+        machine = self.observer.machine()
+        self._read_console(machine)
+        sighting = self._judge(machine, patience)
+        self.due_s = self._elapsed() + self.settings.poll_s
+        return sighting
+
+    def _ask(self, last: Sighting, patience: PhasePatience) -> Sighting:
+        """The engine alone; the rest is as it was."""
+        return self._judge(last.machine, patience)
+
+    def _judge(self, machine: MachineState, patience: PhasePatience) -> Sighting:
+        probe = None
+        if machine.state == "running" and machine.address is not None:
+            probe = self.observer.probe(machine.address)
+        sighting = Sighting(
+            at_s=self._elapsed(),
+            machine=machine,
+            reading=self.reading,
+            probe=probe,
+            notice=notice_of(self.console),
+            state_cause=self._state_cause(machine),
+        )
+        self.track = advance(self.track, sighting)
+        error = failure(self.track, sighting)
+        if error is not None:
+            raise error
+        self._announce(sighting, patience)
+        return sighting
+
+    def _read_console(self, machine: MachineState) -> None:
+        if machine.state == "missing":
+            return
+        try:
+            text = self.observer.console()
+        except DeployError as error:
+            self._tell(f"the machine's console can't be read ({error.message}): going by its health check alone")
+            return
+        if text and text != self.console:
+            self.console = text
+            self.reading = read(text, self.grammar, subject=self.settings.subject, before=self.reading)
+
+    def _state_cause(self, machine: MachineState) -> Finding | None:
+        """A machine that ends gives its reason once, apart from any log."""
+        return cause_of_state(machine.why, self.grammar, self.settings.subject) if machine.state in _GONE else None
+
+    def _announce(self, sighting: Sighting, patience: PhasePatience) -> None:
+        track, probe = self.track, sighting.probe
+        allowed, spent_s = patience.of_phase(track.phase), sighting.at_s - track.since_s
+        detail = _detail(track, sighting, allowed)
+        if probe is not None and probe.status is not None and not probe.ok:
+            detail = f"health check answers {probe.status}"
+            self._tell(f"the health check answers {probe.status}" + _SICK_NOTE.get(probe.status, ""))
+        self.listener.phase(track.phase, detail, spent_s, allowed.expected_s)
+        if track.evident:
+            self._watch(sighting, allowed, detail)
+            self._tell_of_stretch(sighting, patience)
+
+    def _watch(self, sighting: Sighting, allowed: PhaseDeadline, detail: str) -> None:
+        """Say once that a phase takes long, and once that it shows nothing any more."""
+        track = self.track
+        spent_s, quiet_s = sighting.at_s - track.since_s, sighting.at_s - track.moved_s
+        if not track.stall_told and 0 < allowed.stall_s < quiet_s:
+            self.track = replace(track, stall_told=True, late_told=True)
+            self.listener.line(_stall(track.phase, quiet_s, allowed, detail, self.settings.name))
+        elif not track.late_told and spent_s > _late_after_s(allowed.expected_s):
+            self.track = replace(track, late_told=True)
+            self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.reading.last_line))
+
+    def _tell_of_stretch(self, sighting: Sighting, patience: PhasePatience) -> None:
+        track, allowed = self.track, patience.of_phase(self.track.phase)
+        regular_s = track.since_s + allowed.deadline_s
+        if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:
+            self._tell(
+                f"{track.phase} is past its {allowed.deadline_s:.0f} s and still makes progress: "
+                f"it may take {allowed.limit_s:.0f} s"
+            )
+
+    def _tell(self, text: str) -> None:
+        """Say it once."""
+        if text not in self.told:
+            self.told.add(text)
+            self.listener.line(text)
+
+    def _elapsed(self) -> float:
+        return self.clock.monotonic() - self.started
+
+    def _report(self, sighting: Sighting) -> ReadyReport:
+        last = PhaseTiming(phase=self.track.phase, took_s=sighting.at_s - self.track.since_s)
+        return ReadyReport(
+            address=sighting.machine.address or "",
+            elapsed_s=sighting.at_s,
+            phases=(*self.track.passed, last),
+            kv_capacity_tokens=sighting.reading.progress.kv_capacity_tokens,
+            max_total_tokens=sighting.reading.progress.max_total_tokens,
+        )
+
+
+_SICK_NOTE: Final = {_SICK: ": it was up and is sick now"}
+
+
+def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
+    if sighting.reading.startup_phase != track.phase:
+        return ""
+    return detail_of(
+        track.phase,
+        sighting.reading.progress,
+        amount_mb=allowed.amount_mb,
+        quiet_s=sighting.at_s - track.moved_s,
+        left_s=allowed.expected_s - (sighting.at_s - track.since_s),
+    )
+
+
+def _late_after_s(expected_s: float) -> float:
+    """Estimates are rough: half as long again, and some seconds, are nothing to speak of."""
+    return max(_LATE_FACTOR * expected_s, expected_s + _LATE_GRACE_S)
+
+
+def _late(phase: str, spent_s: float, expected_s: float, last_line: str | None) -> str:
+    said = f"; last line of the log: {last_line}" if last_line else ""
+    return f"{phase} takes longer than expected ({spent_s:.0f} s, expected {expected_s:.0f} s){said}"
+
+
+def _stall(phase: str, quiet_s: float, allowed: PhaseDeadline, detail: str, name: str) -> str:
+    at = f" at {detail}" if detail else ""
+    return (
+        f"{phase} has stalled{at}: no progress for {quiet_s:.0f} s ({allowed.stall_s:.0f} s are the most to expect); "
+        f"{diagnose_hint(name)}"
+    )

@@ -1,0 +1,1 @@
+"""What the targets on AWS share: sessions, requests, errors, roles, parameters, schedules."""

@@ -1,0 +1,197 @@
+"""One region's API with errors translated and the right patience: what every kind of resource is made with."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from botocore.exceptions import PaginationError, ParamValidationError
+
+from tgi_deploy.reconcile.errors import GoneError, NotYetError
+from tgi_deploy.targets.aws.errors import SDK_FAILURES, ErrorTable, translated
+from tgi_deploy.targets.reply import Reply, ReplyError, understood
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.targets.aws.retry import Retrier
+    from tgi_deploy.targets.aws.session import SessionFactory
+
+_T = TypeVar("_T")
+PAGE_SIZE: Final = 200  # the most that DescribeLaunchTemplates gives; the others give up to 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Api:
+    """Calls by the SDK's method name. `doing` is how a message calls it: "creating a security group".
+
+    `read` gets the reply and raises ReplyError for one that it can't make out: that counts as no reply.
+    """
+
+    region: str
+    sessions: SessionFactory
+    retrier: Retrier
+
+    @property
+    def table(self) -> ErrorTable:
+        return self.sessions.table
+
+    def ask(
+        self,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        *,
+        service: str = "ec2",
+        **parameters: Any,  # noqa: ANN401 -- the API's own
+    ) -> _T:
+        """A call that is harmless to repeat. A missing thing raises GoneError at once."""
+        return self.retrier.read(lambda: self._send(service, method, doing, read, parameters, creating=False))
+
+    def remove(self, method: str, doing: str, **parameters: Any) -> None:  # noqa: ANN401 -- the API's own
+        """A deleting call. What doesn't exist is as good as deleted."""
+        with suppress(GoneError, NotYetError):
+            self.ask(method, doing, acknowledged, **parameters)
+
+    def list(
+        self,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], Iterable[_T]],
+        *,
+        service: str = "ec2",
+        **parameters: Any,  # noqa: ANN401 -- the API's own
+    ) -> tuple[_T, ...]:
+        """What `read` finds on all pages of a describing call. What doesn't exist gives nothing."""
+        client = self.sessions.client(service, self.region)
+
+        def pages() -> tuple[_T, ...]:
+            with translated(self.table, doing=self._told(doing), service=service):
+                return read_pages(client, method, parameters, read)
+
+        try:
+            return self.retrier.read(pages)
+        except (GoneError, NotYetError):
+            return ()
+
+    def change(
+        self,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        *,
+        service: str = "ec2",
+        **parameters: Any,  # noqa: ANN401 -- the API's own
+    ) -> _T:
+        """A call that makes something: one attempt of the SDK's; throttled or too early, the same request again."""
+        return self.retrier.call(lambda: self._send(service, method, doing, read, parameters, creating=True))
+
+    def _send(
+        self,
+        service: str,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        parameters: Mapping[str, Any],
+        *,
+        creating: bool,
+    ) -> _T:
+        client = self.sessions.client(service, self.region, creating=creating)
+        with translated(self.table, doing=self._told(doing), service=service, creating=creating):
+            return read_reply(client, method, parameters, read)
+
+    def _told(self, doing: str) -> str:
+        return f"{doing} in {self.region}"
+
+
+def read_reply(client: Any, method: str, parameters: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:  # noqa: ANN401 -- boto3 makes clients at run time
+    """Send one request. Raises ClientError, BotoCoreError or ReplyError."""
+    send = getattr(client, method)
+    with understood(SDK_FAILURES):
+        answer = send(**parameters)
+    return read(Reply.of(answer))
+
+
+def read_pages(
+    client: Any,  # noqa: ANN401 -- likewise
+    method: str,
+    parameters: Mapping[str, Any],
+    read: Callable[[Reply], Iterable[_T]],
+) -> tuple[_T, ...]:
+    """The same for all pages."""
+    pages = client.get_paginator(method).paginate(**parameters)
+    answers: list[object] = []
+    with understood(SDK_FAILURES):
+        try:
+            answers.extend(pages)
+        except (PaginationError, ParamValidationError) as error:
+            if not answers:
+                raise
+            raise ReplyError("what should lead to its next page does not") from error
+    return tuple(item for answer in answers for item in read(Reply.of(answer)))
+
+
+def acknowledged(reply: Reply) -> None:
+    """Read a reply that says nothing but "done": the cloud's own have the id of the request."""
+    reply.part("ResponseMetadata").text("RequestId")
+
+
+def each(member: str, read: Callable[[Reply], _T]) -> Callable[[Reply], tuple[_T, ...]]:
+    """Read every item of a page's list."""
+    return lambda page: tuple(read(item) for item in page.parts(member))
+
+
+def before_visible(api: Api, request: Callable[[], _T]) -> _T:
+    """A call about something just made: what is not there counts as not visible yet, for a minute."""
+
+    def patiently() -> _T:
+        try:
+            return request()
+        except GoneError as error:
+            raise NotYetError(error.message) from error
+
+    return api.retrier.call(patiently)
+
+
+def by_tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Filters of a describing call. An empty value asks only that the tag be there."""
+    return [
+        {"Name": f"tag:{name}", "Values": [value]} if value else {"Name": "tag-key", "Values": [name]}
+        for name, value in tags.items()
+    ]
+
+
+def carries(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """The same question as `by_tags` asks, for services that can't be asked it."""
+    return all(name in known and known[name] == (value or known[name]) for name, value in wanted.items())
+
+
+def paged(tags: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of a describing call for everything with these tags, in pages of a size that every kind takes."""
+    return {"Filters": by_tags(tags), "PaginationConfig": {"PageSize": PAGE_SIZE}}
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"Key": name, "Value": tags[name]} for name in sorted(tags)]
+
+
+def tag_specifications(tags: Mapping[str, str], *kinds: str) -> list[dict[str, Any]]:
+    return [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in kinds]
+
+
+def tags_of(item: Reply, member: str = "Tags") -> dict[str, str]:
+    """The tags of a described thing; one without any has no such member."""
+    return read_tags(item.optional_parts(member))
+
+
+def read_tags(listed: Iterable[Reply]) -> dict[str, str]:
+    return {tag.text("Key"): tag.optional_text("Value") for tag in listed}
+
+
+def tagged(found: Found, tags: Mapping[str, str]) -> Found:
+    """The same. Raises ReplyError where it lacks tags by which the cloud was asked for it."""
+    if not carries(found.tags, tags):
+        raise ReplyError(f"{found.kind} {found.id} lacks the tags that were asked for")
+    return found

@@ -1,0 +1,126 @@
+"""A machine's end from outside: one schedule in a group of its own, which carries the tags (schedules have none).
+
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), instance (id), role (ARN). The one call is
+EventBridge Scheduler's universal target `ec2:terminateInstances`, made once, after which the schedule is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
+from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.targets.reply import Reply
+
+KIND: Final = "schedule"
+SCHEDULE: Final = "end"
+_PREFIX: Final = "tgi-deploy-"
+_TOKEN_CHARS: Final = 64
+_ACTIVE: Final = "ACTIVE"
+_STATES: Final = (_ACTIVE, "DELETING")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        name = tags.get(TAG_NAME)
+        listed = self.api.list(
+            "list_schedule_groups",
+            "looking for schedules",
+            each("ScheduleGroups", lambda group: group.text("Name")),
+            service="scheduler",
+            NamePrefix=f"{_PREFIX}{name}-" if name else _PREFIX,
+        )
+        names = sorted(name for name in listed if tags.get(TAG_ID, "") in name)
+        found = [item for name in names if (item := self.read({"id": name})) is not None]
+        return tuple(item for item in found if carries(item.tags, tags))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        return self.api.change(
+            "create_schedule_group",
+            "creating a schedule group",
+            lambda reply: self._found(properties["name"], reply.text("ScheduleGroupArn", prefix="arn:"), dict(tags)),
+            service="scheduler",
+            Name=properties["name"],
+            ClientToken=token[:_TOKEN_CHARS],
+            Tags=tag_list(tags),
+        )
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- its group has the same name
+        """Make the schedule, or move the one that is there."""
+        wanted = self._schedule(properties)
+        try:
+            before_visible(
+                self.api, lambda: self._ask("create_schedule", "scheduling the machine's end", _scheduled, **wanted)
+            )
+        except LostReplyError:
+            self._ask("update_schedule", "moving the machine's end", _scheduled, **wanted)
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        try:
+            found = self._ask("get_schedule_group", "reading a schedule group", self._group, Name=attributes["id"])
+            tags = self._tags(found.attributes["arn"])
+        except GoneError:
+            return None
+        return replace(found, key=tags.get(TAG_KEY, KIND), tags=tags)
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """The group, with the schedule in it."""
+        try:
+            self.api.remove(
+                "delete_schedule_group", "deleting a schedule group", service="scheduler", Name=attributes["id"]
+            )
+        except LostReplyError as error:  # a conflict: it is being changed
+            raise InUseError(error.message) from error
+
+    def _schedule(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        partition = self.api.sessions.client("scheduler", self.api.region).meta.partition
+        return {
+            "Name": SCHEDULE,
+            "GroupName": properties["name"],
+            "ScheduleExpression": f"at({properties['at']})",
+            "ScheduleExpressionTimezone": "UTC",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "ActionAfterCompletion": "DELETE",
+            "Target": {
+                "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "RoleArn": properties["role"],
+                "Input": json.dumps({"InstanceIds": [properties["instance"]]}),
+            },
+        }
+
+    def _tags(self, arn: str) -> dict[str, str]:
+        return self._ask("list_tags_for_resource", "reading a schedule group's tags", tags_of, ResourceArn=arn)
+
+    def _ask(self, method: str, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> _T:  # noqa: ANN401 -- the API's own
+        return self.api.ask(method, doing, read, service="scheduler", **parameters)
+
+    def _group(self, group: Reply) -> Found:
+        found = self._found(group.text("Name"), group.text("Arn", prefix="arn:"), {}, group.moment("CreationDate"))
+        state = group.choice("State", _STATES)
+        return replace(found, state=state.lower(), alive=state == _ACTIVE)
+
+    def _found(self, name: str, arn: str, tags: dict[str, str], created: str = "") -> Found:
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={"id": name, "name": name, "arn": arn, "created": created},
+            tags=tags,
+            state=_ACTIVE.lower(),
+        )
+
+
+def _scheduled(reply: Reply) -> None:
+    acknowledged(reply)
+    reply.text("ScheduleArn")

@@ -1,0 +1,196 @@
+"""The engine's container as every artefact describes it: the same values, written four ways."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os.path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.targets.deployable import HUB_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.values.container import Container, Health, Mount
+
+MODEL_DIR: Final = "/model"
+_WEIGHTS: Final = "weights"
+_SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("b", 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Volume:
+    """A folder of the container that outlives it. `name` is a volume's, `suffix` what a machine's own folder gets."""
+
+    name: str
+    suffix: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostedContainer:
+    """A container with what its host adds, in the words of templates.
+
+    `name` is the engine's. `port` is the host's. `devices` is None when every GPU of the host is used; `model_dir` is a
+    folder of the host.
+    """
+
+    name: str
+    container: Container
+    secret_env: tuple[str, ...]
+    devices: tuple[str, ...] | None
+    port: int
+    model_dir: str | None
+
+    @property
+    def image(self) -> str:
+        return self.container.image.reference
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """A folder of the host is found where it is mounted."""
+        return self.container.args if self.model_dir is None else mounted(self.container.args, self.model_dir)
+
+    @property
+    def env(self) -> tuple[tuple[str, str], ...]:
+        offline = {} if self.model_dir is None else {"HF_HUB_OFFLINE": "1"}
+        return tuple(sorted({**offline, **dict(self.container.env)}.items()))
+
+    @property
+    def gpus(self) -> int:
+        return self.container.accelerators
+
+    @property
+    def gpus_option(self) -> str:
+        """The value of `docker run --gpus`, which docker reads as CSV: a list of devices needs its own quotes."""
+        return "all" if self.devices is None else f'"device={",".join(self.devices)}"'
+
+    @property
+    def shm_size(self) -> str | None:
+        """A size as docker and compose read it, in the largest unit that divides it."""
+        size_bytes = self.container.shm_bytes
+        letter, unit = next((letter, unit) for letter, unit in _SIZES if size_bytes % unit == 0)
+        return f"{size_bytes // unit}{letter}" if size_bytes else None
+
+    @property
+    def container_port(self) -> int:
+        return self.container.port
+
+    @property
+    def stop_timeout_s(self) -> int:
+        return self.container.stop.grace_s
+
+    @property
+    def health(self) -> Health:
+        return self.container.health
+
+    @property
+    def never_after(self) -> tuple[int, ...]:
+        return self.container.restart.never_after
+
+    @property
+    def restart_policy(self) -> str:
+        return self.container.restart.policy
+
+    @property
+    def restarts(self) -> int | None:
+        """How often Docker starts it again; None: always.
+
+        Docker can't tell a wrong flag from a crash, so restarts are bounded; the systemd unit of the user data is the
+        precise one.
+        """
+        return self.container.restart.most if self.container.restart.policy == "on-failure" else None
+
+    @property
+    def restart_option(self) -> str:
+        """The value of `docker run --restart`."""
+        return "always" if self.restarts is None else f"on-failure:{self.restarts}"
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        return tuple(_volume(self.name, mount) for mount in self.container.mounts)
+
+    @property
+    def model_mount(self) -> str | None:
+        """The value of `docker run --mount` for a local model."""
+        return None if self.model_dir is None else mount_of(self.model_dir)
+
+    @property
+    def arg_lines(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(grouped(self.args))
+
+
+def _volume(engine: str, mount: Mount) -> Volume:
+    suffix = "" if mount.purpose == _WEIGHTS else f"-{mount.purpose}"
+    return Volume(name=f"{engine}-data{suffix}", suffix=suffix, path=mount.path)
+
+
+def mount_of(model_dir: str) -> str:
+    """The value of `docker run --mount` for a folder: CSV, so a path may hold commas and colons."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(
+        ["type=bind", f"source={model_dir}", f"target={MODEL_DIR}", "readonly"]
+    )
+    return line.getvalue()
+
+
+def container_for(deployable: Deployable) -> HostedContainer:
+    engine = deployable.candidate.engine
+    return HostedContainer(
+        name=engine.name,
+        container=engine.container,
+        secret_env=secret_names(deployable),
+        devices=_devices(deployable.candidate),
+        port=engine.port,
+        model_dir=_absolute(deployable.model.model.local_path),
+    )
+
+
+def served_as(model_id: str) -> str:
+    """What an engine in a container calls its model: a folder of the host is mounted at one place."""
+    return MODEL_DIR if is_folder(model_id) else model_id
+
+
+def is_folder(model_id: str) -> bool:
+    """Whether a model that an engine is told to serve is a folder: hub ids begin with a name."""
+    return model_id.startswith("/")
+
+
+def secret_names(deployable: Deployable) -> tuple[str, ...]:
+    """Variables whose values come from outside the artefact; a gated model can't be downloaded without its token."""
+    model = deployable.model.model
+    names = {secret.variable for secret in deployable.candidate.engine.container.secrets}
+    if model.gated and model.local_path is None:
+        names.add(HUB_TOKEN)
+    return tuple(sorted(names))
+
+
+def _devices(candidate: Candidate) -> tuple[str, ...] | None:
+    """GPUs by index, unless the deployment uses all of a rented host (an owned one may hold more than was said)."""
+    offer, used = candidate.offer, candidate.engine.container.accelerators
+    if used == offer.instance_type.accelerator_count and offer.market != "owned":
+        return None
+    return tuple(map(str, range(used)))
+
+
+def _absolute(path: str | None) -> str | None:
+    """Docker takes a relative path for the name of a volume."""
+    return None if path is None else os.path.abspath(path)  # noqa: PTH100 -- resolves `..`, not symbolic links
+
+
+def mounted(args: Iterable[str], model_dir: str) -> tuple[str, ...]:
+    """Return the arguments with the mounted folder in place of the host's."""
+    return tuple(MODEL_DIR if arg == model_dir else arg for arg in args)
+
+
+def grouped(args: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Arguments as a reader groups them: a flag with its value."""
+    rest = list(args)
+    while rest:
+        size = 2 if rest[0].startswith("--") and len(rest) > 1 and not rest[1].startswith("--") else 1
+        yield tuple(rest[:size])
+        del rest[:size]

@@ -1,0 +1,1 @@
+"""Containers on a Docker host: resources, handlers, commands."""

@@ -1,0 +1,119 @@
+"""One Docker host: connected on first use, its failures translated."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import docker
+from docker import errors as docker_errors
+from docker.tls import TLSConfig
+
+from tgi_deploy.targets.docker.errors import FAILURES, is_engines, translate
+from tgi_deploy.targets.reply import ReplyError, understood
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.targets.docker.endpoint import Endpoint
+    from tgi_deploy.targets.docker.errors import ErrorTable
+
+_T = TypeVar("_T")
+_TIMEOUT_S: Final = 60
+# An engine that is well tells its version at once; a frozen one takes the connection and says nothing.
+_FIRST_ANSWER_S: Final = 15
+_UNIX: Final = "unix://"
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """`environ` is where the values of secrets come from, at the moment they are needed."""
+
+    endpoint: Endpoint
+    table: ErrorTable
+    environ: Mapping[str, str] = field(repr=False)
+    connect: Callable[[Endpoint], Any] | None = None
+
+    @property
+    def place(self) -> str:
+        return self.endpoint.place
+
+    @cached_property
+    def client(self) -> Any:  # noqa: ANN401 -- docker's own client, which has no types
+        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`; a host that failed is not asked again."""
+        if self._failed:
+            raise self._failure_of(self._failed[0])
+        try:
+            with understood(FAILURES):
+                return (self.connect or _connect)(self.endpoint)
+        except (*FAILURES, ReplyError) as error:
+            self._failed.append(error)
+            raise self._failure_of(error) from error
+
+    @cached_property
+    def _failed(self) -> list[Exception]:
+        """Why there is no connection, once it is known."""
+        return []
+
+    def _failure_of(self, error: Exception) -> Exception:
+        return self.failure(error, "asking Docker for its version")
+
+    def ask(
+        self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T], *, creating: bool = False
+    ) -> _T:
+        """What `read` makes of the reply to `call`, which uses the client.
+
+        What the client raises, and ReplyError of `read`, come out as errors that say what to do.
+        """
+        client = self.client
+        try:
+            with understood(FAILURES):
+                reply = call(client)
+            return read(reply)
+        except (*FAILURES, ReplyError) as error:
+            raise self.failure(error, doing, creating=creating) from error
+
+    def look(self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T]) -> _T | None:
+        """The same for something that may be missing: None then."""
+
+        def reply_or_missing(client: Any) -> object:  # noqa: ANN401 -- see client()
+            try:
+                return call(client)
+            except docker_errors.NotFound as error:
+                if is_engines(error):
+                    return _MISSING
+                raise
+
+        return self.ask(doing, reply_or_missing, lambda reply: None if reply is _MISSING else read(reply))
+
+    def failure(self, error: Exception, doing: str, *, creating: bool = False) -> Exception:
+        return translate(error, self.table, doing=doing, url=self.endpoint.url, creating=creating)
+
+
+def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
+    if endpoint.url.startswith(_UNIX):
+        _knock(endpoint.url.removeprefix(_UNIX))
+    client = docker.APIClient(base_url=endpoint.url, version="auto", timeout=_FIRST_ANSWER_S, tls=_tls(endpoint))
+    client.timeout = _TIMEOUT_S
+    return client
+
+
+def _knock(path: str) -> None:
+    """Docker's package leaves a socket open, and wraps the reason several times, where nobody listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_FIRST_ANSWER_S)
+        probe.connect(path)
+
+
+def _tls(endpoint: Endpoint) -> TLSConfig | bool:
+    folder = endpoint.certificates
+    if folder is None:
+        return False
+    return TLSConfig(
+        client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+        ca_cert=str(folder / "ca.pem"),
+        verify=endpoint.verify,
+    )

@@ -1,0 +1,210 @@
+"""The engine's container, as `targets/docker/resources.py` describes it. Its name, unique on the host, is its token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from docker import errors as docker_errors
+from docker.types import DeviceRequest, Healthcheck, LogConfig, Mount
+
+from tgi_deploy.errors import ConflictError, InputError
+from tgi_deploy.reconcile.errors import LostReplyError
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found
+from tgi_deploy.targets.docker.errors import is_engines
+from tgi_deploy.targets.reply import Reply, replies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tgi_deploy.targets.docker.api import Api
+
+KIND = "container"
+ID_LENGTH: Final = 12
+_NANO: Final = 10**9
+_CONFLICT: Final = 409
+_T = TypeVar("_T")
+_ALIVE: Final = frozenset({"created", "running", "paused", "restarting"})
+_STARTABLE: Final = frozenset({"created", "exited"})
+# The words that the engine of change has for what waits to be removed, and for what removes itself.
+_STATES: Final = {"exited": "stopped", "dead": "stopped", "removing": "shutting-down"}
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        labels = [f"{name}={value}" if value else name for name, value in tags.items()]
+        ids = self.api.ask(
+            "looking for containers",
+            lambda client: client.containers(all=True, filters={"label": labels}),
+            lambda listed: [item.text("Id") for item in replies(listed)],
+        )
+        found = [item for container_id in ids if (item := self.inspect(container_id, self._found)) is not None]
+        return tuple(sorted(found, key=lambda item: (item.attributes["created"], item.id)))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
+        """Make it, not started yet: `complete` does that, so that a kill in between is mended by the next run.
+
+        Raises ConflictError `name_taken` when something else has the name.
+        """
+        name, doing = properties["name"], "making the container"
+        request = _request(self.api.client, properties, tags, self._secrets(properties))
+        made_id = self.api.ask(doing, lambda client: _made(client, request), _id_of, creating=True)
+        found = self.inspect(made_id or name, self._found)
+        if made_id is None:
+            return self._of_same_name(found, name, tags)
+        return found or self._found(Reply({"Id": made_id, "Config": {"Labels": dict(tags)}}))
+
+    def _secrets(self, properties: Mapping[str, Any]) -> dict[str, str]:
+        """Read at the last moment: they are in no plan, record or label."""
+        missing = [name for name in properties["secret_env"].values() if name not in self.api.environ]
+        if missing:
+            raise InputError("secret_missing", f"{missing[0]} is not set here", hint=f"export {missing[0]}=…")
+        return {name: self.api.environ[here] for name, here in properties["secret_env"].items()}
+
+    def _of_same_name(self, found: Found | None, name: str, tags: Mapping[str, str]) -> Found:
+        """What has the name already: this very container if its labels say so."""
+        if found is None:
+            raise LostReplyError(f"making the container: something had the name {name}, and is gone")
+        if all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
+            return found
+        owner = found.tags.get(TAG_NAME)
+        what = f"a container of the deployment '{owner}'" if owner else "a container that this tool has not made"
+        raise ConflictError(
+            "name_taken",
+            f"the name {name} belongs to {what} ({found.id})",
+            hint=f"choose another --name, or remove it with 'docker rm --force {found.id}' if nobody needs it",
+        )
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- a Handler's signature
+        """Start it unless it runs. Raises HostRefusedError where the host can't give it its GPUs or its port."""
+        container_id = attributes["id"]
+        status = self.inspect(container_id, lambda item: item.part("State").text("Status"))
+        if status in _STARTABLE:
+            self.api.ask("starting the container", lambda client: client.start(container_id), lambda _nothing: None)
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        return self.inspect(attributes["id"], self._found)
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """Ended at once: whoever removes a deployment has no more use for its answers."""
+        container_id = attributes["id"]
+        self.api.look(
+            "removing the container",
+            lambda client: client.remove_container(container_id, force=True, v=True),
+            lambda _nothing: None,
+        )
+
+    def inspect(self, container_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """What `read` makes of its description, None when it is unknown."""
+        return self.api.look(
+            "reading a container",
+            lambda client: client.inspect_container(container_id),
+            lambda item: read(Reply.of(item)),
+        )
+
+    def _found(self, item: Reply) -> Found:
+        labels = item.optional_part("Config").table("Labels")
+        state = item.optional_part("State").optional_text("Status") or "created"
+        return Found(
+            key=labels.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.place,
+            attributes=self._attributes(item),
+            tags=labels,
+            state=_STATES.get(state, state),
+            alive=state in _ALIVE,
+        )
+
+    def _attributes(self, item: Reply) -> dict[str, str]:
+        return {
+            "id": item.text("Id")[:ID_LENGTH],
+            "name": item.optional_text("Name").removeprefix("/"),
+            "image": item.optional_part("Config").optional_text("Image"),
+            "created": item.optional_text("Created"),
+            "address": self.address(item) or "",
+        }
+
+    def address(self, item: Reply) -> str | None:
+        """Where its published port is reached: from its settings, so that one that has ended has it, too."""
+        ports = item.optional_part("HostConfig").optional_part("PortBindings")
+        hosts = [bound.address("HostIp") for port in ports.content for bound in ports.optional_parts(port)]
+        if not hosts:
+            return None
+        return self.api.endpoint.host if hosts[0] in {"", "0.0.0.0", "::"} else hosts[0]  # noqa: S104 -- compared with
+
+
+def _made(client: Any, request: Mapping[str, Any]) -> object:  # noqa: ANN401 -- docker's own client
+    """Docker's reply; None where something has the name already."""
+    try:
+        made: object = client.create_container(**request)
+    except docker_errors.APIError as error:
+        if error.status_code != _CONFLICT or not is_engines(error):
+            raise
+        return None
+    return made
+
+
+def _id_of(made: object) -> str | None:
+    return None if made is None else Reply.of(made).text("Id")
+
+
+def _request(
+    client: Any,  # noqa: ANN401 -- docker's own client
+    properties: Mapping[str, Any],
+    tags: Mapping[str, str],
+    secrets: Mapping[str, str],
+) -> dict[str, Any]:
+    """The parameters of `create_container`."""
+    health = properties["health"]
+    return {
+        "name": properties["name"],
+        "image": properties["image"],
+        "command": list(properties["args"]),
+        "environment": {**properties["env"], **secrets},
+        "labels": dict(tags),
+        "ports": [properties["container_port"]],
+        "stop_timeout": properties["stop_timeout_s"],
+        "healthcheck": Healthcheck(
+            test=["CMD", *health["command"]],
+            interval=health["every_s"] * _NANO,
+            timeout=health["every_s"] * _NANO,
+            retries=health["tries"],
+            start_period=health["patience_s"] * _NANO,
+        ),
+        "host_config": client.create_host_config(**_host_config(properties)),
+    }
+
+
+def _host_config(properties: Mapping[str, Any]) -> dict[str, Any]:
+    log = properties["log"]
+    return {
+        "port_bindings": {properties["container_port"]: (properties["bind"], properties["port"])},
+        "mounts": [*_volumes(properties["volumes"]), *_folders(properties["model"])],
+        "shm_size": properties["shm_size"],
+        "device_requests": _device_requests(properties["devices"]),
+        "restart_policy": _restart_policy(properties["restarts"]),
+        "log_config": LogConfig(type=log["driver"], config=dict(log["options"])),
+    }
+
+
+def _restart_policy(restarts: int | None) -> dict[str, Any]:
+    """None: for ever, whatever it ended with."""
+    return {"Name": "always"} if restarts is None else {"Name": "on-failure", "MaximumRetryCount": restarts}
+
+
+def _volumes(volumes: Mapping[str, str]) -> Iterable[Mount]:
+    return (Mount(target=target, source=name, type="volume") for target, name in volumes.items())
+
+
+def _folders(folders: Mapping[str, str]) -> Iterable[Mount]:
+    return (Mount(target=target, source=path, type="bind", read_only=True) for target, path in folders.items())
+
+
+def _device_requests(devices: list[str] | None) -> list[DeviceRequest]:
+    """What `docker run --gpus` asks for: all, or those named."""
+    if devices is None:
+        return [DeviceRequest(count=-1, capabilities=[["gpu"]])]
+    return [DeviceRequest(device_ids=list(devices), capabilities=[["gpu"]])] if devices else []

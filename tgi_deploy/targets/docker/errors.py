@@ -1,0 +1,134 @@
+"""What a Docker host refuses → what the caller should do. Its messages are rows of `profiles/docker/errors.json`."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from docker import errors as docker_errors
+
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
+from tgi_deploy.targets.reply import ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# What its package for HTTP raises is an OSError, too; which package that is, is its own affair.
+FAILURES: Final = (docker_errors.DockerException, OSError)
+_REPLY_LOST: Final = frozenset({"ReadTimeout", "ChunkedEncodingError", "ConnectionError"})
+_UNREADABLE: Final = frozenset({"JSONDecodeError", "ContentDecodingError"})
+# The operating system's reasons for a connection that never was.
+_NOTHING_SENT: Final = (ConnectionRefusedError, FileNotFoundError, PermissionError, socket.gaierror)
+_SAID_CHARS: Final = 160
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_IN_USE: Final = re.compile(r"in use|is being used|removal of container .* is already in progress", re.IGNORECASE)
+
+
+class HostRefusedError(BadRequestError):
+    """The host refuses the request itself, for a reason that has a code and a remedy."""
+
+    def __init__(self, code: str, message: str, *, hint: str | None) -> None:
+        DeployError.__init__(self, code, message, hint=hint)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """A message of the host or of a registry, and what it stands for."""
+
+    code: str
+    pattern: re.Pattern[str]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTable:
+    refusals: tuple[Refusal, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ErrorTable:
+        """The table in `document` (the content of `profiles/docker/errors.json`); the first that fits decides."""
+        return cls(
+            tuple(
+                Refusal(code=row["code"], pattern=re.compile(row["match"], re.IGNORECASE), hint=row["hint"])
+                for row in document["refusals"]
+            )
+        )
+
+    def refusal(self, message: str) -> Refusal | None:
+        return next((row for row in self.refusals if row.pattern.search(message)), None)
+
+
+def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, creating: bool = False) -> DeployError:
+    """The error that says what to do about `error`, which came of `doing` on the host at `url`."""
+    if isinstance(error, docker_errors.APIError) and is_engines(error):
+        return _refused(error, table, doing)
+    if isinstance(error, (ReplyError, docker_errors.APIError)) or type(error).__name__ in _UNREADABLE:
+        return _unreadable(error, doing, url, creating=creating)
+    cause = next(_os_errors(error), None)
+    if isinstance(cause, PermissionError):
+        return InputError(
+            "docker_permission",
+            f"{doing}: the Docker host at {url} may not be asked by this user",
+            hint="join the group 'docker' ('sudo usermod -aG docker $USER'), log in again, or use a context of yours",
+        )
+    if creating and type(error).__name__ in _REPLY_LOST and not isinstance(cause, _NOTHING_SENT):
+        return LostReplyError(f"{doing}: the reply got lost ({error})")
+    if isinstance(error, docker_errors.TLSParameterError):
+        return InputError(
+            "docker_tls", f"{doing}: {error}", hint="check DOCKER_CERT_PATH, or the context's certificates"
+        )
+    return DeployError(
+        "docker_unreachable",
+        f"{doing}: no Docker Engine answers at {url} ({cause or error})",
+        hint="start it ('sudo systemctl start docker'), or name another with DOCKER_HOST or DOCKER_CONTEXT",
+    )
+
+
+def is_engines(error: docker_errors.APIError) -> bool:
+    """Whether a Docker Engine refuses, and not something in between: its refusals are JSON."""
+    return str(error.response.headers.get("Content-Type", "")).startswith("application/json")
+
+
+def _unreadable(error: Exception, doing: str, url: str, *, creating: bool) -> DeployError:
+    said = f"HTTP status {error.status_code}" if isinstance(error, docker_errors.APIError) else str(error)
+    why = f"what answers at {url} is not a Docker Engine, or its reply was cut ({said[:_SAID_CHARS]})"
+    if creating:
+        return LostReplyError(f"{doing}: {why}")
+    hint = "check DOCKER_HOST and DOCKER_CONTEXT, and what lies between; then run the command again"
+    return DeployError("docker_unreachable", f"{doing}: {why}", hint=hint)
+
+
+def _refused(error: docker_errors.APIError, table: ErrorTable, doing: str) -> DeployError:
+    said = str(error.explanation or error)
+    return refused(said, table, doing=doing, status=error.status_code)
+
+
+def refused(said: str, table: ErrorTable, *, doing: str, status: int | None = None) -> DeployError:
+    """The error for what the host, or a registry through it, has said."""
+    message = f"{doing}: {' '.join(said.split())}"
+    row = table.refusal(said)
+    if row is not None:
+        return HostRefusedError(row.code, message, hint=row.hint)
+    if status == _CONFLICT and _IN_USE.search(said):
+        return InUseError(message)
+    if status == _NOT_FOUND:
+        return GoneError(message)
+    return BadRequestError(message, hint="the Docker host's own log ('journalctl -u docker') may say more")
+
+
+def _os_errors(error: BaseException | None) -> Iterator[OSError]:
+    """What the operating system said, however deep the layers have wrapped it."""
+    seen: list[BaseException] = []
+    pending = [error]
+    while pending:
+        item = pending.pop(0)
+        if item is None or item in seen:
+            continue
+        seen.append(item)
+        if isinstance(item, OSError) and item.errno is not None:
+            yield item
+        pending += [*(arg for arg in item.args if isinstance(arg, BaseException)), item.__cause__, item.__context__]

@@ -1,0 +1,110 @@
+"""Has an image on a host, telling how many megabytes of it have come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.targets.docker.errors import FAILURES, refused
+from tgi_deploy.targets.reply import Reply, understood
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tgi_deploy.reconcile.ports import Clock, Listener
+    from tgi_deploy.targets.docker.api import Api
+
+_MB: Final = 10**6
+_TELL_EVERY_S: Final = 0.2
+_DONE: Final = frozenset({"Download complete", "Pull complete", "Already exists"})
+_COUNTED: Final = frozenset({"Downloading", *_DONE})
+_UNPACKING: Final = "Extracting"
+
+
+@dataclass(slots=True)
+class Layers:
+    """What a stream of Docker's messages says of an image's layers, in bytes as they come over the network."""
+
+    done: dict[str, int] = field(default_factory=dict)
+    total: dict[str, int] = field(default_factory=dict)
+    unpacking: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+
+    def hear(self, message: Reply) -> None:
+        layer, status = message.optional_text("id"), message.optional_text("status")
+        if status not in {*_COUNTED, _UNPACKING} or not layer:
+            return
+        if status == "Downloading":
+            self._count(layer, message.optional_part("progressDetail"))
+        elif status == _UNPACKING:
+            self.unpacking.add(layer)
+        else:
+            self.done[layer] = self.total.get(layer, 0)
+            if status != "Download complete":
+                self.unpacking.discard(layer)
+                self.finished.add(layer)
+
+    def _count(self, layer: str, detail: Reply) -> None:
+        current, total = detail.integer("current"), detail.integer("total")
+        self.done[layer] = current
+        self.total[layer] = max(current, total)
+
+    @property
+    def done_bytes(self) -> int:
+        return sum(self.done.values())
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.total.values())
+
+    def __str__(self) -> str:
+        came = f"{self.done_bytes / _MB:,.0f} of {self.total_bytes / _MB:,.0f} MB"
+        return f"{came}, unpacking" if self.unpacking and self.done_bytes == self.total_bytes else came
+
+
+def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
+    """Pull `image` unless the host has it; whether it had to.
+
+    Raises HostRefusedError (`image_not_found`, `image_denied`, `disk_full`, …), or what an unreachable host raises.
+    """
+    if api.look("looking for the image", lambda client: client.inspect_image(image), _has_id):
+        return False
+    began, layers = clock.monotonic(), Layers()
+
+    def read(stream: Iterable[object]) -> None:
+        tell = _Teller(began=began, listener=listener, clock=clock)
+        for message in _messages(stream):
+            if message.has("error"):
+                raise refused(message.text("error"), api.table, doing=f"pulling {image}")
+            layers.hear(message)
+            tell(layers)
+
+    api.ask(f"pulling {image}", lambda client: client.pull(image, stream=True, decode=True), read)
+    listener.line(f"pulled {image}: {layers.total_bytes / _MB:,.0f} MB in {clock.monotonic() - began:.0f} s")
+    return True
+
+
+def _has_id(image: object) -> bool:
+    return bool(Reply.of(image).text("Id"))
+
+
+def _messages(stream: Iterable[object]) -> Iterator[Reply]:
+    """A stream that breaks off or is not one raises FAILURES or ReplyError."""
+    with understood(FAILURES):
+        yield from map(Reply.of, stream)
+
+
+@dataclass(slots=True)
+class _Teller:
+    """Docker sends hundreds of messages a second; people need some."""
+
+    began: float
+    listener: Listener
+    clock: Clock
+    told: float = float("-inf")
+
+    def __call__(self, layers: Layers) -> None:
+        now = self.clock.monotonic()
+        if now - self.told >= _TELL_EVERY_S:
+            self.told = now
+            self.listener.phase("pulling", str(layers), now - self.began, 0.0)

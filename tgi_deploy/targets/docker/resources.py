@@ -1,0 +1,135 @@
+"""One container on a host with Docker: a candidate → the resources it is made of. Pure.
+
+The cache of weights is a volume that all deployments of a host share and that outlives them. Its name carries its
+layout: releases that keep models elsewhere under `/data` get another volume, so none downloads into the other's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.reconcile.model import KEPT, Resource
+from tgi_deploy.targets.container import MODEL_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.container import HostedContainer
+    from tgi_deploy.values.container import Health, Mount
+
+NAME: Final = "docker"
+VOLUME: Final = "volume"
+CONTAINER: Final = "container"
+CACHE: Final = "cache"
+LOOPBACK: Final = "127.0.0.1"
+_WEIGHTS: Final = "weights"
+# bash alone, which every release's image has; curl and a Python on the PATH come and go.
+_HEALTH: Final = (
+    "exec 3<>/dev/tcp/127.0.0.1/{port} && "
+    r"printf 'GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && "
+    "read -r -t 15 -u 3 _ status _ && [[ $status == 200 ]]"
+)
+# The engine writes a line a request: an unbounded log fills the disk that weights and images lie on.
+_LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file": "3"}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """All that decides what is created. `devices`: GPUs as the host calls them, None for what the container says.
+
+    `place` is the Docker host, `bind` the host's address that the port is published on. `secrets`: the container's
+    variables, each with the variable of the caller's that holds its value: names alone, at any time.
+    """
+
+    name: str
+    place: str
+    container: HostedContainer
+    bind: str = LOOPBACK
+    devices: tuple[str, ...] | None = None
+    secrets: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    ready_deadline_s: int
+
+
+def is_place(place: str) -> bool:
+    """Whether a place is a Docker host: `docker`, or `docker:` and its address."""
+    return place == NAME or place.startswith(f"{NAME}:")
+
+
+def container_name(name: str) -> str:
+    """Unique on a host: nobody else's deployment of the same name gets a container."""
+    return f"tgi-deploy-{name}"
+
+
+def resources(host: Host) -> tuple[Resource, ...]:
+    """The caches, the container."""
+    caches = (_cache(host.place, mount) for mount in host.container.container.mounts)
+    return (*caches, _container(host))
+
+
+def cache_name(mount: Mount) -> str:
+    """Return the volume's name: another layout is another volume."""
+    layout = re.sub(r"[^a-z0-9]+", "-", mount.layout.lower()) or "default"
+    return f"tgi-deploy-{_cache_key(mount)}-{layout}"
+
+
+def _cache_key(mount: Mount) -> str:
+    return CACHE if mount.purpose == _WEIGHTS else mount.purpose
+
+
+def _cache(place: str, mount: Mount) -> Resource:
+    return Resource(
+        key=_cache_key(mount),
+        kind=VOLUME,
+        place=place,
+        properties={"name": cache_name(mount)},
+        notes={KEPT: "downloaded weights" if mount.purpose == _WEIGHTS else "compiled kernels"},
+    )
+
+
+def _container(host: Host) -> Resource:
+    container = host.container
+    return Resource(
+        key=CONTAINER,
+        kind=CONTAINER,
+        place=host.place,
+        properties={
+            "name": container_name(host.name),
+            "image": container.image,
+            "args": list(container.args),
+            "env": dict(container.env),
+            "secret_env": dict(host.secrets),
+            "devices": _devices(host),
+            "shm_size": container.shm_size,
+            "port": container.port,
+            "container_port": container.container_port,
+            "bind": host.bind,
+            "volumes": {mount.path: cache_name(mount) for mount in container.container.mounts},
+            "model": {MODEL_DIR: container.model_dir} if container.model_dir else {},
+            "restarts": container.restarts,
+            "stop_timeout_s": container.stop_timeout_s,
+            "health": _health(container.health, container.container_port, host.ready_deadline_s),
+            "log": _LOG,
+            "running": True,
+        },
+        loose=("running",),
+        notes=host.notes,
+    )
+
+
+def _devices(host: Host) -> list[str] | None:
+    """GPUs by index or UUID; None for all."""
+    if host.devices is not None:
+        return list(host.devices[: host.container.gpus])
+    return None if host.container.devices is None else list(host.container.devices)
+
+
+def _health(health: Health, port: int, patience_s: int) -> Mapping[str, object]:
+    return {
+        "command": ["bash", "-c", _HEALTH.format(port=port, path=health.path)],
+        "every_s": health.every_s,
+        "tries": health.failures,
+        "patience_s": patience_s,
+    }

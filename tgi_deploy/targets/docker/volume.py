@@ -1,0 +1,89 @@
+"""The cache of weights. Properties: name. Whoever asks for it first makes it; nobody owns it, so tags never find it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.reconcile.model import TAG_KEY, TAG_PREFIX, TAG_VERSION, Found
+from tgi_deploy.targets.reply import Reply, replies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.docker.api import Api
+
+KIND = "volume"
+_LABEL = f"{TAG_PREFIX}cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:  # noqa: ARG002 -- a Handler's signature
+        """Nothing: it belongs to the host, not to a deployment."""
+        return ()
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
+        """Make it, or take the one of that name: Docker answers both alike."""
+        labels = {_LABEL: properties["name"], TAG_VERSION: tags[TAG_VERSION]}
+        name, created = self.api.ask(
+            "making the volume for weights",
+            lambda client: client.create_volume(name=properties["name"], driver="local", labels=labels),
+            _read,
+            creating=True,
+        )
+        return self._found(name, created, tags.get(TAG_KEY, KIND), tags)
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Nothing of it changes in place."""
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        """With the containers that use it, in `users`."""
+        name = attributes["id"]
+        volume = self.api.look("reading a volume", lambda client: client.inspect_volume(name), _read)
+        return None if volume is None else self._found(*volume, KIND, {})
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        name = attributes["id"]
+        self.api.look("removing a volume", lambda client: client.remove_volume(name), lambda _nothing: None)
+
+    def size_bytes(self, name: str) -> int | None:
+        """What it holds; None where the host doesn't count."""
+
+        def read(usage: object) -> dict[str, int]:
+            volumes = Reply.of(usage).optional_parts("Volumes")
+            counted = {item.text("Name"): item.optional_part("UsageData") for item in volumes}
+            return {volume: data.integer("Size") for volume, data in counted.items() if data.has("Size")}
+
+        size = self.api.ask("measuring volumes", lambda client: client.df(), read).get(name, -1)
+        return size if size >= 0 else None
+
+    def _found(self, name: str, created: str, key: str, tags: Mapping[str, str]) -> Found:
+        return Found(
+            key=key,
+            kind=KIND,
+            place=self.api.place,
+            attributes={
+                "id": name,
+                "created": created,
+                "users": ",".join(self._users(name)),
+            },
+            tags=dict(tags),
+            state="available",
+        )
+
+    def _users(self, name: str) -> list[str]:
+        ids = self.api.ask(
+            "looking for containers that use a volume",
+            lambda client: client.containers(all=True, filters={"volume": name}),
+            lambda listed: [item.text("Id") for item in replies(listed)],
+        )
+        return sorted(found[:12] for found in ids)
+
+
+def _read(volume: object) -> tuple[str, str]:
+    """Its name, and when it was made."""
+    item = Reply.of(volume)
+    return item.text("Name"), item.optional_text("CreatedAt")

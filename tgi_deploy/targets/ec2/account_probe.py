@@ -1,0 +1,232 @@
+"""One region looked at before anything is made: identity, quotas, routes, and permissions by dry run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from botocore.exceptions import ClientError
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
+from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
+from tgi_deploy.targets.aws.api import acknowledged, each, read_pages, read_reply
+from tgi_deploy.targets.aws.errors import refusal_of, translated
+from tgi_deploy.targets.aws.session import is_loopback
+from tgi_deploy.targets.ec2.dry_run import REQUESTS, request_of
+from tgi_deploy.targets.reply import ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tgi_deploy.reconcile.inspection import RehearsedLaunch, Verdict
+    from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.targets.reply import Reply
+
+_T = TypeVar("_T")
+_COUNTED: Final = ("pending", "running")
+_PAGE: Final = 1000
+_ALLOWED: Final = "DryRunOperation"
+# Refusals that are not about this request.
+_PROVES_NOTHING: Final = frozenset({"bad_credentials", "throttled", "cloud_unreachable"})
+_ANYWHERE: Final = ("0.0.0.0/0", "::/0")
+# The part of a target's id before its dash, as people call it.
+_EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transit gateway", "vgw": "VPN gateway"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ec2Inspector:
+    """Nothing is waited for: what can't be answered now is unknown. What can't be understood is asked for once more."""
+
+    region: str
+    sessions: SessionFactory
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def warm_up(self) -> None:
+        """Make the clients here and now: boto3 makes clients safely only in one thread."""
+        for service in ("ec2", "sts", "service-quotas"):
+            self.sessions.client(service, self.region, creating=True)
+
+    def identity(self) -> Identity:
+        def read(reply: Reply) -> Identity:
+            return Identity(account=reply.text("Account"), arn=reply.text("Arn"), skew_s=_skew_s(reply, self.now()))
+
+        return self._ask("sts", "get_caller_identity", "asking who you are", read)
+
+    def region_status(self) -> str:
+        parameters = {"Filters": [{"Name": "region-name", "Values": [self.region]}], "AllRegions": True}
+        read = each("Regions", lambda region: region.optional_text("OptInStatus") or "opt-in-not-required")
+        regions = self._ask("ec2", "describe_regions", "looking at the region", read, **parameters)
+        return regions[0] if regions else ""
+
+    def quota_vcpus(self, code: str) -> float:
+        return self._ask(
+            "service-quotas",
+            "get_service_quota",
+            f"reading the quota {code}",
+            lambda reply: float(reply.part("Quota").number("Value")),
+            ServiceCode="ec2",
+            QuotaCode=code,
+        )
+
+    def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
+        """A page for each thousand machines. Types are compared here: not every endpoint knows `g*`."""
+        filters = [{"Name": "instance-state-name", "Values": list(_COUNTED)}]
+        parameters = {"Filters": filters, "PaginationConfig": {"PageSize": _PAGE}}
+
+        def read(page: Reply) -> list[Usage]:
+            machines = [item for group in page.parts("Reservations") for item in group.parts("Instances")]
+            return [_usage(item) for item in machines if _market(item) == market and _is_like(item, patterns)]
+
+        client = self.sessions.client("ec2", self.region, creating=True)
+        return self._twice(
+            "ec2", "counting running machines", lambda: read_pages(client, "describe_instances", parameters, read)
+        )
+
+    def free_addresses(self, subnet: str) -> int:
+        def read(reply: Reply) -> int:
+            return int(reply.first("Subnets").number("AvailableIpAddressCount"))
+
+        return self._ask("ec2", "describe_subnets", "reading the subnet", read, SubnetIds=[subnet])
+
+    def way_out(self, subnet: str, network: str) -> str | None:
+        """None on an endpoint of this computer: what stands in for EC2 there routes nothing."""
+        if self.sessions.endpoint_url is not None and is_loopback(self.sessions.endpoint_url):
+            return None
+        filters = [{"Name": "vpc-id", "Values": [network]}]
+        return self._ask(
+            "ec2",
+            "describe_route_tables",
+            "reading the routes",
+            lambda reply: exit_of(reply.parts("RouteTables"), subnet),
+            Filters=filters,
+        )
+
+    def policy(self, name: str) -> AccountPolicy | None:
+        """The only question that makes a client where it is asked, in one thread: few launches need it."""
+        doing, who = f"reading the policy {name}", self.identity()
+        arn = f"arn:{who.arn.split(':')[1]}:iam::{who.account}:policy/{name}"
+        try:
+            version = self._ask(
+                "iam", "get_policy", doing, lambda reply: reply.part("Policy").text("DefaultVersionId"), PolicyArn=arn
+            )
+            document = self._ask(
+                "iam",
+                "get_policy_version",
+                doing,
+                lambda reply: reply.part("PolicyVersion").part("Document").content,
+                PolicyArn=arn,
+                VersionId=version,
+            )
+        except GoneError:
+            return None
+        return AccountPolicy(arn=arn, document=document)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return tuple(REQUESTS)
+
+    def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
+        client = self.sessions.client("ec2", self.region, creating=True)
+        try:
+            return self._twice("ec2", f"rehearsing {action}", lambda: _rehearsed(client, action, launch))
+        except PermissionDeniedError:
+            return "denied"
+        except DeployError as error:
+            if isinstance(error.__cause__, ClientError) and error.code not in _PROVES_NOTHING:
+                return "unproved"
+            raise
+
+    def _ask(
+        self,
+        service: str,
+        method: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        **parameters: Any,  # noqa: ANN401 -- the API's own
+    ) -> _T:
+        client = self.sessions.client(service, self.region, creating=True)
+        return self._twice(service, doing, lambda: read_reply(client, method, parameters, read))
+
+    def _twice(self, service: str, doing: str, request: Callable[[], _T]) -> _T:
+        with translated(self.sessions.table, doing=f"{doing} in {self.region}", service=service):
+            try:
+                return request()
+            except ReplyError:
+                return request()
+
+
+def _rehearsed(client: Any, action: str, launch: RehearsedLaunch) -> Verdict:  # noqa: ANN401 -- boto3 makes clients at run time
+    method, parameters = request_of(action, launch)
+    try:
+        read_reply(client, method, {"DryRun": True, **parameters}, acknowledged)
+    except ClientError as error:
+        if refusal_of(error).code == _ALLOWED:
+            return "allowed"
+        raise
+    return _not_rehearsed(action)
+
+
+def _not_rehearsed(action: str) -> Verdict:
+    """The endpoint knows no dry runs and has done it. Describing calls do no harm."""
+    if action.startswith("ec2:Describe"):
+        return "allowed"
+    raise DeployError(
+        "dry_run_ignored",
+        f"rehearsing {action}: the endpoint carried the request out instead of refusing it",
+        hint="'tgi-deploy gc' finds what it made; use --no-preflight with this endpoint",
+    )
+
+
+def exit_of(tables: Sequence[Reply], subnet: str) -> str:
+    """What the default route of `subnet` leads to, by the tables of its network; empty for nothing."""
+    own = [table for table in tables if _is_for(table, subnet)]
+    main = [table for table in tables if any(link.flag("Main") for link in table.optional_parts("Associations"))]
+    for table in (own or main)[:1]:
+        for route in table.optional_parts("Routes"):
+            if _destination(route) in _ANYWHERE:
+                return _target(route)
+    return ""
+
+
+def _is_for(table: Reply, subnet: str) -> bool:
+    return any(link.optional_text("SubnetId") == subnet for link in table.optional_parts("Associations"))
+
+
+def _destination(route: Reply) -> str:
+    return route.optional_text("DestinationCidrBlock") or route.optional_text("DestinationIpv6CidrBlock")
+
+
+def _target(route: Reply) -> str:
+    if route.optional_text("State") == "blackhole":
+        return ""
+    names = ("GatewayId", "NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId")
+    target = next((text for name in names if (text := route.optional_text(name))), "something")
+    return f"{_EXITS.get(target.partition('-')[0], 'appliance')} {target}"
+
+
+def _usage(item: Reply) -> Usage:
+    cores = item.optional_part("CpuOptions")
+    vcpus = cores.integer("CoreCount") * cores.integer("ThreadsPerCore")
+    return Usage(instance_type=item.text("InstanceType"), vcpus=vcpus or None)
+
+
+def _is_like(item: Reply, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(item.text("InstanceType"), pattern) for pattern in patterns)
+
+
+def _market(item: Reply) -> str:
+    return "spot" if item.optional_text("InstanceLifecycle") == "spot" else "on-demand"
+
+
+def _skew_s(reply: Reply, now: datetime) -> float | None:
+    """Answers carry whole seconds, and take some themselves: good for half a minute, not for less."""
+    headers = reply.optional_part("ResponseMetadata").optional_part("HTTPHeaders")
+    sent = headers.optional_text("date")
+    try:
+        return (now - parsedate_to_datetime(sent)).total_seconds() if sent else None
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,124 @@
+"""One region of EC2, as the rest of the program sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.reconcile.model import TAG_ID
+from tgi_deploy.reconcile.observe import SIDE_KINDS
+from tgi_deploy.targets.aws import parameter, role, schedule
+from tgi_deploy.targets.aws.errors import by_class, death_class
+from tgi_deploy.targets.ec2 import address, attached, instance, launch_template, security_group, spot_request
+from tgi_deploy.targets.ec2.console import console_output
+from tgi_deploy.targets.ec2.images import resolve_image
+from tgi_deploy.targets.ec2.placement import placements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.reconcile.model import Found, MachineImage, MachineState, Placement
+    from tgi_deploy.reconcile.ports import Handler
+    from tgi_deploy.secret import Secret
+    from tgi_deploy.targets.aws.api import Api
+
+# In the order of creation. What a machine brings along stands before it: it can go only once the machine has. The
+# schedule is made last, yet stands among the first: it ends the machine from outside, so it goes after the machine.
+_KINDS: Final = (
+    parameter.KIND,
+    role.ROLE,
+    role.PROFILE,
+    schedule.KIND,
+    security_group.KIND,
+    launch_template.KIND,
+    address.KIND,
+    "network-interface",
+    "volume",
+    instance.KIND,
+    spot_request.KIND,
+)
+_OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
+
+
+def _no_secret(reference: str) -> Secret:
+    raise ValueError(f"nothing here knows the secret {reference}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ec2Cloud:
+    """`image_parameters` are the public parameters to try for a machine image, in order.
+
+    `secret_of` gives the secret that a reference names. `unsearched` collects (region, kind) →
+    why it could not be looked for.
+    """
+
+    api: Api
+    image_parameters: Sequence[Mapping[str, str]]
+    secret_of: Callable[[str], Secret] = _no_secret
+    unsearched: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def region(self) -> str:
+        return self.api.region
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return _KINDS
+
+    def handler(self, kind: str) -> Handler:
+        handlers: dict[str, Handler] = {
+            security_group.KIND: security_group.SecurityGroups(self.api),
+            launch_template.KIND: launch_template.LaunchTemplates(self.api),
+            instance.KIND: instance.Instances(self.api),
+            address.KIND: address.Addresses(self.api),
+            spot_request.KIND: spot_request.SpotRequests(self.api),
+            parameter.KIND: parameter.Parameters(self.api, self.secret_of),
+            role.ROLE: role.Roles(self.api),
+            role.PROFILE: role.InstanceProfiles(self.api),
+            schedule.KIND: schedule.Schedules(self.api),
+            "volume": attached.volumes(self.api),
+            "network-interface": attached.network_interfaces(self.api),
+        }
+        return handlers[kind]
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Everything of ours with these tags, in the order of creation."""
+        wanted = {TAG_ID: "", **tags}
+        return tuple(found for kind in _KINDS for found in self._find(kind, wanted))
+
+    def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """A service that only few deployments need may be forbidden or out of reach: that is noted, once."""
+        if (self.region, kind) in self.unsearched:
+            return ()
+        try:
+            return self.handler(kind).find(tags)
+        except DeployError as error:
+            if kind not in SIDE_KINDS or error.code not in _OUT_OF_SIGHT:
+                raise
+            self.unsearched[self.region, kind] = error.message
+        return ()
+
+    def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
+        return resolve_image(self.api, self.image_parameters, architecture=architecture, wanted=wanted)
+
+    def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
+        return placements(self.api, instance_type, subnet=subnet)
+
+    def machine(self, instance_id: str) -> MachineState:
+        return instance.Instances(self.api).state(instance_id)
+
+    def console(self, instance_id: str) -> str:
+        return console_output(self.api, instance_id)
+
+    def check_death(self, state: MachineState, *, pool: str) -> None:
+        if state.state in {"pending", "running"}:
+            return
+        text = f"the machine in {pool} ended before it ran: {state.reason or state.state}"
+        if not state.reason_code:
+            raise DeployError("machine_died", text, hint="run the command again: it makes a new one")
+        failure = by_class(death_class(state.reason_code, self.api.table), text, cause=state.reason_code)
+        if isinstance(failure, NoCapacityError):
+            failure.pool = pool
+        raise failure

@@ -1,0 +1,26 @@
+"""What the machine has printed on its serial console."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.reconcile.errors import BadRequestError, GoneError, NotYetError
+
+if TYPE_CHECKING:
+    from tgi_deploy.targets.aws.api import Api
+    from tgi_deploy.targets.reply import Reply
+
+
+def console_output(api: Api, instance_id: str) -> str:
+    """The newest text; where the type can't give that, what was kept last. Empty when there is none."""
+    try:
+        return api.ask("get_console_output", "reading the console", _output, InstanceId=instance_id, Latest=True)
+    except BadRequestError:
+        return api.ask("get_console_output", "reading the console", _output, InstanceId=instance_id)
+    except (GoneError, NotYetError):
+        return ""
+
+
+def _output(reply: Reply) -> str:
+    reply.text("InstanceId", prefix="i-")
+    return reply.optional_text("Output")

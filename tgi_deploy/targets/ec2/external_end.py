@@ -1,0 +1,69 @@
+"""The second belt: a schedule of the cloud's own that ends the machine, should its timer not. Pure.
+
+It may end machines with this deployment's tag and nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.reconcile.model import TAG_ID, Ref, Resource
+from tgi_deploy.targets.ec2.secrets import ROLE
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+SCHEDULE: Final = "schedule"
+SCHEDULE_ROLE: Final = "schedule-role"
+# The machine counts from its own first boot, which is later than the moment the record counts from.
+GRACE: Final = timedelta(minutes=5)
+
+
+def external_end(
+    *, name: str, deployment_id: str, region: str, expires: datetime, machine_key: str
+) -> tuple[Resource, Resource]:
+    """The role that may end the machine, and the schedule that does so some minutes after `expires`."""
+    group = f"tgi-deploy-{name}-{deployment_id}"
+    at = (expires.astimezone(UTC) + GRACE).strftime("%Y-%m-%dT%H:%M:%S")
+    schedule = Resource(
+        key=SCHEDULE,
+        kind=SCHEDULE,
+        place=region,
+        properties={
+            "name": group,
+            "at": at,
+            "instance": Ref(key=machine_key, attribute="id"),
+            "role": Ref(key=SCHEDULE_ROLE, attribute="arn"),
+        },
+        loose=("at", "instance", "role"),
+    )
+    return _role(name, deployment_id, region, group), schedule
+
+
+def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
+    caller = f"arn:{{partition}}:scheduler:{region}:*:schedule-group/{group}"
+    return Resource(
+        key=SCHEDULE_ROLE,
+        kind=ROLE,
+        place=region,
+        properties={
+            "name": f"tgi-deploy-{deployment_id}-{region}-end",
+            "deployment": name,
+            "trust": {
+                "Effect": "Allow",
+                "Principal": {"Service": "scheduler.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+                "Condition": {"ArnLike": {"aws:SourceArn": caller}},
+            },
+            "statements": [
+                {
+                    "Effect": "Allow",
+                    "Action": "ec2:TerminateInstances",
+                    "Resource": f"arn:{{partition}}:ec2:{region}:{{account}}:instance/*",
+                    "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
+                }
+            ],
+        },
+        loose=("statements",),
+    )

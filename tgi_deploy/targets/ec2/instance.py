@@ -1,0 +1,162 @@
+"""The machine. Properties: request (RunInstances' parameters but for counts, token and tags), spot; loose: tags."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.clocks import is_past
+from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
+from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineState
+from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.targets.reply import Reply
+
+_T = TypeVar("_T")
+_State = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
+
+KIND = "instance"
+_THERE: Final[tuple[_State, ...]] = ("pending", "running", "stopping", "stopped", "shutting-down")
+_STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
+_ALIVE: Final = ("pending", "running")
+_TAGGED: Final = ("instance", "volume", "network-interface")
+_NEW_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        asked = paged(tags)
+        there = [*asked["Filters"], {"Name": "instance-state-name", "Values": list(_THERE)}]
+        found = self._described(
+            "looking for instances",
+            lambda item: tagged(self._found(item, tags_of(item)), tags),
+            **{**asked, "Filters": there},
+        )
+        return tuple(sorted(found, key=lambda item: (item.attributes["launched"], item.id)))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        """Launch one. Raises StaleTokenError when the token gives an earlier instance that has ended since."""
+        kinds = (*_TAGGED, "spot-instances-request") if properties["spot"] else _TAGGED
+        found = self.api.change(
+            "run_instances",
+            "launching an instance",
+            lambda reply: self._found(reply.first("Instances"), tags),
+            **properties["request"],
+            MinCount=1,
+            MaxCount=1,
+            ClientToken=token,
+            TagSpecifications=tag_specifications(tags, *kinds),
+        )
+        if not found.alive:
+            raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}")
+        return found
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Set what `tags` names; the other tags stay, and nothing else of an instance changes in place."""
+        tags = properties.get("tags")
+        if tags:
+            ids = [attributes["id"]]
+            self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
+        return found if found is not None and found.state in _THERE else None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """End it. One just launched may not be known yet: it is asked for again, never taken for gone."""
+
+        def ask() -> None:
+            self.api.ask("terminate_instances", "ending an instance", acknowledged, InstanceIds=[attributes["id"]])
+
+        with suppress(GoneError, NotYetError):
+            if self._may_be_new(attributes):
+                self.api.retrier.call(ask)
+            else:
+                ask()
+
+    def _may_be_new(self, attributes: Mapping[str, str]) -> bool:
+        """Unless it was certainly launched more than a minute ago: the cloud's clock and ours may differ."""
+        launched = moment_of(attributes.get("launched"))
+        return launched is None or not is_past(launched, self.api.retrier.clock.now(), by_s=_NEW_S)
+
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+        """One that is unknown or protected has EC2 refuse the whole request."""
+        ids = [attributes["id"] for attributes in many]
+        try:
+            self.api.ask("terminate_instances", "ending instances", acknowledged, InstanceIds=ids)
+        except DeployError:
+            return False
+        return True
+
+    def state(self, instance_id: str) -> MachineState:
+        """As EC2 describes it, ended ones included."""
+        return self._read(instance_id, _machine_state) or MachineState(state="missing")
+
+    def _read(self, instance_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """None when it is unknown."""
+        return next(iter(self._described("reading an instance", read, InstanceIds=[instance_id])), None)
+
+    def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own
+        return self.api.list(
+            "describe_instances",
+            doing,
+            lambda page: [read(item) for group in page.parts("Reservations") for item in group.parts("Instances")],
+            **parameters,
+        )
+
+    def _found(self, item: Reply, tags: Mapping[str, str]) -> Found:
+        state = _state(item)
+        why = _reason(item) if state not in _ALIVE else {}
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={**_attributes(item), **why},
+            tags=dict(tags),
+            state=state,
+            alive=state in _ALIVE,
+        )
+
+
+def _state(item: Reply) -> _State:
+    return item.part("State").choice("Name", _STATES)
+
+
+def _reason(item: Reply) -> dict[str, str]:
+    reason = item.optional_part("StateReason")
+    named = {"reason_code": reason.optional_text("Code"), "reason": reason.optional_text("Message")}
+    return {name: text for name, text in named.items() if text}
+
+
+def _machine_state(item: Reply) -> MachineState:
+    reason = item.optional_part("StateReason")
+    return MachineState(
+        state=_state(item),
+        reason_code=reason.optional_text("Code") or None,
+        reason=reason.optional_text("Message") or None,
+        address=_address(item) or None,
+    )
+
+
+def _address(item: Reply) -> str:
+    return item.address("PublicIpAddress") or item.address("PrivateIpAddress")
+
+
+def _attributes(item: Reply) -> dict[str, str]:
+    return {
+        "id": item.text("InstanceId", prefix="i-"),
+        "zone": item.optional_part("Placement").optional_text("AvailabilityZone"),
+        "instance_type": item.optional_text("InstanceType"),
+        "market": "spot" if item.optional_text("InstanceLifecycle") == "spot" else "on-demand",
+        "launched": item.moment("LaunchTime"),
+        "address": _address(item),
+    }

@@ -1,0 +1,111 @@
+"""The launch request, as CreateLaunchTemplate's LaunchTemplateData; RunInstances takes the same keys."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.deployable import check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.deployable import Deployable
+
+# Ubuntu 22.04 with NVIDIA's open driver, docker and its GPU runtime (AWS Deep Learning AMI catalogue).
+IMAGE_PARAMETER: Final = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+ROOT_DEVICE: Final = "/dev/sda1"  # Ubuntu's; another image's is told by DescribeImages
+_TAGGED: Final = ("instance", "volume", "network-interface")
+
+
+def launch_template_data(
+    deployable: Deployable,
+    *,
+    user_data: str,
+    tags: Mapping[str, str] | None = None,
+    root_device_name: str = ROOT_DEVICE,
+) -> dict[str, Any]:
+    """The data of a launch template; the caller adds security groups and a subnet to the one network interface.
+
+    `user_data` is the plain text (RunInstances of boto3 encodes by itself, CreateLaunchTemplate does not).
+    Without `tags` the deployment's name stands for them. Raises InputError `not_rentable` for an owned machine.
+    """
+    check(deployable)
+    _check_rentable(deployable)
+    return {
+        "ImageId": deployable.image_id or f"resolve:ssm:{IMAGE_PARAMETER}",
+        "InstanceType": deployable.candidate.offer.instance_type.name,
+        **_instance_profile(deployable),
+        "UserData": base64.b64encode(user_data.encode()).decode(),
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        },
+        "BlockDeviceMappings": [_root_volume(deployable, root_device_name)],
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "AssociatePublicIpAddress": deployable.public_ipv4,
+                "DeleteOnTermination": True,
+            }
+        ],
+        **_market(deployable),
+        "TagSpecifications": _tag_specifications(_default_tags(deployable) if tags is None else tags),
+    }
+
+
+def _check_rentable(deployable: Deployable) -> None:
+    offer = deployable.candidate.offer
+    if offer.market == "owned":
+        raise InputError(
+            "not_rentable",
+            f"{offer.instance_type.name} is a machine of your own: EC2 can't launch it",
+            hint="render --as docker or compose for it, or plan without --hardware",
+        )
+    parameter = deployable.hub_token_parameter or deployable.api_key_parameter
+    if parameter is not None and deployable.instance_profile is None:
+        raise InputError(
+            "instance_profile_missing",
+            f"the machine can't read {parameter} without a role",
+            hint="name an instance profile whose role allows ssm:GetParameter on it",
+        )
+
+
+def _instance_profile(deployable: Deployable) -> dict[str, Any]:
+    profile = deployable.instance_profile
+    if profile is None:
+        return {}
+    return {"IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile}}
+
+
+def _root_volume(deployable: Deployable, device_name: str) -> dict[str, Any]:
+    return {
+        "DeviceName": device_name,
+        "Ebs": {
+            "VolumeType": "gp3",
+            "VolumeSize": deployable.candidate.storage.root_volume_gib,
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        },
+    }
+
+
+def _market(deployable: Deployable) -> dict[str, Any]:
+    """A spot request that ends with its machine; without a maximum price it is bounded by the on-demand price."""
+    if deployable.candidate.offer.market != "spot":
+        return {}
+    spot = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot}}
+
+
+def _default_tags(deployable: Deployable) -> dict[str, str]:
+    return {"Name": f"tgi-deploy-{deployable.name}", "tgi-deploy:deployment": deployable.name}
+
+
+def _tag_specifications(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    listed = [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
+    return [{"ResourceType": kind, "Tags": list(listed)} for kind in _TAGGED]

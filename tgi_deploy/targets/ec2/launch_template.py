@@ -1,0 +1,65 @@
+"""What the machine is launched from. Properties: name, data (CreateLaunchTemplate's LaunchTemplateData)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.reconcile.model import TAG_KEY, Found
+from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.reply import Reply
+
+KIND = "launch-template"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTemplates:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        return self._described("looking for launch templates", tags, **paged(tags))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        return self.api.change(
+            "create_launch_template",
+            "creating a launch template",
+            lambda reply: self._found(reply.part("LaunchTemplate"), tags),
+            LaunchTemplateName=properties["name"],
+            LaunchTemplateData=properties["data"],
+            ClientToken=token,
+            TagSpecifications=tag_specifications(tags, "launch-template"),
+        )
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Nothing of a template changes in place: another content is another template."""
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        found = self._described("reading a launch template", {}, LaunchTemplateIds=[attributes["id"]])
+        return found[0] if found else None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        self.api.remove("delete_launch_template", "deleting a launch template", LaunchTemplateId=attributes["id"])
+
+    def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+        read = each("LaunchTemplates", lambda item: tagged(self._found(item, tags_of(item)), tags))
+        found = self.api.list("describe_launch_templates", doing, read, **parameters)
+        return tuple(sorted(found, key=lambda item: item.id))
+
+    def _found(self, item: Reply, tags: Mapping[str, str]) -> Found:
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={
+                "id": item.text("LaunchTemplateId", prefix="lt-"),
+                "name": item.text("LaunchTemplateName"),
+                "version": str(item.integer("LatestVersionNumber") or 1),
+                "created": item.moment("CreateTime"),
+            },
+            tags=dict(tags),
+            state="available",
+        )

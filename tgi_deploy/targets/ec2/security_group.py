@@ -1,0 +1,155 @@
+"""The group that lets in who may use the endpoint, and nobody else.
+
+Properties: name, description, network, port, cidrs (what is let in to the port).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tgi_deploy.reconcile.errors import LostReplyError
+from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_KEY, Found
+from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
+from tgi_deploy.targets.reply import Reply, ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KIND = "security-group"
+_SIGNATURE: Final = "tgi-deploy"
+_TRIES: Final = 3
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityGroups:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        found = self._described(
+            "looking for security groups", lambda group: tagged(self._found(group, tags_of(group)), tags), **paged(tags)
+        )
+        return tuple(sorted(found, key=lambda item: item.id))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in a network
+        known = {"GroupName": properties["name"], "VpcId": properties["network"]}
+        return self.api.change(
+            "create_security_group",
+            "creating a security group",
+            lambda reply: self._found(Reply({**reply.content, **known}), tags),
+            GroupName=properties["name"],
+            Description=properties["description"],
+            VpcId=properties["network"],
+            TagSpecifications=tag_specifications(tags, "security-group"),
+        )
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Let the wished addresses in. Rules of others are left alone."""
+        for cidr in properties["cidrs"]:
+            self._allow(attributes["id"], properties["port"], cidr)
+
+    def _allow(self, group_id: str, port: int, cidr: str) -> None:
+        """Ask for a rule until it is certain that it is there: a repetition is refused as a duplicate."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                self._ask_for_rule(group_id, port, cidr)
+            except LostReplyError:
+                if self._allows(group_id, port, cidr):
+                    return
+                if attempt == _TRIES:
+                    raise
+                self.api.retrier.clock.sleep(attempt)
+            else:
+                return
+
+    def _ask_for_rule(self, group_id: str, port: int, cidr: str) -> None:
+        ranges = (
+            {"Ipv6Ranges": [{"CidrIpv6": cidr, "Description": _SIGNATURE}]}
+            if ":" in cidr
+            else {"IpRanges": [{"CidrIp": cidr, "Description": _SIGNATURE}]}
+        )
+        self.api.change(
+            "authorize_security_group_ingress",
+            "letting the caller's address in",
+            _done,
+            GroupId=group_id,
+            IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
+        )
+
+    def _allows(self, group_id: str, port: int, cidr: str) -> bool:
+        def allows(group: Reply) -> bool:
+            rules = group.optional_parts("IpPermissions")
+            return any(_port_range(rule) == (port, port) and cidr in _cidrs(rule) for rule in rules)
+
+        return self._read(group_id, allows) or False
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        return self._read(attributes["id"], lambda group: self._found(group, tags_of(group)))
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        self.api.remove("delete_security_group", "deleting a security group", GroupId=attributes["id"])
+
+    def _read(self, group_id: str, read: Callable[[Reply], _T]) -> _T | None:
+        """None when it is unknown."""
+        return next(iter(self._described("reading a security group", read, GroupIds=[group_id])), None)
+
+    def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own
+        return self.api.list("describe_security_groups", doing, each("SecurityGroups", read), **parameters)
+
+    def _found(self, group: Reply, tags: Mapping[str, str]) -> Found:
+        rules = sorted({cidr for rule in group.optional_parts("IpPermissions") for cidr in _cidrs(rule)})
+        return Found(
+            key=tags.get(TAG_KEY, KIND),
+            kind=KIND,
+            place=self.api.region,
+            attributes={
+                "id": group.text("GroupId", prefix="sg-"),
+                "name": group.optional_text("GroupName"),
+                "network": group.optional_text("VpcId"),
+                "cidrs": " ".join(rules),
+                **_strange(group),
+            },
+            tags=dict(tags),
+            state="available",
+        )
+
+
+def _done(reply: Reply) -> None:
+    if not reply.flag("Return"):
+        raise ReplyError("it lacks Return")
+
+
+def _strange(group: Reply) -> dict[str, str]:
+    """What is let in by rules that this tool did not write: it signs its own."""
+    texts = [
+        f"{_named(source)} to {_ports(rule)}"
+        for rule in group.optional_parts("IpPermissions")
+        for kind in ("IpRanges", "Ipv6Ranges", "PrefixListIds", "UserIdGroupPairs")
+        for source in rule.optional_parts(kind)
+        if source.optional_text("Description") != _SIGNATURE
+    ]
+    return {STRANGE_RULES: ", ".join(sorted(texts))} if texts else {}
+
+
+def _named(source: Reply) -> str:
+    names = ("CidrIp", "CidrIpv6", "PrefixListId", "GroupId")
+    return next((text for name in names if (text := source.optional_text(name))), "somebody")
+
+
+def _ports(rule: Reply) -> str:
+    if not rule.has("FromPort"):
+        return "every port"
+    protocol, (first, last) = rule.text("IpProtocol"), _port_range(rule)
+    return f"{protocol} {first}" if first == last else f"{protocol} {first}-{last}"
+
+
+def _port_range(rule: Reply) -> tuple[int, int]:
+    first = rule.integer("FromPort")
+    return first, rule.integer("ToPort") if rule.has("ToPort") else first
+
+
+def _cidrs(rule: Reply) -> list[str]:
+    return [item.text("CidrIp") for item in rule.optional_parts("IpRanges")] + [
+        item.text("CidrIpv6") for item in rule.optional_parts("Ipv6Ranges")
+    ]

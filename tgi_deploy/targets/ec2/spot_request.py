@@ -1,0 +1,61 @@
+"""Requests for spot capacity. Launching a spot machine makes one, tagged like the machine; it goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from tgi_deploy.reconcile.errors import BadRequestError
+from tgi_deploy.reconcile.model import Found
+from tgi_deploy.targets.aws.api import Api, by_tags, each, tagged, tags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.reply import Reply
+
+KIND = "spot-request"
+_THERE: Final = ("open", "active")
+
+
+@dataclass(frozen=True, slots=True)
+class SpotRequests:
+    api: Api
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        there = [*by_tags(tags), {"Name": "state", "Values": list(_THERE)}]
+        return self._described("looking for spot requests", tags, Filters=there)
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
+        raise BadRequestError("a spot request is never created on its own")
+
+    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        found = self._described("reading a spot request", {}, SpotInstanceRequestIds=[attributes["id"]])
+        return found[0] if found and found[0].state in _THERE else None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """Withdraw it. A machine that it has launched is not ended by this."""
+        self.api.remove(
+            "cancel_spot_instance_requests", "withdrawing a spot request", SpotInstanceRequestIds=[attributes["id"]]
+        )
+
+    def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
+        read = each("SpotInstanceRequests", lambda item: tagged(self._found(item), tags))
+        found = self.api.list("describe_spot_instance_requests", doing, read, **parameters)
+        return tuple(sorted(found, key=lambda item: item.id))
+
+    def _found(self, item: Reply) -> Found:
+        found_id = item.text("SpotInstanceRequestId", prefix="sir-")
+        known = {"created": item.moment("CreateTime"), "status": item.optional_part("Status").optional_text("Code")}
+        return Found(
+            key=f"{KIND}:{found_id}",
+            kind=KIND,
+            place=self.api.region,
+            attributes={"id": found_id, **{name: text for name, text in known.items() if text}},
+            tags=tags_of(item),
+            state=item.text("State"),
+            attached=True,
+        )

@@ -1,0 +1,1 @@
+"""What boots on a machine of its own: user data and its scripts."""
