@@ -91,13 +91,11 @@ def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Dead
 def transport_errors() -> tuple[type[Exception], ...]:
     """Return what the HTTP library in use raises when a request can't be made or breaks off."""
     library: Any = importlib.import_module(type(get_session()).__module__.partition(".")[0])
+    every = (OSError, ValueError, http.client.HTTPException)  # ValueError: a host that is not a name
     if hasattr(library, "RequestException"):
         urllib3: Any = importlib.import_module("urllib3")
-        own = (library.RequestException, urllib3.exceptions.HTTPError)
-    else:
-        own = (library.HTTPError, library.InvalidURL, library.StreamError)
-    # ValueError: a host that is not a name.
-    return (OSError, ValueError, http.client.HTTPException, *own)
+        return (*every, library.RequestException, urllib3.exceptions.HTTPError)
+    return (*every, library.HTTPError, library.InvalidURL, library.StreamError)
 
 
 def _get(session: Any, url: str, headers: Mapping[str, str], most_bytes: int, deadline: Deadline) -> Answer:  # noqa: ANN401 -- of a library that is chosen elsewhere
