@@ -45,6 +45,10 @@ class ServingEngine(Protocol):
     def cache_path(self) -> str:
         """Return where its container keeps weights."""
 
+    @property
+    def pages(self) -> tuple[tuple[str, str], ...]:
+        """Return what a person can read of a running server: paths, each with a few words on its content."""
+
     def release(self, version: str, documents: Mapping[str, Any]) -> Release:
         """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
 

@@ -43,6 +43,7 @@ class Tgi:
     title: str = "TGI"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    pages: tuple[tuple[str, str], ...] = probes.PAGES
     edits: tuple[str, ...] = EDITS
     pin_example: str = "max-best-of=4"
 

@@ -27,6 +27,7 @@ HEALTH: Final = "/health"
 INFO: Final = "/info"
 _GENERATE: Final = "/generate"
 _STREAM: Final = "/generate_stream"
+PAGES: Final = ((INFO, "model, limits, version"), ("/metrics", "Prometheus"))
 # Every route that takes a prompt, but not `/chat_tokenize`, which generates nothing.
 GUARDED: Final = (
     _GENERATE, _STREAM, CHAT, COMPLETIONS, "/invocations", "/tokenize", "/vertex",

@@ -27,6 +27,7 @@ class Vllm:
     title: str = "vLLM"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    pages: tuple[tuple[str, str], ...] = probes.PAGES
 
     def release(self, version: str, documents: Mapping[str, Any]) -> VllmRelease:
         return read_release(version, documents)

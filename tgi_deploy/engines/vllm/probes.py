@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _HEALTH: Final = "/health"
 _VERSION: Final = "/version"
+PAGES: Final = ((MODELS, "model, limit"), (_VERSION, "version"), ("/metrics", "Prometheus"))
 _BAD_REQUEST: Final = 400
 
 
