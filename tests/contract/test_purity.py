@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
 import tgi_deploy
+from tgi_deploy.values.base import Value
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 PURE = ("planner", "engines", "diagnosis", "reconcile", "values")
@@ -143,3 +146,23 @@ def test_a_second_reader_is_found(source):
 
 def test_an_option_of_that_name_is_no_reader():
     assert list(data_readers("def f(setup):\n    return setup.profiles_dir")) == []
+
+
+def test_values_cannot_be_changed_and_are_made_by_name():
+    """A subclass that does not repeat the words is open to changes: msgspec does not inherit them."""
+    for module in ("base", "container", "engine", "probing", "serving"):
+        importlib.import_module(f"tgi_deploy.values.{module}")
+    importlib.import_module("tgi_deploy.wiring")
+    kinds = list(subclasses(Value))
+    assert len(kinds) > 20
+    for kind in kinds:
+        config = kind.__struct_config__
+        assert (config.frozen, config.forbid_unknown_fields) == (True, True), kind
+        fields = inspect.signature(kind).parameters.values()
+        assert all(field.kind is field.KEYWORD_ONLY for field in fields), kind
+
+
+def subclasses(kind):
+    for below in kind.__subclasses__():
+        yield below
+        yield from subclasses(below)
