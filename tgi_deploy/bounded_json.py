@@ -75,15 +75,15 @@ def _check_size(data: bytes) -> None:
 
 def _check_depth(document: object) -> None:
     """Level by level: a function that calls itself would need the very depth that is refused."""
-    level = [document] if isinstance(document, dict | list) else []
+    level: list[Any] = [document] if type(document) in {dict, list} else []
     for _ in range(MOST_DEPTH):
         if not level:
             return
         level = [
             value
             for container in level
-            for value in (container.values() if isinstance(container, dict) else container)
-            if isinstance(value, dict | list)
+            for value in (container.values() if type(container) is dict else container)
+            if type(value) is dict or type(value) is list  # half the time of isinstance, for every value there is
         ]
     if level:
         raise ValueError(_TOO_DEEP)

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 ENGINES: Final[tuple[Engine, ...]] = (Tgi(),)
 
 
-def engine_named(name: str) -> Engine:
-    """Return the engine that a plan or a record names. Raises InputError `unknown_engine`."""
+def engine_named(name: str | None = None) -> Engine:
+    """Return the engine that a plan or a record names; None: what plans are made with.
+
+    Raises:
+        InputError: `unknown_engine`.
+    """
+    if name is None:
+        return ENGINES[0]
     found = next((engine for engine in ENGINES if engine.name == name), None)
     if found is None:
         known = ", ".join(engine.name for engine in ENGINES)

@@ -103,31 +103,36 @@ def profile(**changes: Any) -> Profile:
 
 def engine(**changes: Any) -> EngineRun:
     """An engine. `num_shard`, `quantize` and `args` (extra ones) shape its arguments; `altered` has the other words."""
-    num_shard = changes.pop("num_shard", 1)
-    settings = EngineSettings(
-        model_id=changes.pop("model_id", HUB_ID),
-        revision=changes.pop("revision", None),
-        num_shard=num_shard,
-        quantize=changes.pop("quantize", None),
-        dtype=changes.pop("dtype", None),
-        max_input_tokens=8191,
-        max_total_tokens=8192,
-        max_batch_prefill_tokens=4096,
-        max_batch_total_tokens=16384,
-        max_concurrent_requests=128,
-        cuda_graphs=(1, 2, 4, 8, 16, 32),
-    )
+    shaping = ("model_id", "revision", "num_shard", "quantize", "dtype")
+    chosen = settings(**{name: changes.pop(name) for name in shaping if name in changes})
     usual = EngineRun(
         name="tgi",
         version=VERSION,
-        settings=settings,
-        container=container(num_shard=num_shard),
+        settings=chosen,
+        container=container(num_shard=chosen.num_shard),
         startup=(),
         metrics=Metrics(path="/metrics", request_counters=("tgi_request_count", "tgi_batch_inference_count")),
         access=Access(key_variable="API_KEY"),
         port=8080,
     )
-    return altered(usual, args=(*_arguments(settings), *changes.pop("args", ())), **changes)
+    return altered(usual, args=(*_arguments(chosen), *changes.pop("args", ())), **changes)
+
+
+def settings(**changes: Any) -> EngineSettings:
+    values: dict[str, Any] = {
+        "model_id": HUB_ID,
+        "revision": None,
+        "num_shard": 1,
+        "quantize": None,
+        "dtype": None,
+        "max_input_tokens": 8191,
+        "max_total_tokens": 8192,
+        "max_batch_prefill_tokens": 4096,
+        "max_batch_total_tokens": 16384,
+        "max_concurrent_requests": 128,
+        "cuda_graphs": (1, 2, 4, 8, 16, 32),
+    }
+    return EngineSettings(**(values | changes))
 
 
 def container(*, num_shard: int = 1) -> Container:
@@ -171,19 +176,19 @@ def altered(run: EngineRun, **changes: Any) -> EngineRun:
     )
 
 
-def _arguments(settings: EngineSettings) -> tuple[str, ...]:
+def _arguments(chosen: EngineSettings) -> tuple[str, ...]:
     pairs = (
-        ("--model-id", settings.model_id),
-        ("--revision", settings.revision),
-        ("--num-shard", settings.num_shard),
-        ("--quantize", settings.quantize),
-        ("--dtype", settings.dtype),
-        ("--max-input-tokens", settings.max_input_tokens),
-        ("--max-total-tokens", settings.max_total_tokens),
-        ("--max-batch-prefill-tokens", settings.max_batch_prefill_tokens),
-        ("--max-batch-total-tokens", settings.max_batch_total_tokens),
-        ("--max-concurrent-requests", settings.max_concurrent_requests),
-        ("--cuda-graphs", ",".join(map(str, settings.cuda_graphs))),
+        ("--model-id", chosen.model_id),
+        ("--revision", chosen.revision),
+        ("--num-shard", chosen.num_shard),
+        ("--quantize", chosen.quantize),
+        ("--dtype", chosen.dtype),
+        ("--max-input-tokens", chosen.max_input_tokens),
+        ("--max-total-tokens", chosen.max_total_tokens),
+        ("--max-batch-prefill-tokens", chosen.max_batch_prefill_tokens),
+        ("--max-batch-total-tokens", chosen.max_batch_total_tokens),
+        ("--max-concurrent-requests", chosen.max_concurrent_requests),
+        ("--cuda-graphs", ",".join(map(str, chosen.cuda_graphs))),
         ("--usage-stats", "off"),
     )
     return tuple(str(word) for name, value in pairs if value is not None for word in (name, value))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
 import tgi_deploy
+from tgi_deploy.values.base import Value
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 PURE = ("planner", "engines", "diagnosis", "reconcile", "values")
@@ -19,7 +22,8 @@ IMPURE_MODULES = frozenset(
         "socket", "sqlite3", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
     }
 )  # fmt: skip
-IMPURE_OWN = "tgi_deploy.data_files"
+DATA_FILES = "tgi_deploy.data_files"
+IMPURE_OWN = (f"{DATA_FILES}.", "tgi_deploy.bounded_files.")
 IMPURE_CALLS = frozenset({"open", "__import__", "input", "print"})
 IMPURE_METHODS = frozenset(
     {
@@ -52,7 +56,7 @@ def _imported(node):
     else:
         return
     for name in names:
-        if name.partition(".")[0] in IMPURE_MODULES or f"{name}.".startswith(f"{IMPURE_OWN}."):
+        if name.partition(".")[0] in IMPURE_MODULES or f"{name}.".startswith(IMPURE_OWN):
             yield name
 
 
@@ -64,7 +68,7 @@ def _is_clock(node):
 def data_readers(source):
     """Every way to the folder of the data in `source`: its function imported, or taken from the module."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == IMPURE_OWN:
+        if isinstance(node, ast.ImportFrom) and node.module == DATA_FILES:
             yield from (alias.name for alias in node.names if alias.name == DATA_FOLDER)
         elif isinstance(node, ast.Attribute) and node.attr == DATA_FOLDER and _is_module(node.value):
             yield node.attr
@@ -106,6 +110,7 @@ def test_the_catalogue_alone_finds_the_data(file):
         "from tgi_deploy import data_files",
         "from tgi_deploy.data_files import templates_dir",
         "import tgi_deploy.data_files",
+        "from tgi_deploy import bounded_files",
     ],
 )
 def test_an_impurity_is_found(source):
@@ -141,3 +146,23 @@ def test_a_second_reader_is_found(source):
 
 def test_an_option_of_that_name_is_no_reader():
     assert list(data_readers("def f(setup):\n    return setup.profiles_dir")) == []
+
+
+def test_values_cannot_be_changed_and_are_made_by_name():
+    """A subclass that does not repeat the words is open to changes: msgspec does not inherit them."""
+    for module in ("base", "container", "engine", "probing", "serving"):
+        importlib.import_module(f"tgi_deploy.values.{module}")
+    importlib.import_module("tgi_deploy.wiring")
+    kinds = list(subclasses(Value))
+    assert len(kinds) > 20
+    for kind in kinds:
+        config = kind.__struct_config__
+        assert (config.frozen, config.forbid_unknown_fields) == (True, True), kind
+        fields = inspect.signature(kind).parameters.values()
+        assert all(field.kind is field.KEYWORD_ONLY for field in fields), kind
+
+
+def subclasses(kind):
+    for below in kind.__subclasses__():
+        yield below
+        yield from subclasses(below)

@@ -19,6 +19,7 @@ from tgi_deploy.planner.types import Plan, Requirements
 from tgi_deploy.readiness.proof import Answer, Streamed
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.wiring import engine_named
 
 
 @dataclass
@@ -113,6 +114,7 @@ class Surroundings:
             "cloud": self.world.cloud,
             "caller_cidr": lambda: "203.0.113.7/32",
             "probe": lambda _url: self.probe,
+            "engine": engine_named,
             "engine_client": lambda _url: self.engine,
             "log_grammar": lambda: grammar_from(read_phases()),
             "regions": ("us-east-1",),

@@ -38,7 +38,7 @@ def text(value: object) -> str:
 def integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("should be an integer")  # noqa: TRY004 -- every check raises the same type
-    if abs(value) > _LARGEST:
+    if not -_LARGEST <= value <= _LARGEST:
         raise ValueError(f"should be at most {_LARGEST:,}")
     return value
 

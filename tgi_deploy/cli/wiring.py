@@ -62,6 +62,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- likewise
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
+    from tgi_deploy.wiring import engine_named  # noqa: PLC0415 -- likewise
 
     regions = _regions(setup)
     local = sandbox_start() if setup.sandbox else None
@@ -80,6 +81,7 @@ def context(setup: Setup) -> Context:
         loopback=setup.sandbox,
         caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
+        engine=engine_named,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         keyed_engine_client=_engine_client,
         log_grammar=lambda: _log_grammar(setup.profiles_dir),

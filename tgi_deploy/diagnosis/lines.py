@@ -65,6 +65,7 @@ _OWN_VOICE: Final = re.compile(
 # The engine's own forms come with its grammar.
 # What `str.splitlines` splits at.
 _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+_BREAK: Final = re.compile(rf"\r\n|[{_BREAKS}]")
 # Each takes a hundred bytes and 15 microseconds. The 16 MiB that are read of a log are 160,000 lines of a real one.
 _MOST_LINES: Final = 200_000
 _SECRETS: Final = (
@@ -106,9 +107,11 @@ def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
 
 def _end_of(text: str) -> tuple[str, int]:
     """Cut the beginning off what has more lines than a log; return the rest and how many lines were cut."""
-    before = 0
+    text, before = text.rstrip(_BREAKS), 0
     while _count_breaks(text) > _MOST_LINES:
-        cut = text.find("\n", len(text) // 2) + 1 or len(text) // 2
+        half = len(text) // 2
+        found = _BREAK.search(text, half)  # half a line could be half a secret
+        cut = found.end() if found else 1 + max(text.rfind(mark, 0, half) for mark in _BREAKS)
         before += _count_breaks(text[:cut])
         text = text[cut:]
     return text, before

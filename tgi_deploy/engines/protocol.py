@@ -24,11 +24,12 @@ if TYPE_CHECKING:
         StartupPhase,
     )
     from tgi_deploy.values.model import ModelSpec, Profile
+    from tgi_deploy.values.probing import HttpReply, ProbeRequest, Promise, Reply
     from tgi_deploy.values.serving import Access, Metrics
 
 
-class Engine(Protocol):
-    """One inference server. `title` is its name as messages write it."""
+class ServingEngine(Protocol):
+    """What is needed of an engine to run it, watch it and prove it. `title` is its name as messages write it."""
 
     @property
     def name(self) -> str: ...
@@ -45,11 +46,47 @@ class Engine(Protocol):
         """Return where its container keeps weights."""
 
     @property
-    def edits(self) -> tuple[str, ...]:
-        """Return the names of changes of its settings that cure failures (`profiles/diagnosis/heal.json`)."""
+    def pages(self) -> tuple[tuple[str, str], ...]:
+        """Return what a person can read of a running server: paths, each with a few words on its content."""
 
     def release(self, version: str, documents: Mapping[str, Any]) -> Release:
         """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
+
+    def container(self, fit: Fit) -> Container:
+        """Return the finished container of a configuration."""
+
+    def metrics(self, release: Release) -> Metrics:
+        """Return where the release counts what it serves."""
+
+    def access(self, release: Release) -> Access:
+        """Return how the release asks for an API key, and what it answers without one."""
+
+    def probes(self, promise: Promise) -> tuple[ProbeRequest, ...]:
+        """Return requests for health, identity, a short answer, and the worst that was promised, in order."""
+
+    def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
+        """Return what a reply means.
+
+        A failure inside a stream that answers 200 is a problem. A model without chat template is only a warning.
+        """
+
+    def question(self, model_id: str, text: str, max_tokens: int) -> ProbeRequest:
+        """Return one plain request, as a person would send it."""
+
+    def client_line(self, url: str, key_variable: str | None, asked: ProbeRequest) -> str:
+        """Return a line of Python that sends the request, with the API key by its variable's name."""
+
+
+class Engine(ServingEngine, Protocol):
+    """An engine that plans are made for. Pure: it judges configurations and never raises for a bad one."""
+
+    @property
+    def pin_example(self) -> str:
+        """Return a flag without its dashes, and a value, as `--set` takes them."""
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Return the names of changes of its settings that cure failures (`profiles/diagnosis/heal.json`)."""
 
     def schemes(self, profile: Profile, release: Release, wanted: str) -> tuple[Scheme, ...]:
         """Return every way this release can hold the weights, best quality first; a wanted one alone, known or not."""
@@ -61,19 +98,10 @@ class Engine(Protocol):
         """Return what the release's own parser and validator would refuse, in the user's words."""
 
     def fit(self, case: Case) -> Fit:
-        """Return settings, memory by part and every problem of one configuration; never raises for a bad one."""
-
-    def container(self, fit: Fit) -> Container:
-        """Return the finished container of a configuration."""
+        """Return settings, memory by part and every problem of one configuration."""
 
     def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
         """Return the phases from the container's start to the first answer, in order."""
-
-    def metrics(self, release: Release) -> Metrics:
-        """Return where the release counts what it serves."""
-
-    def access(self, release: Release) -> Access:
-        """Return how the release asks for an API key."""
 
     def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
         """Return the change of that name, one of `edits`, for a configuration that failed."""

@@ -63,8 +63,9 @@ class HubSource:
         return self.answer.sizes
 
     def read(self, file: str) -> bytes:
-        answer = self._get(file, {}, bounded_json.MOST_BYTES)
-        if not answer.whole:
+        is_small = self.files().get(file, 0) <= bounded_json.MOST_BYTES
+        answer = self._get(file, {}, bounded_json.MOST_BYTES) if is_small else None
+        if answer is None or not answer.whole:
             raise InputError(
                 "bad_checkpoint",
                 f"Reading {self.name}/{file}: it is larger than {bounded_json.MOST_BYTES // 2**20} MiB.",

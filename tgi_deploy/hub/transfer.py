@@ -91,39 +91,41 @@ def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Dead
 def transport_errors() -> tuple[type[Exception], ...]:
     """Return what the HTTP library in use raises when a request can't be made or breaks off."""
     library: Any = importlib.import_module(type(get_session()).__module__.partition(".")[0])
-    own: tuple[Any, ...]
+    every = (OSError, ValueError, http.client.HTTPException)  # ValueError: a host that is not a name
     if hasattr(library, "RequestException"):
         urllib3: Any = importlib.import_module("urllib3")
-        own = (library.RequestException, urllib3.exceptions.HTTPError)
-    else:
-        own = (library.HTTPError, library.InvalidURL, library.StreamError)
-    # ValueError: a host that is not a name.
-    return (OSError, ValueError, http.client.HTTPException, *own)
+        return (*every, library.RequestException, urllib3.exceptions.HTTPError)
+    return (*every, library.HTTPError, library.InvalidURL, library.StreamError)
 
 
-def _get(session: Any, url: str, headers: Mapping[str, str], most_bytes: int, deadline: Deadline) -> Answer:  # noqa: ANN401 -- of a library that is chosen elsewhere
+def _get(session: Any, url: str, headers: Mapping[str, str], most_bytes: int, deadline: Deadline) -> Answer:  # noqa: ANN401 -- of either library
     sent = {**headers, "Accept-Encoding": "identity"}
     for _ in range(_MOST_REDIRECTS + 1):
         with _opened(session, url, sent) as (status, received, pieces):
             place = received.get("location")
             if status not in _REDIRECTS or not place:
                 return _read(status, received, pieces, most_bytes, deadline)
-        there = urljoin(url, place)
+        there = _redirected(url, place)
         if _origin(there) != _origin(url):
             sent = {name: value for name, value in sent.items() if name.lower() not in _FOR_THE_HUB_ALONE}
         url = there
     raise BadAnswerError(f"it redirects more than {_MOST_REDIRECTS} times")
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def _redirected(url: str, place: str) -> str:
     try:
-        parts = urlsplit(url)
-        origin = parts.scheme, parts.hostname, parts.port
+        there = urljoin(url, place)
+        if _origin(there)[0] in {"http", "https"}:
+            return there
     except ValueError:
-        origin = "", None, None
-    if origin[0] not in {"http", "https"}:
-        raise BadAnswerError("it redirects to what is not an address")
-    return origin
+        pass
+    raise BadAnswerError("it redirects to what is not an address")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """What has to be the same for a token to be sent. Raises ValueError for a port that is not one."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
 
 
 def _read(
@@ -151,7 +153,7 @@ def _too_late(deadline: Deadline) -> TimeoutError:
 
 @contextmanager
 def _opened(
-    session: Any,  # noqa: ANN401 -- likewise
+    session: Any,  # noqa: ANN401 -- of either library
     url: str,
     headers: Mapping[str, str],
 ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
@@ -164,13 +166,13 @@ def _opened(
         response.close()
 
 
-def _with_httpx(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any, Iterator[bytes]]:  # noqa: ANN401 -- likewise
+def _with_httpx(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any, Iterator[bytes]]:  # noqa: ANN401 -- of either library
     request = session.build_request("GET", url, headers=headers, timeout=_SILENCE_S)
     response = session.send(request, stream=True, follow_redirects=False)
     return response, response.iter_raw(_PIECE_BYTES)
 
 
-def _with_requests(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any, Iterator[bytes]]:  # noqa: ANN401 -- likewise
+def _with_requests(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any, Iterator[bytes]]:  # noqa: ANN401 -- of either library
     """By the session's adapter: the session itself reads the body of a redirect even where it does not follow it."""
     library: Any = importlib.import_module("requests")
     request = session.prepare_request(library.Request("GET", url, headers=headers))

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.diagnosis.grammar import LogGrammar
+    from tgi_deploy.engines.protocol import ServingEngine
     from tgi_deploy.operations.survey import Survey
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
+    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
 
 
@@ -51,8 +53,9 @@ def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
 class Context:
     """`regions` are where to look for what no record names. `command` is what the lock says about us, `owner` the tags.
 
-    `keyed_engine_client` takes a URL and the name of the variable with the API key. `unsearched` fills while clouds are
-    searched: (region, kind) → why that could not be looked for.
+    `engine` takes the name of one, or None for what plans are made with. `keyed_engine_client` takes a URL and the name
+    of the variable with the API key. `unsearched` fills while clouds are searched: (region, kind) → why that could not
+    be looked for.
 
     `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
 
@@ -67,6 +70,7 @@ class Context:
     cloud: Callable[[str], Cloud]
     caller_cidr: Callable[[], str]
     probe: Callable[[str], Probe]
+    engine: Callable[[str | None], ServingEngine]
     engine_client: Callable[[str], EngineClient]
     log_grammar: Callable[[], LogGrammar]
     regions: tuple[str, ...]
@@ -82,6 +86,10 @@ class Context:
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     survey: Survey | None = None
     owner: str = ""
+
+    def engine_of(self, recorded: Deployment) -> ServingEngine:
+        """Return what runs there. Records without a plan were written before there was a choice."""
+        return self.engine(recorded.plan["engine"]["name"] if recorded.plan else None)
 
     def executor(self) -> Executor:
         return Executor(

@@ -196,8 +196,7 @@ class _Exchange:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         at = base if proxy is None else proxy
         connection = kind(at.hostname or "", at.port, timeout=self._timeouts.connect_s)
-        # A function that makes one does as well.
-        connection.response_class = self._response  # type: ignore[assignment]
+        connection.response_class = cast("type[http.client.HTTPResponse]", self._response)
         if proxy is not None and secure:
             connection.set_tunnel(base.hostname or "", base.port)
         return connection

@@ -17,7 +17,7 @@ HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 
 _LONGEST_NAME: Final = 40
 _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST_NAME - 2}}}[a-z0-9]")
-# YAML reads no longer key than 1,024 characters; no program knows a name of a quarter of that.
+# YAML readers refuse keys of more than 1,024 characters, and real names have a tenth of this.
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
 _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")

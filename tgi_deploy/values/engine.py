@@ -12,7 +12,8 @@ from tgi_deploy.values.hardware import ComputeCapability, InstanceType
 from tgi_deploy.values.model import ModelSpec
 
 FlagKind = Literal[
-    "bool", "enum", "float", "list[string]", "list[uint]", "string", "uint", "uint16", "uint32", "uint64"
+    "bool", "enum", "float", "int", "json", "list[int]", "list[string]", "list[uint]", "string", "uint", "uint16",
+    "uint32", "uint64",
 ]  # fmt: skip
 
 UNQUANTIZED: Final = "none"
@@ -48,7 +49,7 @@ class Release(Value, frozen=True, kw_only=True):
 
     name: str
     version: str
-    released: str
+    released: str | None = None
     image: str
     image_bytes: int
     flags: Mapping[str, Flag]

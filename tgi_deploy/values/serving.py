@@ -6,16 +6,26 @@ from tgi_deploy.values.base import Value
 
 
 class Metrics(Value, frozen=True, kw_only=True):
-    """The page of metrics, and names on it.
+    """The page of metrics, and names on it; None for what is not there.
 
-    `request_counters` rise with requests and their tokens, and with nothing else: what they tell of idleness is true.
+    `request_counters` rise with requests and their tokens, and with nothing else: an engine whose counters stand still
+    is idle. `queued` and `running` count requests, `kv_used` is the share of the KV cache in use.
     """
 
     path: str | None
     request_counters: tuple[str, ...]
+    queued: str | None = None
+    running: str | None = None
+    kv_used: str | None = None
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """The API key: which variable of the container sets it, None where a release cannot ask for one."""
+    """The API key: `key_variable` is the container's that sets it, None where a release cannot ask for one.
+
+    It guards what is below `guarded_routes`. `open_inference_routes` answer prompts without it: a port that anybody
+    can reach must not have them.
+    """
 
     key_variable: str | None
+    guarded_routes: tuple[str, ...] = ()
+    open_inference_routes: tuple[str, ...] = ()

@@ -171,7 +171,8 @@ def test_a_reboot_does_not_move_the_end(fleet):
     ec2(fleet).reboot_instances(InstanceIds=[fleet.ids["rebooted"]])
     fleet.until("a second boot", lambda: fleet.console("rebooted").count("Linux version") > boots)
     assert fleet.ended("rebooted")[:2] == ("ttl", 1200)
-    assert abs(fleet.clock("rebooted") - began - 1200) <= LATE_S * SPEED
+    # Both moments are read late: the first look, and the order to shut down.
+    assert abs(fleet.clock("rebooted") - began - 1200) <= 2 * LATE_S * SPEED
 
 
 def test_the_next_machine_of_a_name_has_what_the_ones_before_left_of_its_ceiling(fleet):

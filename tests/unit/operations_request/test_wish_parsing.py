@@ -204,6 +204,7 @@ def test_a_wrong_end_is_refused_before_anything_is_planned(settings: dict[str, s
 def test_defaults() -> None:
     found = wished()
     assert (found.input_tokens, found.output_tokens, found.concurrency, found.context_tokens) == (1024, 256, 8, 8192)
+    assert found.load.required_kv_tokens == 10_240
     assert found.budget_usd_per_hour is None
     assert (found.prefer, found.quantize, found.markets) == ("quality", "auto", ("on-demand",))
     assert (found.engine_version, found.regions, found.port) == ("3.3.7", ("us-east-1",), 8080)

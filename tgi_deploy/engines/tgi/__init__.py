@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.engines.tgi import fit, kernels, memory, schemes
+from tgi_deploy.engines.tgi import fit, kernels, memory, probes, schemes
 from tgi_deploy.engines.tgi.container import CACHE_PATH, PORT, container
 from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
-from tgi_deploy.engines.tgi.release import TgiRelease, read_release
+from tgi_deploy.engines.tgi.release import NAME, TgiRelease, read_release
 from tgi_deploy.engines.tgi.startup import startup
 from tgi_deploy.values.serving import Access, Metrics
 
@@ -32,17 +32,20 @@ if TYPE_CHECKING:
         StartupPhase,
     )
     from tgi_deploy.values.model import ModelSpec, Profile
+    from tgi_deploy.values.probing import HttpReply, ProbeRequest, Promise, Reply
 
 
 @dataclass(frozen=True)
 class Tgi:
     """The engine. Its methods take releases that it decoded itself."""
 
-    name: str = "tgi"
+    name: str = NAME
     title: str = "TGI"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    pages: tuple[tuple[str, str], ...] = probes.PAGES
     edits: tuple[str, ...] = EDITS
+    pin_example: str = "max-best-of=4"
 
     def release(self, version: str, documents: Mapping[str, Any]) -> TgiRelease:
         return read_release(version, documents)
@@ -69,14 +72,29 @@ class Tgi:
 
     def metrics(self, release: Release) -> Metrics:
         own = _own(release)
-        return Metrics(path=own.metrics_path, request_counters=own.request_counters)
+        return Metrics(
+            path=own.metrics_path, request_counters=own.request_counters, queued="tgi_queue_size",
+            running="tgi_batch_current_size",
+        )  # fmt: skip
 
     def access(self, release: Release) -> Access:
         flag = release.flags.get("--api-key")
-        return Access(key_variable=flag.env if flag else None)
+        return Access(key_variable=flag.env if flag else None, guarded_routes=probes.GUARDED if flag else ())
 
     def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
         return edit(name, settings)
+
+    def probes(self, promise: Promise) -> tuple[ProbeRequest, ...]:
+        return tuple(probes.probes(promise))
+
+    def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
+        return probes.read_reply(probe, reply)
+
+    def question(self, model_id: str, text: str, max_tokens: int) -> ProbeRequest:  # noqa: ARG002 -- there is one model
+        return probes.question(text, max_tokens)
+
+    def client_line(self, url: str, key_variable: str | None, asked: ProbeRequest) -> str:
+        return probes.client_line(url, key_variable, asked)
 
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
         return memory.default_memory(run, _own(release))

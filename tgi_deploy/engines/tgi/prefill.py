@@ -30,7 +30,7 @@ def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, t
     if tflops is None or model.quantization is not None or model.vision_parameters:
         return fallback
     work = 2 * (_working_parameters(model) - model.vocab_size * model.hidden_size * (not model.tied_embeddings))
-    by_compute = int(tflops * 1e12 * num_shard / work)
+    by_compute = int(tflops * 1e12 * num_shard / work) if work else 0
     if by_compute <= _LEAST_TOKENS:
         by_compute = fallback
     free = _VRAM_SHARE * total_bytes * num_shard - model.parameters * _BYTES_16_BIT

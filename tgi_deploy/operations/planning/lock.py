@@ -162,11 +162,9 @@ def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             value = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise _bad(name, f"`plan.{'.'.join(path)}` is missing or of another type")
-    for words, place in (
-        (plan["engine"]["args"], "engine.args"),
-        (list(plan["engine"]["env"].values()), "engine.env"),
-        (plan.get("notices", []), "notices"),
-    ):
+    engine = plan["engine"]
+    texts = {"engine.args": engine["args"], "engine.env": [*engine["env"].values()], "notices": plan.get("notices", [])}
+    for place, words in texts.items():
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise _bad(name, f"`plan.{place}` holds more than words")
     return plan

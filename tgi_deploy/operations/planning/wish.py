@@ -294,7 +294,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
         utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
-        flags=tuple(_flag(text) for text in wish.set),
+        flags=tuple(_flag(text, catalog.engine.pin_example) for text in wish.set),
         env=tuple(_variable(text, release) for text in wish.env),
         disk_gib=_disk_gib(settings, hardware),
         port=settings.count("port", DEFAULT_PORT, most=65535),
@@ -388,11 +388,11 @@ def _markets(settings: Settings) -> tuple[Market, ...]:
     return ("on-demand", "spot") if market == "any" else (cast("Market", market),)
 
 
-def _flag(text: str) -> tuple[str, str]:
+def _flag(text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip("-"):
         raise InputError(
-            "bad_set", f"--set {shown(text)} is not FLAG=VALUE", hint="write --set max-best-of=4, for example"
+            "bad_set", f"--set {shown(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
         )
     return name, value
 

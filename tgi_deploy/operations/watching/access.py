@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
@@ -14,6 +15,9 @@ from tgi_deploy.operations.watching.status import unrecorded_deployment
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
+
+_QUESTION: Final = "What is a GPU?"
+_ANSWER_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +36,7 @@ class Access:
 
 
 def access(context: Context, name: str) -> Access:
-    """Raises InputError `unknown_deployment`, DeployError `no_endpoint`."""
+    """Raises InputError `unknown_deployment` and `unknown_engine`, DeployError `no_endpoint`."""
     recorded = context.store.load(name)
     if recorded is None:
         raise unrecorded_deployment(context, name)
@@ -45,13 +49,16 @@ def access(context: Context, name: str) -> Access:
         )
     url = recorded.endpoint
     port = urlsplit(url).port or 80
-    body = json.dumps({"inputs": "What is a GPU?", "parameters": {"max_new_tokens": 64}})
+    engine = context.engine_of(recorded)
+    model_id = recorded.plan["model"]["served_id"] if recorded.plan else ""
+    asked = engine.question(model_id, _QUESTION, _ANSWER_TOKENS)
+    body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
     return Access(
         name=name,
         url=url,
-        curl=f"curl -s {url}/generate -H 'Content-Type: application/json'{_header(variable)} -d '{body}'",
-        python=_python(url, variable),
+        curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
+        python=engine.client_line(url, variable, asked),
         tunnel=tunnel(record.place, port),
         unencrypted=unencrypted(recorded),
     )
@@ -59,10 +66,3 @@ def access(context: Context, name: str) -> Access:
 
 def _header(variable: str | None) -> str:
     return "" if variable is None else f' -H "Authorization: Bearer ${variable}"'
-
-
-def _python(url: str, variable: str | None) -> str:
-    imports = "" if variable is None else "import os; "
-    key = "" if variable is None else f", token=os.environ[{variable!r}]"
-    call = f"InferenceClient({url!r}{key}).text_generation('What is a GPU?', max_new_tokens=64)"
-    return f"{imports}from huggingface_hub import InferenceClient; print({call})"

@@ -194,6 +194,8 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "plan": plan,
         "chosen": plan["chosen"],
         "engine": plan["engine"],
+        "engine_title": engine.title,
+        "pages": engine.pages,
         "rented": subject.rented,
         "there": "" if subject.rented else f" --target {DOCKER}",
         "region": subject.region,

@@ -79,7 +79,7 @@ def _second(item: Reply, member: str) -> int:
 
 
 def _without_secrets(text: str, variables: Iterable[str]) -> str:
-    """TGI logs its own API key: nothing filters a container's log before it comes here, as machines do."""
+    """Engines log their own API key: nothing filters a container's log before it comes here, as machines do."""
     for variable in variables:
         name, _, value = variable.partition("=")
         if _SECRET.search(name) and len(value) >= _SHORTEST:

@@ -1,0 +1,176 @@
+"""What holds of every engine and of each of its releases: of the container it makes, and of what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from builders import engines
+
+from tgi_deploy.values.engine import Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.engines.protocol import ServingEngine
+    from tgi_deploy.values.engine import Release
+
+CASES = Path(__file__).parents[2] / "cases/engines"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HUB_TOKEN = "HF_TOKEN"
+
+every_engine = pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
+every_release = pytest.mark.parametrize(
+    ("engine", "release"), engines.every_release(), ids=lambda of: getattr(of, "version", "") or of.name
+)
+
+
+def flags_and_words(arguments: tuple[str, ...], release: Release) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Split a command line by the release's own table: each flag with its values, "" with what precedes all flags."""
+    name, values = "", []
+    for word in arguments:
+        if word in release.flags:
+            yield name, tuple(values)
+            name, values = word, []
+        else:
+            values.append(word)
+    yield name, tuple(values)
+
+
+@every_release
+def test_each_flag_of_a_command_is_one_of_the_exact_release(engine: ServingEngine, release: Release) -> None:
+    fit = engines.fit_of(release, num_shard=4, revision=COMMIT, dtype="float16")
+    for name, values in flags_and_words(engine.container(fit).args, release):
+        assert not any(value.startswith("--") for value in values), (name, values)
+        if name:
+            flag = release.flags[name]
+            assert bool(values) != flag.switch, name
+            assert not flag.values or set(values) <= set(flag.values), (name, values)
+
+
+@every_release
+def test_a_command_holds_the_exact_checkpoint_and_its_limits(engine: ServingEngine, release: Release) -> None:
+    words = engine.container(engines.fit_of(release, num_shard=4, revision=COMMIT)).args
+    assert {"example-org/example-13b", COMMIT, "4", "8192"} <= set(words)
+
+
+@every_release
+def test_a_pinned_flag_takes_the_place_of_the_setting(engine: ServingEngine, release: Release) -> None:
+    name, value = next(
+        pair for pair in (("--max-total-tokens", "8000"), ("--max-model-len", "8000")) if pair[0] in release.flags
+    )
+    words = engine.container(engines.fit_of(release, pins=Pins(flags={name: value}))).args
+    assert [words[place + 1] for place, word in enumerate(words) if word == name] == [value]
+
+
+@every_release
+def test_the_image_is_named_by_the_exact_version(engine: ServingEngine, release: Release) -> None:
+    image = engine.container(engines.fit_of(release)).image
+    assert image.reference.partition(":")[2].lstrip("v").startswith(release.version)
+    assert image.bytes > 10**9
+
+
+@every_release
+def test_no_secret_is_in_a_container(engine: ServingEngine, release: Release) -> None:
+    """Of the hub's token there is a name, where the model needs one; of the API key there is nothing."""
+    container = engine.container(engines.fit_of(release, gated=True))
+    assert [secret.variable for secret in container.secrets] == [HUB_TOKEN]
+    assert engine.container(engines.fit_of(release)).secrets == ()
+    assert {HUB_TOKEN, engine.access(release).key_variable}.isdisjoint(name for name, _ in container.env)
+    assert list(container.env) == sorted(set(container.env))
+
+
+@every_release
+def test_weights_outlive_the_container(engine: ServingEngine, release: Release) -> None:
+    container = engine.container(engines.fit_of(release))
+    weights = [mount for mount in container.mounts if mount.purpose == "weights"]
+    assert [mount.path for mount in weights] == [engine.cache_path]
+    assert dict(container.env)[weights[0].layout] == engine.cache_path
+
+
+def test_the_default_releases_of_two_engines_share_their_weights() -> None:
+    layouts = {
+        mount.layout
+        for engine in engines.EVERY
+        for mount in engine.container(engines.fit_of(engines.releases(engine)[-1])).mounts
+        if mount.purpose == "weights"
+    }
+    assert layouts == {"HF_HOME"}
+
+
+@every_release
+def test_shared_memory_is_for_several_cards_alone(engine: ServingEngine, release: Release) -> None:
+    alone, several = (engine.container(engines.fit_of(release, num_shard=count)) for count in (1, 4))
+    assert alone.shm_bytes == 0
+    assert several.shm_bytes >= 2**30
+    assert (alone.accelerators, several.accelerators) == (1, 4)
+
+
+@every_release
+def test_a_container_is_watched_where_it_is_probed(engine: ServingEngine, release: Release) -> None:
+    container = engine.container(engines.fit_of(release))
+    assert container.port == engine.port
+    assert container.health.path == engine.probes(engines.PROMISE)[0].path
+
+
+@every_release
+def test_a_wrong_configuration_is_not_tried_again(engine: ServingEngine, release: Release) -> None:
+    """Argument parsers of both end with 2."""
+    assert engine.container(engines.fit_of(release)).restart.never_after == (2,)
+
+
+@every_engine
+def test_an_api_key_is_taken_out_of_the_log(engine: ServingEngine) -> None:
+    recorded = (CASES / engine.name / "logs_its_api_key.txt").read_text()
+    oldest = engine.container(engines.fit_of(engines.releases(engine)[0]))
+    assert "sekret-key-1" in recorded
+    for pattern in oldest.redactions:
+        found = list(re.finditer(pattern, recorded))
+        assert [match["secret"] for match in found if match["secret"]] == ["sekret-key-1"]
+
+
+@every_release
+def test_the_api_key_guards_every_route_that_is_asked(engine: ServingEngine, release: Release) -> None:
+    access = engine.access(release)
+    assert (access.key_variable is None) == (access.guarded_routes == ())
+    asked = {probe.path for probe in engine.probes(engines.PROMISE) if probe.body is not None}
+    if access.key_variable is not None:
+        assert all(path.startswith(access.guarded_routes) for path in asked)
+    assert not set(access.open_inference_routes) & set(access.guarded_routes)
+
+
+@every_engine
+def test_metrics_are_on_the_page_of_a_real_engine(engine: ServingEngine) -> None:
+    page = (CASES / engine.name / "metrics.txt").read_text()
+    metrics = engine.metrics(engines.releases(engine)[-1])
+    on_it = set(re.findall(r"^[a-z][a-z_:]*", page, re.MULTILINE))
+    assert {metrics.queued, metrics.running} <= on_it
+    assert metrics.kv_used is None or metrics.kv_used in on_it
+
+
+def test_requests_are_counted_on_the_page_of_a_real_engine() -> None:
+    """Of vLLM's the recording ends before its counters."""
+    tgi = engines.EVERY[0]
+    counters = engines.EVERY[0].metrics(engines.releases(tgi)[-1]).request_counters
+    page = (CASES / "tgi/metrics.txt").read_text()
+    assert counters
+    assert all(f"\n{name}" in page for name in counters)
+
+
+@every_release
+def test_counters_of_requests_come_with_their_page(engine: ServingEngine, release: Release) -> None:
+    metrics = engine.metrics(release)
+    assert (metrics.path is None) == (metrics.request_counters == ())
+
+
+@every_engine
+@pytest.mark.parametrize("text", ["What is it?", 'it\'s "quoted"\n\\ and {braces}', "“é”"])
+def test_a_line_of_python_asks_the_question_with_the_key_by_its_variable(engine: ServingEngine, text: str) -> None:
+    asked = engine.question("org/model", text, 20)
+    assert text in (asked.body or {}).values()
+    line = engine.client_line("http://127.0.0.1:8080", "MY_KEY", asked)
+    compile(line, "line", "exec")
+    assert "os.environ['MY_KEY']" in line
+    assert "environ" not in engine.client_line("http://127.0.0.1:8080", None, asked)

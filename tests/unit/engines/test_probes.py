@@ -1,0 +1,149 @@
+"""What engines are asked to prove themselves, and what real ones answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders import engines
+from tgi_deploy.adapters.sse import payloads
+
+from tgi_deploy.errors import Problem
+from tgi_deploy.values.base import field_names
+from tgi_deploy.values.probing import HttpReply, ProbeRequest, Reply
+
+if TYPE_CHECKING:
+    from tgi_deploy.engines.protocol import ServingEngine
+
+CASES = Path(__file__).parents[2] / "cases/engines"
+STEPS = ["health", "info", "generate", "stream", "chat", "longest", "together", "repeat"]
+NESTED = "[" * 100_000
+BODIES = [
+    "", "null", "0", '""', "[]", "{}", "not JSON", NESTED, '{"data": 1}', '{"data": [[]]}', '{"data": [{"id": 1}]}',
+    '{"choices": null}', '{"choices": [null]}', '{"choices": [{"message": 1, "text": 1}]}', '{"usage": 7}',
+    '{"choices": [{"text": "x"}], "usage": {"completion_tokens": "8"}}', '{"generated_text": 1, "details": 1}',
+    '{"generated_text": "x", "details": {"generated_tokens": "8"}}', '{"error": {"message": 1}}', '{"error": 7}',
+    '{"version": 1}', '{"model_id": [], "version": {}, "max_input_tokens": "x"}',
+]  # fmt: skip
+
+every_engine = pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
+
+
+def recorded() -> list[Any]:
+    return [
+        pytest.param(engine, answer, id=f"{engine.name}: {answer['name']}")
+        for engine in engines.EVERY
+        for answer in json.loads((CASES / engine.name / "answers.json").read_text())["answers"]
+    ]
+
+
+def reply_of(status: int, text: str, *, streamed: bool) -> HttpReply:
+    """Return what a client makes of a raw answer."""
+    if streamed and status == 200:
+        return HttpReply(status=status, events=tuple(payloads(text.encode().splitlines(keepends=True))))
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    return HttpReply(status=status, body=body, text=text)
+
+
+def whole(engine: ServingEngine) -> tuple[ProbeRequest, ...]:
+    return engine.probes(engines.PROMISE)
+
+
+@every_engine
+def test_what_is_cheap_is_asked_first(engine: ServingEngine) -> None:
+    assert list(dict.fromkeys(probe.step for probe in whole(engine))) == STEPS
+
+
+@every_engine
+def test_requests_are_data(engine: ServingEngine) -> None:
+    for probe in whole(engine):
+        assert probe.path.startswith("/")
+        assert (probe.body is None) == (probe.method == "GET")
+        assert json.loads(json.dumps(probe.body)) == probe.body
+
+
+@every_engine
+def test_the_worst_that_was_promised_is_asked_for(engine: ServingEngine) -> None:
+    by_step: dict[str, list[str]] = {}
+    for probe in whole(engine):
+        by_step.setdefault(probe.step, []).append(json.dumps(probe.body))
+    longest, together = by_step["longest"][0], by_step["together"]
+    assert "3896" in longest  # 4096 less the 200 of the answer
+    assert "200" in longest
+    assert len(set(together)) == len(together) == 8
+    assert all("1000" in body for body in together)
+    assert len(by_step["repeat"]) == 2
+    assert len(set(by_step["repeat"])) == 1
+
+
+@every_engine
+def test_a_prompt_has_a_word_for_each_token_that_it_is_cut_to(engine: ServingEngine) -> None:
+    """A word is one token at least, so the cut is always reached."""
+    for probe in whole(engine):
+        for value in (probe.body or {}).values():
+            if isinstance(value, str) and probe.step in ("longest", "together", "repeat"):
+                assert len(value.split()) in (1, 3896, 1000, 24)
+
+
+@pytest.mark.parametrize(("engine", "answer"), recorded())
+def test_what_a_real_engine_answered(engine: ServingEngine, answer: dict[str, Any]) -> None:
+    method = "GET" if answer["step"] in ("health", "info") else "POST"
+    probe = ProbeRequest(step=answer["step"], method=method, path=answer["path"], streamed=answer["streamed"])
+    reply = engine.read_reply(probe, reply_of(answer["status"], answer["text"], streamed=answer["streamed"]))
+    expected = answer["expect"]
+    if isinstance(reply, Problem):
+        assert reply.code == expected["code"]
+        assert expected["says"] in reply.message
+        return
+    if "identity" in expected:
+        assert reply.identity is not None
+        identity = {name: getattr(reply.identity, name) for name in field_names(reply.identity)}
+        assert {name: value for name, value in identity.items() if value is not None} == expected["identity"]
+    assert reply.tokens == expected.get("tokens", 0)
+    assert reply.detail == expected.get("detail", reply.detail)
+
+
+@every_engine
+@pytest.mark.parametrize("status", [200, 400, 422, 500])
+@pytest.mark.parametrize("text", BODIES, ids=lambda text: text[:60])
+def test_an_answer_of_any_shape_has_a_meaning(engine: ServingEngine, status: int, text: str) -> None:
+    for probe in whole(engine):
+        events = HttpReply(status=status, text=text, events=(text,) if status == 200 else ())
+        reply = events if probe.streamed else reply_of(status, text, streamed=False)
+        meaning = engine.read_reply(probe, reply)
+        assert isinstance(meaning, Reply | Problem)
+        if isinstance(meaning, Problem):
+            assert meaning.code in (f"{probe.step}_failed", "no_chat_template")
+
+
+@every_engine
+def test_a_failure_is_never_taken_for_an_answer(engine: ServingEngine) -> None:
+    for probe in whole(engine):
+        meaning = engine.read_reply(probe, HttpReply(status=503, text="overloaded"))
+        assert isinstance(meaning, Problem)
+        assert "overloaded" in meaning.message
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "body"),
+    [
+        (engines.EVERY[0], 422, {"error": "Template error: template not found", "error_type": "template_error"}),
+        (
+            engines.EVERY[1],
+            400,
+            {"error": {"message": "As of transformers v4.44, default chat template is no longer allowed, so you must "
+             "provide a chat template if the tokenizer does not define one.", "type": "BadRequestError", "code": 400}},
+        ),
+    ],
+    ids=["tgi", "vllm"],
+)  # fmt: skip
+def test_a_model_without_chat_template_is_a_warning(engine: ServingEngine, status: int, body: dict[str, Any]) -> None:
+    chat = next(probe for probe in whole(engine) if probe.step == "chat")
+    problem = engine.read_reply(chat, HttpReply(status=status, body=body, text=json.dumps(body)))
+    assert isinstance(problem, Problem)
+    assert (problem.code, problem.severity) == ("no_chat_template", "warning")

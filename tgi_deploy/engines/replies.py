@@ -1,0 +1,50 @@
+"""What every engine's probes and the reading of their replies are made of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import Problem
+
+if TYPE_CHECKING:
+    from tgi_deploy.values.probing import HttpReply, ProbeRequest
+
+OK: Final = 200
+PROMPT: Final = "What is deep learning?"
+NEW_TOKENS: Final = 16
+REPEATED_TOKENS: Final = 32
+SHORT_PROMPT_TOKENS: Final = 24
+_WORDS: Final = ("cloud", "river", "stone", "north", "paper", "seven", "green", "music", "table", "winter", "field")
+
+
+def failed(probe: ProbeRequest, why: str) -> Problem:
+    return Problem(code=f"{probe.step}_failed", message=why)
+
+
+def prompt_of(words: int, seed: int) -> str:
+    """Return at least as many tokens as words, in an order of each seed's own (for 110 seeds)."""
+    step = seed % (len(_WORDS) - 1) + 1
+    return " ".join(_WORDS[(seed + place * step) % len(_WORDS)] for place in range(words))
+
+
+def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ...] | Problem:
+    """Return the events of a stream. Streams answer 200 even when they fail: then an event is the failure."""
+    if reply.status != OK:
+        return failed(probe, reply.text)
+    events = []
+    for payload in reply.events:
+        event = _json_object(payload)
+        if event is None:
+            return failed(probe, f"an event is no JSON object: {payload}")
+        events.append(event)
+    wrong = next((event for event in events if "error" in event), None)
+    return tuple(events) if wrong is None else failed(probe, f"an event says {json.dumps(wrong)}")
+
+
+def _json_object(payload: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
