@@ -11,7 +11,7 @@ import pytest
 import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
-SHARED = {"errors", "resources", "secret", "__init__"}
+SHARED = {"bounded_files", "bounded_json", "errors", "futures", "resources", "secret", "__init__"}
 
 # What each layer may import of our own, beside itself and the shared modules.
 ALLOWED = {

@@ -19,7 +19,8 @@ IMPURE_MODULES = frozenset(
         "socket", "sqlite3", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
     }
 )  # fmt: skip
-IMPURE_OWN = "tgi_deploy.resources"
+RESOURCES = "tgi_deploy.resources"
+IMPURE_OWN = (f"{RESOURCES}.", "tgi_deploy.bounded_files.")
 IMPURE_CALLS = frozenset({"open", "__import__", "input", "print"})
 IMPURE_METHODS = frozenset(
     {
@@ -52,7 +53,7 @@ def _imported(node):
     else:
         return
     for name in names:
-        if name.partition(".")[0] in IMPURE_MODULES or f"{name}.".startswith(f"{IMPURE_OWN}."):
+        if name.partition(".")[0] in IMPURE_MODULES or f"{name}.".startswith(IMPURE_OWN):
             yield name
 
 
@@ -64,7 +65,7 @@ def _is_clock(node):
 def data_readers(source):
     """Every way to the folder of the data in `source`: its function imported, or taken from the module."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == IMPURE_OWN:
+        if isinstance(node, ast.ImportFrom) and node.module == RESOURCES:
             yield from (alias.name for alias in node.names if alias.name == DATA_FOLDER)
         elif isinstance(node, ast.Attribute) and node.attr == DATA_FOLDER and _is_module(node.value):
             yield node.attr
@@ -106,6 +107,7 @@ def test_the_catalogue_alone_finds_the_data(file):
         "from tgi_deploy import resources",
         "from tgi_deploy.resources import templates_dir",
         "import tgi_deploy.resources",
+        "from tgi_deploy import bounded_files",
     ],
 )
 def test_an_impurity_is_found(source):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import bounded_json
 from tgi_deploy.reconcile.programs import Reply
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class ChildPrograms:
 
 def _envelope(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        return bounded_json.parse_object(text)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from shutil import which
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.inspection import Engine
 
@@ -56,7 +56,9 @@ class LocalWorkstation:
         done = _run("docker", "info", "--format", _FIELDS)
         version, _, runtimes = (done or "").strip().partition(" ")
         try:
-            return Engine(version=str(json.loads(version)), runtimes=tuple(sorted(json.loads(runtimes))))
+            return Engine(
+                version=str(bounded_json.parse(version)), runtimes=tuple(sorted(bounded_json.parse_object(runtimes)))
+            )
         except (ValueError, TypeError):
             raise DeployError(
                 "docker_unreachable", "the container engine does not answer", hint=_GETTING_DOCKER

@@ -14,6 +14,8 @@ from typing import Any, Final
 from tgi_deploy.errors import InputError
 
 _LONGEST_MESSAGE: Final = 400
+# More than anything that is counted in bytes or parameters; beyond it, arithmetic with fractions ends in infinities.
+_LARGEST: Final = 10**18
 
 Check = Callable[[object], Any]
 
@@ -57,6 +59,8 @@ def text(value: object) -> str:
 def integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("should be an integer")  # noqa: TRY004 -- every check raises the same type
+    if not -_LARGEST <= value <= _LARGEST:
+        raise ValueError(f"should be at most {_LARGEST:,}")
     return value
 
 
@@ -75,7 +79,7 @@ def positive(value: object) -> int:
 
 
 def number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
         raise ValueError("should be a number, zero or more")
     return float(value)
 
@@ -102,7 +106,7 @@ def usd(value: object) -> Decimal:
         amount = Decimal(text(value))
     except InvalidOperation:
         raise ValueError('should be a price like "1.861"') from None
-    if not amount.is_finite() or amount <= 0:
+    if not amount.is_finite() or not 0 < amount <= _LARGEST:
         raise ValueError("should be a price above zero")
     return amount
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.errors import InputError
 from tgi_deploy.resources import profiles_dir
 
@@ -64,12 +64,9 @@ def _is_list_of_texts(value: object) -> bool:
 def _read(below: str, user_dir: Path | None) -> dict[str, Any]:
     path = _path(below, user_dir)
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
+        return bounded_json.parse_object(bounded_files.read_bytes(path, most=bounded_files.MIB))
     except (OSError, ValueError) as error:
         raise _bad(path, str(error)) from error
-    if not isinstance(table, dict):
-        raise _bad(path, "it holds no JSON object")
-    return table
 
 
 def _path(below: str, user_dir: Path | None) -> Path:

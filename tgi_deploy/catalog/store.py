@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy import resources
+from tgi_deploy import bounded_files, bounded_json, resources
 from tgi_deploy.catalog.fields import Where
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TOO_BIG_BYTES: Final = 16 * 2**20
+_MOST_BYTES: Final = 16 * bounded_files.MIB
 
 
 class Store:
@@ -70,39 +69,37 @@ class Store:
 
         try:
             return tomllib.loads(self.text(name))
-        except tomllib.TOMLDecodeError as problem:
-            raise Where(name).error(f"is no valid TOML: {problem}") from None
+        except (ValueError, RecursionError) as problem:  # ValueError: also a number of more digits than Python reads
+            raise Where(name).error(f"is not valid TOML: {problem}") from None
 
 
 def read_text(path: Path) -> str:
     """A text file's content, with errors a user can act on.
 
     Raises:
-        InputError: `unreadable_path` when it can't be read, is far too big, or is not UTF-8.
+        InputError: `unreadable_path` when it can't be read, is not a file, is far too big, or is not UTF-8.
     """
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
-        raise _unreadable(path, "it is not UTF-8 text") from None
+        raise unreadable(path, "it is not UTF-8 text") from None
 
 
-def read_bytes(path: Path, *, most: int = _TOO_BIG_BYTES) -> bytes:
+def read_bytes(path: Path, *, most: int = _MOST_BYTES) -> bytes:
     """A small file's content, with errors a user can act on.
 
     Raises:
-        InputError: `unreadable_path` when it can't be read or is bigger than `most` bytes.
+        InputError: `unreadable_path` when it can't be read, is not a file, or has more than `most` bytes.
     """
     try:
-        if path.stat().st_size > most:
-            raise _unreadable(path, "it is far too big for what it should be")
-        return path.read_bytes()
+        return bounded_files.read_bytes(path, most=most)
     except OSError as problem:
-        raise _unreadable(path, problem.strerror or str(problem)) from None
+        raise unreadable(path, problem.strerror or str(problem)) from None
     except ValueError:
-        raise _unreadable(path, "no file can have this name") from None
+        raise unreadable(path, "no file can have this name") from None
 
 
-def _unreadable(path: Path, why: str) -> InputError:
+def unreadable(path: Path, why: str) -> InputError:
     shown = str(path) if str(path).isprintable() else ascii(str(path))
     return InputError(
         "unreadable_path", f"Reading {shown}: {why}", hint="Check the path, its permissions and its content."
@@ -116,9 +113,6 @@ def parse_json(content: str, name: str) -> dict[str, Any]:
         InputError: `bad_profile` when it is anything else.
     """
     try:
-        parsed = json.loads(content)
-    except (ValueError, RecursionError) as problem:
-        raise Where(name).error(f"is no valid JSON: {problem}") from None
-    if not isinstance(parsed, dict):
-        raise Where(name).error("should hold one table")
-    return parsed
+        return bounded_json.parse_object(content)
+    except ValueError as problem:
+        raise Where(name).error(str(problem)) from None

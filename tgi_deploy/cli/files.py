@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from tgi_deploy import bounded_files
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_MOST_BYTES: Final = 32 * bounded_files.MIB
 
 
 def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--out", append: bool = False) -> None:
@@ -47,11 +50,11 @@ def _unwritable(path: Path, error: OSError | ValueError, what: str, option: str)
 
 
 def read_file(path: Path, *, what: str) -> str:
-    """The text of `path`. Raises InputError `unreadable_file`."""
+    """Return the text of `path`, a regular file. Raises InputError `unreadable_file`."""
     try:
-        return path.read_text(encoding="utf-8")
+        return bounded_files.read_text(path, most=_MOST_BYTES)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
             "unreadable_file",
             f"reading {what} from {str(path)!r} failed: {reason}",

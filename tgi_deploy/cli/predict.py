@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _SATURATED: Final = "saturated"
 _LARGEST: Final = 1_000_000_000
+_MOST_CASES_BYTES: Final = 32 * bounded_files.MIB
 _TOKENS: Final = click.IntRange(1, _LARGEST)
 
 
@@ -101,9 +103,9 @@ def _cases(path: Path, catalog: Any) -> Result:  # noqa: ANN401 -- a Catalog, wh
     from tgi_deploy.app.planning.predict import predict_cases  # noqa: PLC0415 -- likewise
 
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = bounded_files.read_text(path, most=_MOST_CASES_BYTES).removeprefix("\ufeff")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
             "unreadable_path", f"reading {str(path)!r} failed: {reason}", hint="Give a CSV file with a header."
         ) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.entries import entry_document
 from tgi_deploy.cli.files import write_file
@@ -82,7 +83,7 @@ def _read(file: Path) -> Profile:
 
 def _bytes_of(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return bounded_files.read_bytes(file, most=bounded_files.MIB)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from tgi_deploy import bounded_json
 from tgi_deploy.errors import NotHealthyError
 
 if TYPE_CHECKING:
@@ -221,12 +222,9 @@ def whole_stream(step: str, streamed: Streamed) -> None:
 
 def _event(step: str, payload: str) -> dict[str, Any]:
     try:
-        event = json.loads(payload)
+        return bounded_json.parse_object(payload)
     except ValueError:
-        event = None
-    if not isinstance(event, dict):
-        raise _failed(step, _OK, f"an event is no JSON object: {payload}")
-    return event
+        raise _failed(step, _OK, f"an event is not a JSON object: {payload}") from None
 
 
 def _chat(client: EngineClient, expected: ExpectedService) -> _Finding:

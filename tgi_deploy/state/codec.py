@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
+from tgi_deploy import bounded_json
 from tgi_deploy.reconcile.model import (
     SCHEMA,
     Deployment,
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _T = TypeVar("_T")
+# Bounds for what is calculated with: beyond them, moments overflow.
+_YEARS: Final = range(2000, 3000)
+_LONGEST_S: Final = 100 * 366 * 24 * 3600
+_LARGEST_USD: Final = Decimal(10**12)
 
 
 class NewerSchemaError(ValueError):
@@ -41,19 +46,17 @@ def encode_event(event: Event) -> str:
 
 
 def decode_event(line: str) -> Event | None:
-    """An event, or None for a line that is none."""
+    """An event, or None for a line that is not one."""
     try:
-        document = json.loads(line)
+        document = bounded_json.parse_object(line)
         return Event(**{**document, "at": _moment(document["at"]), "data": {**document.get("data", {})}})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, ArithmeticError):
         return None
 
 
-def decode(text: str) -> Deployment:
+def decode(text: bytes | str) -> Deployment:
     """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
-    document = json.loads(text)
-    if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 -- the text is at fault, not its type
+    document = bounded_json.parse_object(text)
     _check_schema(document.get("schema"))
     try:
         return _deployment(document)
@@ -125,19 +128,23 @@ def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
         raise ValueError(f"the moment {text!r} has no zone")
+    if found.year not in _YEARS:
+        raise ValueError(f"the moment {text!r} is in no year that anything ran in")
     return found
 
 
 def _seconds(value: object) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number of seconds")
+        raise TypeError(f"{value!r} is not a number of seconds")
+    if not 0 <= value <= _LONGEST_S:
+        raise ValueError(f"{value} seconds are longer than anything lasts")
     return value
 
 
 def _money(text: str) -> Decimal:
     found = Decimal(text)
-    if not found.is_finite():
-        raise ValueError(f"{text!r} is no amount")
+    if not found.is_finite() or abs(found) > _LARGEST_USD:
+        raise ValueError(f"{text!r} is not an amount")
     return found
 
 

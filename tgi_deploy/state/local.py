@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.state import codec, lock
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.reconcile.model import Deployment, Event
 
+_MOST_BYTES: Final = 32 * bounded_files.MIB
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
@@ -43,9 +45,9 @@ class LocalStore:
         with _disk(f"reading {path}"):
             if not path.exists():
                 return None
-            text = path.read_bytes()
+            text = bounded_files.read_bytes(path, most=_MOST_BYTES)
         try:
-            return _named(name, codec.decode(text.decode("utf-8")))
+            return _named(name, codec.decode(text))
         except codec.NewerSchemaError as error:
             raise InputError(
                 "record_from_newer_version",
@@ -105,7 +107,8 @@ class LocalStore:
         """Its history. Half a line, left by a process that died writing it, is passed over."""
         path = self._folder(name) / "events.jsonl"
         with _disk(f"reading {path}"):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+            text = bounded_files.read_bytes(path, most=_MOST_BYTES) if path.exists() else b""
+        lines = text.decode("utf-8", errors="replace").splitlines()
         return tuple(event for event in map(codec.decode_event, lines) if event is not None)
 
     def save_receipt(self, file_name: str, text: str) -> str:
@@ -117,12 +120,11 @@ class LocalStore:
     def recall(self, topic: str) -> Mapping[str, Any]:
         path = self.home / f"{topic}.json"
         with _disk(f"reading {path}"):
-            text = path.read_bytes() if path.exists() else b"{}"
+            text = bounded_files.read_bytes(path, most=_MOST_BYTES) if path.exists() else b"{}"
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
+            return bounded_json.parse_object(text)
+        except ValueError:
             return {}
-        return document if isinstance(document, dict) else {}
 
     def remember(self, topic: str, document: Mapping[str, Any]) -> None:
         path = self.home / f"{topic}.json"

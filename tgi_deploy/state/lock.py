@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -99,10 +100,10 @@ def _sign(handle: int, command: str) -> None:
 
 def _holder(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = bounded_json.parse_object(bounded_files.read_bytes(path, most=bounded_files.MIB))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and not _is_of_the_dead(found) else {}
+    return {} if _is_of_the_dead(found) else found
 
 
 def _is_of_the_dead(signature: dict[str, Any]) -> bool:

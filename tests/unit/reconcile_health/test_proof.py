@@ -134,7 +134,7 @@ def test_without_wanted_versions_any_will_do():
         ({"generate_stream": (200, b"")}, "stream_failed", "0 events"),
         ({"generate_stream": (200, sse(TOKEN))}, "stream_failed", "1 events"),
         ({"generate_stream": (200, b"data: not json\n\n")}, "stream_failed", "not json"),
-        ({"generate_stream": (200, b"data: [1]\n\n")}, "stream_failed", "no JSON object"),
+        ({"generate_stream": (200, b"data: [1]\n\n")}, "stream_failed", "not a JSON object"),
         ({"v1__chat__completions": (500, {"error": "x"})}, "chat_failed", "500"),
         ({"v1__chat__completions": (422, {"error": "x", "error_type": "validation"})}, "chat_failed", "422"),
         ({"v1__chat__completions": (422, "plain")}, "chat_failed", "422"),

@@ -111,7 +111,7 @@ def test_files_are_private(store):
         (b"", "Expecting value"),
         (b"{", "Expecting"),
         (b"[]", "not a JSON object"),
-        (b"\xff\xfe", "decode"),
+        (b"\xff\xfe", "not UTF-8 text"),
         (b"{}", "schema"),
         (b'{"schema": 0}', "never existed"),
         (b'{"schema": 1}', "missing"),

@@ -7,12 +7,12 @@ whatever the variables say by then.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -164,14 +164,13 @@ def _contexts(environ: Mapping[str, str]) -> Iterator[tuple[str, Endpoint]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return _object(bounded_json.parse(bounded_files.read_bytes(path, most=bounded_files.MIB)))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise InputError(
             "bad_docker_config", f"reading Docker's settings in {path} failed: {error}", hint="mend or remove the file"
         ) from None
-    return _object(content)
 
 
 def _object(value: object) -> dict[str, Any]:

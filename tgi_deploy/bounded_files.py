@@ -1,0 +1,56 @@
+"""Reading files that others may have put there: regular ones only, and never more of them than is asked for.
+
+Opening a pipe can wait for ever, and a device may never end. A link counts as what it leads to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB: Final = 2**20
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: with a reason in `strerror`, also for what is not a regular file.
+        ValueError: for a name that no file can have.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """Return the content of a regular file. Raises as `open_regular` does, and OSError for more than `most` bytes."""
+    content = read_piece(path, 0, most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most // MIB} MiB")
+    return content
+
+
+def read_piece(path: Path, start: int, length: int) -> bytes:
+    """Return at most `length` bytes of a regular file from `start`. Raises as `open_regular` does."""
+    with open_regular(path) as file:
+        file.seek(start)
+        content: bytes | None = file.read(length)
+    if content is None:  # some of the kernel's own files are regular, and wait for something to happen
+        raise BlockingIOError(errno.EAGAIN, "there is nothing in it to read")
+    return content
+
+
+def read_text(path: Path, *, most: int) -> str:
+    """Return the text of a regular file. Raises as `read_bytes` does, and ValueError for what is not UTF-8."""
+    return read_bytes(path, most=most).decode("utf-8")
