@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.config import model_spec
+from tgi_deploy.catalog.config import MOST_PARAMETERS, model_spec
 from tgi_deploy.catalog.repository import (
     CONFIG,
     WeightFiles,
@@ -15,6 +15,7 @@ from tgi_deploy.catalog.repository import (
     parse_object,
     weight_files,
 )
+from tgi_deploy.catalog.safetensors import bad_checkpoint, shown
 from tgi_deploy.catalog.tensors import contents
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.types import Profile
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9
+# Four bytes a parameter, and as much again that is not loaded.
+_MOST_STORED_BYTES: Final = 8 * MOST_PARAMETERS
 
 
 def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> Profile:
@@ -73,7 +76,8 @@ def _config(source: ModelSource) -> tuple[dict[str, Any], str]:
         raise _not_a_model(source, "there is no config.json")
     content = source.read(CONFIG)
     try:
-        return parse_object(place, content), hashlib.sha256(content).hexdigest()
+        # Models with state-space layers have "time_step_limit": [0.0, Infinity]; transformers writes and reads it.
+        return parse_object(place, content, infinite=True), hashlib.sha256(content).hexdigest()
     except InputError as problem:
         raise InputError("bad_model_config", problem.message, hint=problem.hint) from None
 
@@ -96,7 +100,7 @@ def _not_a_model(source: ModelSource, problem: str) -> InputError:
         problem = "it holds GGUF files only, which this engine does not load"
     return InputError(
         "bad_checkpoint",
-        f"Reading the model {source.name}: {problem}.",
+        f"Reading the model {shown(source.name)}: {problem}.",
         hint="Give the repository of the original weights, with config.json and safetensors files.",
     )
 
@@ -107,8 +111,11 @@ def _has_gguf(source: ModelSource) -> bool:
 
 def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:
     sizes = source.files()
+    stored = sum(sizes[name] for name in files.downloaded)
+    if stored > _MOST_STORED_BYTES:
+        raise bad_checkpoint(source.name, f"its files have {stored:,} bytes together, which no model has")
     return {
-        "stored_bytes": sum(sizes[name] for name in files.downloaded) or None,
+        "stored_bytes": stored or None,
         "duplicate_bytes": sum(sizes[name] for name in files.duplicates),
         "needs_conversion": bool(files.converted),
         "chat_template": has_chat_template(source) if files.downloaded else None,
@@ -119,11 +126,14 @@ def _measured(
     config: Mapping[str, Any], hub_id: str, source: ModelSource, files: WeightFiles, known: Mapping[str, Any]
 ) -> ModelSpec:
     """The shape by the config, with counts and bytes by the headers."""
-    tensors = headers(source, files.loaded)
     shape = model_spec(config, hub_id, **known)
-    found = contents(tensors, layers=shape.layers, tied=shape.tied_embeddings, quantization=shape.quantization)
+    found = contents(
+        headers(source, files.loaded), layers=shape.layers, tied=shape.tied_embeddings, quantization=shape.quantization
+    )
     if found.parameters == 0:
-        raise _not_a_model(source, f"{files.loaded[0]} holds no weights of a model")
+        raise _not_a_model(source, f"{shown(files.loaded[0])} holds no weights of a model")
+    if found.parameters > MOST_PARAMETERS:
+        raise bad_checkpoint(source.name, f"its headers describe {found.parameters:,} parameters, which no model has")
     measured: dict[str, Any] = {
         "parameters": found.parameters,
         "vision_parameters": found.vision_parameters,
@@ -136,7 +146,20 @@ def _measured(
     }
     if not {"torch_dtype", "dtype"} & _keys(config):
         measured["torch_dtype"] = _dominant_dtype(found)
-    return model_spec(config, hub_id, **known, **measured)
+    return _belonging_together(model_spec(config, hub_id, **known, **measured), source)
+
+
+def _belonging_together(spec: ModelSpec, source: ModelSource) -> ModelSpec:
+    """Every format stores the token tables unpacked: less than those is another model's weights, or not all of them."""
+    tables = spec.vocab_size * spec.hidden_size * (1 if spec.tied_embeddings else 2)
+    if spec.parameters - spec.vision_parameters >= tables:
+        return spec
+    raise bad_checkpoint(
+        source.name,
+        f"its headers describe {spec.parameters:,} parameters, and by its config.json the token tables alone have "
+        f"{tables:,}",
+        hint="Give the config.json that came with these weights, and all of their files.",
+    )
 
 
 def _keys(config: Mapping[str, Any]) -> set[str]:

@@ -20,6 +20,8 @@ _FEED_FORWARD: Final = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_s
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "moe_top_k")
+_DENSE_LAYERS: Final = ("first_k_dense_replace",)
+_COUNTED_TOO: Final = ("q_lora_rank", "qk_rope_head_dim", "v_head_dim")
 
 # transformers' own defaults, for configs that leave the key out.
 _TIED_BY_DEFAULT: Final = frozenset(
@@ -30,6 +32,8 @@ _FOUR_TIMES_HIDDEN: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode",
 _DEFAULT_POSITIONS: Final = 2048
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
+# A hundred times the largest there are (1e12, of Kimi K2): a bound for arithmetic, not for models.
+MOST_PARAMETERS: Final = 10**14
 _MOST_BITS: Final = 32
 _LONGEST_LABEL: Final = 100
 # Where a multimodal config keeps its language model.
@@ -75,8 +79,16 @@ def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> Model
     fields = {**_dimensions(flat), **_experts(flat), **_labels(flat), **known}
     fields["quantization"] = _quantization(flat)
     if "parameters" not in fields:
-        fields["parameters"] = count_parameters(fields, flat)
+        fields["parameters"] = _counted(fields, flat)
     return ModelSpec(hub_id=hub_id, **fields)
+
+
+def _counted(fields: Mapping[str, Any], flat: Mapping[str, Any]) -> int:
+    more = {name: _optional(flat, (name,)) for name in _COUNTED_TOO if flat.get(name) is not None}
+    counted = count_parameters(fields, more)
+    if not 0 < counted <= MOST_PARAMETERS:
+        raise _bad(_HIDDEN[0], f"and the other dimensions make {counted:,} parameters, which no model has")
+    return counted
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +97,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("attn_config", "ffn_config", *_TEXT_PARTS):
         part = config.get(key)
         if isinstance(part, dict):
-            defaults = _TEXT_DEFAULTS.get(str(part.get("model_type")), {}) if key in _TEXT_PARTS else {}
+            kind = part.get("model_type")
+            defaults = _TEXT_DEFAULTS.get(kind, {}) if key in _TEXT_PARTS and isinstance(kind, str) else {}
             nested |= {name: value for name, value in {**defaults, **part}.items() if value is not None}
     outer = {key: value for key, value in config.items() if value is not None}
     flat = {**outer, **nested}
@@ -144,12 +157,17 @@ def _experts(flat: Mapping[str, Any]) -> dict[str, Any]:
     experts = _optional(flat, _EXPERTS) or 0
     if experts <= 1:
         return {"kv_lora_rank": _optional(flat, ("kv_lora_rank",))}
+    chosen, dense = _required(flat, _EXPERTS_PER_TOKEN), _optional(flat, _DENSE_LAYERS) or 0
+    if chosen > experts:
+        raise _bad(_EXPERTS_PER_TOKEN[0], f"should be at most the number of experts, {experts}, not {chosen}")
+    if dense > _required(flat, _LAYERS):
+        raise _bad(_DENSE_LAYERS[0], f"should be at most the number of layers, not {dense}")
     return {
         "experts": experts,
-        "experts_per_token": _required(flat, _EXPERTS_PER_TOKEN),
+        "experts_per_token": chosen,
         "expert_intermediate_size": _optional(flat, ("moe_intermediate_size",)) or _required(flat, _FEED_FORWARD),
         "shared_experts": _optional(flat, ("n_shared_experts",)) or 0,
-        "first_dense_layers": _optional(flat, ("first_k_dense_replace",)) or 0,
+        "first_dense_layers": dense,
         "kv_lora_rank": _optional(flat, ("kv_lora_rank",)),
     }
 
@@ -193,7 +211,7 @@ def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
     return CheckpointQuantization(
         method=method,
         bits=_bits(bits),
-        group_size=group if isinstance(group, int) and group > 0 else None,
+        group_size=group if isinstance(group, int) and 0 < group <= _LARGEST else None,
         block_scaled="weight_block_size" in raw,
     )
 

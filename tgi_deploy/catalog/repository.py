@@ -7,16 +7,18 @@ What TGI takes from the hub: every safetensors file of the root whose name holds
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import posixpath
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tgi_deploy.catalog.safetensors import Tensor, bad_checkpoint, read_header
-from tgi_deploy.catalog.store import read_bytes
+from tgi_deploy import bounded_files, bounded_json
+from tgi_deploy.catalog.safetensors import Head, Tensor, bad_checkpoint, read_head, shown, tensors, whole_header
+from tgi_deploy.catalog.store import read_bytes, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 CONFIG: Final = "config.json"
@@ -26,6 +28,12 @@ _TEMPLATES: Final = frozenset({"chat_template.json", "chat_template.jinja"})
 _NOT_WEIGHTS: Final = ("arguments", "args", "training")
 _DUPLICATE: Final = "consolidated"
 _READERS: Final = 8
+# Headers that wait to be parsed may take this much together; larger ones are read one by one.
+_AT_ONCE_BYTES: Final = 8 * bounded_files.MIB
+# Of a whole checkpoint. Kimi K2 has 207,000 tensors in its 4-bit format (60 layers of 384 experts, 3 matrices of 3
+# parts each); the bytes are what the format allows a single header.
+_MOST_TENSORS: Final = 400_000
+_MOST_HEADER_BYTES: Final = 100_000_000
 
 
 class ModelSource(Protocol):
@@ -73,22 +81,27 @@ class DirectorySource:
 
     def files(self) -> Mapping[str, int]:
         """Only of the folder itself: that is where the engine looks. Links count as what they lead to."""
-        return {path.name: path.stat().st_size for path in sorted(self.folder.glob("*")) if path.is_file()}
+        return {name: state.st_size for name, state in self._states()}
 
     def fingerprint(self) -> str:
         """Of names, sizes and times: another one when any file was written."""
-        states = ((path.name, path.stat()) for path in sorted(self.folder.glob("*")) if path.is_file())
-        listing = "\n".join(f"{name}\t{state.st_size}\t{state.st_mtime_ns}" for name, state in states)
+        listing = "\n".join(f"{name}\t{state.st_size}\t{state.st_mtime_ns}" for name, state in self._states())
         return hashlib.sha256(f"{self.folder}\n{self.folder.resolve()}\n{listing}".encode(errors="replace")).hexdigest()
 
+    def _states(self) -> list[tuple[str, os.stat_result]]:
+        """Names and states of its regular files, sorted."""
+        try:
+            with os.scandir(self.folder) as entries:
+                return sorted((entry.name, entry.stat()) for entry in entries if entry.is_file())
+        except OSError as problem:
+            raise unreadable(self.folder, problem.strerror or str(problem)) from None
+
     def read(self, file: str) -> bytes:
-        return read_bytes(self.folder / file)
+        return read_bytes(self.folder / file, most=bounded_json.MOST_BYTES)
 
     def read_range(self, file: str, start: int, length: int) -> bytes:
         try:
-            with (self.folder / file).open("rb") as opened:
-                opened.seek(start)
-                return opened.read(length)
+            return bounded_files.read_piece(self.folder / file, start, length)
         except OSError as problem:
             raise bad_checkpoint(str(self.folder / file), problem.strerror or str(problem)) from None
 
@@ -117,7 +130,7 @@ def weight_files(source: ModelSource) -> WeightFiles:
     if not safetensors:
         return WeightFiles(converted=_weights(names, ".bin"))
     wanted = _indexed(source, safetensors) if _INDEX in names else _not_duplicate(safetensors)
-    return WeightFiles(loaded=wanted, duplicates=tuple(name for name in safetensors if name not in wanted))
+    return WeightFiles(loaded=wanted, duplicates=tuple(sorted(set(safetensors).difference(wanted))))
 
 
 def _weights(names: Iterable[str], suffix: str) -> tuple[str, ...]:
@@ -140,7 +153,7 @@ def _indexed(source: ModelSource, there: tuple[str, ...]) -> tuple[str, ...]:
         raise bad_checkpoint(place, "it has no weight_map from tensors to files")
     missing = sorted(files.difference(there))
     if missing:
-        raise bad_checkpoint(place, f"it names {ascii(missing[0])[1:-1]:.100}, which is not there")
+        raise bad_checkpoint(place, f"it names {shown(missing[0])}, which is not there")
     return tuple(sorted(files))
 
 
@@ -148,24 +161,42 @@ def _all_texts(table: Mapping[str, Any]) -> bool:
     return all(isinstance(value, str) for value in table.values())
 
 
-def headers(source: ModelSource, files: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """All tensors, each name once. Several files are read at a time: on the hub each is a request."""
+def headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[Tensor]:
+    """Yield all tensors, file by file; one header is parsed at a time.
+
+    Raises:
+        InputError: `bad_checkpoint`, naming the file, or for more than any checkpoint has.
+    """
+    found = header_bytes = 0
+    for head, header in _headers(source, files):
+        header_bytes += head.header_bytes
+        if header_bytes > _MOST_HEADER_BYTES:
+            raise bad_checkpoint(source.name, f"its headers have more than {_MOST_HEADER_BYTES:,} bytes together")
+        for tensor in tensors(head, header):
+            found += 1
+            yield tensor
+        if found > _MOST_TENSORS:
+            raise bad_checkpoint(source.name, f"its headers describe more than {_MOST_TENSORS:,} tensors")
+
+
+def _headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[tuple[Head, bytes]]:
+    """Yield the text of each header. Several are read at a time, because on the hub each is a request or two."""
     sizes = source.files()
 
-    def tensors_of(file: str) -> tuple[Tensor, ...]:
-        return read_header(
-            posixpath.join(source.name, file),
-            sizes[file],
-            lambda start, length: source.read_range(file, start, length),
-        )
+    def start(file: str) -> Head:
+        return read_head(posixpath.join(source.name, file), sizes[file], partial(source.read_range, file))
 
     if len(files) == 1:
-        return tensors_of(files[0])
+        head = start(files[0])
+        yield head, whole_header(head)
+        return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- one file needs no threads
 
     with ThreadPoolExecutor(_READERS) as pool:
-        found = {tensor.name: tensor for tensors in pool.map(tensors_of, files) for tensor in tensors}
-    return tuple(found.values())
+        for first in range(0, len(files), _READERS):
+            heads = list(pool.map(start, files[first : first + _READERS]))
+            are_small = sum(head.header_bytes for head in heads) <= _AT_ONCE_BYTES
+            yield from zip(heads, (pool.map if are_small else map)(whole_header, heads), strict=True)
 
 
 def has_chat_template(source: ModelSource) -> bool:
@@ -178,12 +209,9 @@ def has_chat_template(source: ModelSource) -> bool:
     return bool(parse_object(posixpath.join(source.name, _TOKENIZER), source.read(_TOKENIZER)).get("chat_template"))
 
 
-def parse_object(place: str, content: bytes) -> dict[str, Any]:
-    """Raises InputError `bad_checkpoint` for what is no JSON object."""
+def parse_object(place: str, content: bytes, *, infinite: bool = False) -> dict[str, Any]:
+    """Raises InputError `bad_checkpoint` for what is not a JSON object."""
     try:
-        parsed = json.loads(content)
-    except (ValueError, RecursionError):
-        raise bad_checkpoint(place, "it is no JSON") from None
-    if not isinstance(parsed, dict):
-        raise bad_checkpoint(place, "it should hold one table")
-    return parsed
+        return bounded_json.parse_object(content, infinite=infinite)
+    except ValueError as problem:
+        raise bad_checkpoint(place, str(problem)) from None

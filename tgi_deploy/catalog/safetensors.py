@@ -1,22 +1,28 @@
 """Headers of safetensors files: eight bytes of length, then JSON: name → dtype, shape, place. Data is never read.
 
-The format: https://huggingface.co/docs/safetensors, which also sets the longest header.
+The format: https://huggingface.co/docs/safetensors. It allows headers of 100 MB, which take a gigabyte to parse; the
+hub's own client reads a quarter of that. Its parser is not used, because it bounds neither memory nor time: what it
+does beyond `json.loads` is less than what is checked here.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+ReadRange = Callable[[int, int], bytes]
 
 LENGTH_BYTES: Final = 8
-_LONGEST_HEADER_BYTES: Final = 100_000_000
+# SAFETENSORS_MAX_HEADER_LENGTH of huggingface_hub 0.36 and 2.4. A tensor takes some 130 bytes: the shards of the
+# largest models have headers of less than one MB, and the 74,000 tensors of Qwen3-30B-A3B by GPTQ would take ten.
+_LONGEST_HEADER_BYTES: Final = 25_000_000
+_LONGEST_NAME: Final = 500
+_MOST_DIMENSIONS: Final = 32
 # What one request brings: nearly every header is shorter.
 FIRST_BYTES: Final = 128 * 1024
 _LFS_POINTER: Final = b"version https://git-lfs"
@@ -39,46 +45,66 @@ class Tensor:
         return prod(self.shape)
 
 
-def read_header(file: str, file_bytes: int, read_range: Callable[[int, int], bytes]) -> tuple[Tensor, ...]:
-    """The tensors of a file of `file_bytes`; `read_range(start, length)` brings a piece of it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The first piece of a file: how long its header is, and how much of it is there."""
+
+    file: str
+    file_bytes: int
+    first: bytes
+    header_bytes: int
+    read_range: ReadRange
+
+
+def read_head(file: str, file_bytes: int, read_range: ReadRange) -> Head:
+    """Read the first piece of a file of `file_bytes`; `read_range(start, length)` returns a piece of it.
 
     Raises:
         InputError: `bad_checkpoint`, naming the file.
     """
-    first = read_range(0, min(FIRST_BYTES, file_bytes))
+    first = read_range(0, min(FIRST_BYTES, file_bytes)) if file_bytes else b""
     if first.startswith(_LFS_POINTER):
         raise bad_checkpoint(file, "it is a Git LFS pointer, not the weights", hint="Run: git lfs pull")
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
-    end = LENGTH_BYTES + length
-    if len(first) < LENGTH_BYTES or not 0 < length <= _LONGEST_HEADER_BYTES or end > file_bytes:
+    if len(first) < LENGTH_BYTES or not 0 < length <= file_bytes - LENGTH_BYTES:
         raise bad_checkpoint(file, "it does not start with a safetensors header")
-    header = first[LENGTH_BYTES:end]
-    if len(header) < length:
-        header += read_range(len(first), end - len(first))
-    return _tensors(file, _table(file, header), file_bytes - end)
+    if length > _LONGEST_HEADER_BYTES:
+        raise bad_checkpoint(
+            file, f"its header has {length:,} bytes, and the hub's own tools read {_LONGEST_HEADER_BYTES:,} at most"
+        )
+    return Head(file=file, file_bytes=file_bytes, first=first, header_bytes=length, read_range=read_range)
+
+
+def whole_header(head: Head) -> bytes:
+    """Return the header's text, with a second request where the first piece was too short."""
+    there = head.first[LENGTH_BYTES : LENGTH_BYTES + head.header_bytes]
+    missing = head.header_bytes - len(there)
+    return there + head.read_range(len(head.first), missing) if missing else there
+
+
+def tensors(head: Head, header: bytes) -> Iterator[Tensor]:
+    """Yield the tensors of a file, whose header is `header`. Raises InputError `bad_checkpoint`, naming the file."""
+    table = _table(head.file, header)
+    last = 0
+    for name, entry in table.items():
+        yield _tensor(head.file, name, entry)
+        last = max(last, entry["data_offsets"][1])
+    there = head.file_bytes - LENGTH_BYTES - head.header_bytes
+    if last > there:
+        raise bad_checkpoint(
+            head.file,
+            f"it is cut short: its header promises {last:,} bytes of data and {there:,} are there",
+            hint="Download the file again.",
+        )
 
 
 def _table(file: str, header: bytes) -> dict[str, Any]:
     try:
-        table = json.loads(header)
-    except (ValueError, RecursionError):
-        raise bad_checkpoint(file, "its header is no JSON") from None
-    if not isinstance(table, dict):
-        raise bad_checkpoint(file, "its header is no table")
+        table = bounded_json.parse_object(header)
+    except ValueError as problem:
+        raise bad_checkpoint(file, f"its header can't be read: {problem}") from None
     table.pop("__metadata__", None)
     return table
-
-
-def _tensors(file: str, table: dict[str, Any], data_bytes: int) -> tuple[Tensor, ...]:
-    found = tuple(_tensor(file, name, entry) for name, entry in table.items())
-    last = max((entry["data_offsets"][1] for entry in table.values()), default=0)
-    if last > data_bytes:
-        raise bad_checkpoint(
-            file,
-            f"it is cut short: its header promises {last:,} bytes of data and {data_bytes:,} are there",
-            hint="Download the file again.",
-        )
-    return found
 
 
 def _tensor(file: str, name: str, entry: object) -> Tensor:
@@ -86,22 +112,25 @@ def _tensor(file: str, name: str, entry: object) -> Tensor:
         dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]  # type: ignore[index]
         bits = _BITS[dtype]
         tensor = Tensor(name=name, dtype=dtype, shape=tuple(shape), size_bytes=end - start)
-        sound = all(type(size) is int and size >= 0 for size in (*shape, start))
+        sound = all(type(size) is int and size >= 0 for size in (*shape, start, end))
     except (KeyError, TypeError, ValueError):
-        raise bad_checkpoint(file, f"its header does not describe {_shown(name)} in a known way") from None
+        raise bad_checkpoint(file, f"its header does not describe {shown(name)} in a known way") from None
+    if len(name) > _LONGEST_NAME or len(shape) > _MOST_DIMENSIONS:
+        raise bad_checkpoint(file, f"its header describes {shown(name)}, which has too long a name or shape")
     if not sound or tensor.elements * bits != tensor.size_bytes * 8:
-        raise bad_checkpoint(file, f"shape and size of {_shown(name)} do not agree in its header")
+        raise bad_checkpoint(file, f"shape and size of {shown(name)} do not agree in its header")
     return tensor
 
 
 def bad_checkpoint(file: str, problem: str, *, hint: str | None = None) -> InputError:
     return InputError(
         "bad_checkpoint",
-        f"Reading {_shown(file)}: {problem}.",
+        f"Reading {shown(file)}: {problem}.",
         hint=hint or "Download it again, or give a checkpoint in the layout of the hub.",
     )
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """Return a name of a file, of a tensor or of a model, fit for a message: it comes from anywhere."""
     printable = name if name.isprintable() else ascii(name)[1:-1]
     return printable if len(printable) <= 200 else f"{printable[:200]}…"  # noqa: PLR2004 -- a line

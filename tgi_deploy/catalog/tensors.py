@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from tgi_deploy.catalog.safetensors import Tensor
     from tgi_deploy.planner.types import CheckpointQuantization
@@ -39,8 +39,12 @@ _HEAD: Final = re.compile(r"^(?:(?:\w+\.)?(?:lm_head|embed_out)|output)\.(?:weig
 _TABLE: Final = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)\.weight$")
 _EXPERT: Final = re.compile(r"\.experts\.")
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.#\.")
+_LAYER_NUMBER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _WORD_BITS: Final = {"I32": 32, "U8": 8, "I8": 8, "I16": 16, "U32": 32}
 _EXL2_PER_WORD: Final = 8
+_EXL2_PART: Final = re.compile(r"(?<=\.)q_(?:weight|scale|perm|invperm)$")
+# A real checkpoint has a hundred, a hostile one as many as it has tensors.
+_MOST_PATTERNS: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,39 +69,44 @@ class _Role:
     mask: bool
     beside: bool
     packed: bool
-    variable: bool
+    exl2: str
+    """Which part of a matrix in exl2's format; "" for anything else."""
     vision: bool
     head: bool
+    table: bool
     expert: bool
-    numbered: int | None
-    """Which of its numbers counts the layers of the language model."""
+    layered: bool
+    """One of its numbers counts the layers of the language model."""
 
 
-@cache
+@lru_cache(_MOST_PATTERNS)
 def _role(pattern: str) -> _Role:
     """Of a name with `#` for each number: a checkpoint has thousands of tensors, and few patterns."""
     vision = bool(_VISION.match(pattern))
-    layer = None if vision else _LAYER.search(pattern)
+    part = _EXL2_PART.search(pattern)
     return _Role(
         buffer=bool(_BUFFER.search(pattern)),
         mask=bool(_MASK.search(pattern)),
         beside=bool(_BESIDE.search(pattern)),
         packed=bool(_PACKED.search(pattern)),
-        variable=pattern.endswith(".q_weight"),
+        exl2=part[0] if part else "",
         vision=vision,
         head=not vision and bool(_HEAD.search(pattern)),
+        table=bool(_TABLE.search(pattern)),
         expert=bool(_EXPERT.search(pattern)),
-        numbered=pattern.count("#", 0, layer.start()) if layer else None,
+        layered=not vision and bool(_LAYER.search(pattern)),
     )
 
 
 class _Sums:
-    """Adds up tensors, one by one."""
+    """Adds up tensors one by one and keeps none of them: their number is the checkpoint's choice."""
 
-    def __init__(self, named: Mapping[str, Tensor], *, bits: int, head_is_table: bool) -> None:
-        self._named, self._bits, self._head_is_table = named, bits, head_is_table
+    def __init__(self, *, bits: int) -> None:
+        self._bits = bits
+        self._exl2 = _Exl2()
         self.dtypes: Counter[str] = Counter()
         self.all = self.vision = self.expert = self.quantized = self.quantized_bytes = 0
+        self.head = self.head_quantized = 0
         self.head_stored = False
 
     def add(self, tensor: Tensor, role: _Role) -> None:
@@ -106,9 +115,24 @@ class _Sums:
         quantized = role.packed or tensor.dtype in _EIGHT_BIT
         if role.beside or quantized:
             self.quantized_bytes += tensor.size_bytes
-        if role.beside or (role.head and self._head_is_table):
+        if role.exl2:
+            self._exl2.add(tensor, role)
+        elif not role.beside:
+            self._count(self._values(tensor, role), role, quantized=quantized)
+
+    def finish(self, *, head_is_table: bool) -> None:
+        """A head that is the embedding table as well counts once."""
+        for values, role in self._exl2.matrices():
+            self._count(values, role, quantized=True)
+        if not head_is_table:
+            self.all += self.head
+            self.quantized += self.head_quantized
+
+    def _count(self, values: int, role: _Role, *, quantized: bool) -> None:
+        if role.head:
+            self.head += values
+            self.head_quantized += values * quantized
             return
-        values = self._values(tensor, role)
         self.all += values
         self.quantized += values * quantized
         self.vision += values * role.vision
@@ -116,26 +140,54 @@ class _Sums:
 
     def _values(self, tensor: Tensor, role: _Role) -> int:
         """How many weights a tensor holds; several share a word where they are packed."""
-        if role.variable:
-            return _exl2_values(tensor, self._named)
         if role.packed or tensor.dtype == "U8":
             width = _HALF_BYTE if tensor.dtype == "U8" else self._bits
             return tensor.elements * _WORD_BITS.get(tensor.dtype, width) // width
         return tensor.elements
 
 
+class _Exl2:
+    """Matrices in exl2's format, whose parts may come in any order and from several files.
+
+    Bits differ from row to row: a matrix has a row for each permuted input and eight columns for each word of scales.
+    """
+
+    def __init__(self) -> None:
+        self._weights: list[tuple[int, int, _Role]] = []
+        self._rows: dict[int, int] = {}
+        self._columns: dict[int, int] = {}
+
+    def add(self, tensor: Tensor, role: _Role) -> None:
+        module = hash(tensor.name.removesuffix(role.exl2))
+        if role.exl2 == "q_weight":
+            self._weights.append((module, tensor.elements, role))
+        elif role.exl2 == "q_scale":
+            # Of an 8-bit KV cache it is a bare number.
+            self._columns[module] = tensor.shape[-1] * _EXL2_PER_WORD if tensor.shape else 0
+        else:
+            self._rows[module] = tensor.elements
+
+    def matrices(self) -> Iterator[tuple[int, _Role]]:
+        for module, words, role in self._weights:
+            weights = self._rows.get(module, 0) * self._columns.get(module, 0)
+            yield weights or words * _EXL2_PER_WORD, role
+
+
 def contents(
     tensors: Iterable[Tensor], *, layers: int, tied: bool, quantization: CheckpointQuantization | None
 ) -> Contents:
     """Adds up the tensors of a checkpoint of `layers` layers; more than those (multi-token prediction) don't load."""
-    named = {tensor.name: tensor for tensor in tensors}
-    has_table = any(_TABLE.search(name) for name in named)
-    bits = quantization.bits if quantization is not None else _HALF_BYTE
-    sums = _Sums(named, bits=bits, head_is_table=tied and has_table)
-    for name, tensor in named.items():
-        role = _role(_NUMBER.sub("#", name))
-        if not _is_buffer(tensor, role) and not _beyond(name, role, layers):
+    sums = _Sums(bits=quantization.bits if quantization is not None else _HALF_BYTE)
+    seen: set[int] = set()  # hashes: names can be long, and there can be many
+    has_table = False
+    for tensor in tensors:
+        role = _role(_NUMBER.sub("#", tensor.name))
+        has_table |= role.table
+        is_new = hash(tensor.name) not in seen
+        seen.add(hash(tensor.name))
+        if is_new and not _is_buffer(tensor, role) and not _beyond(tensor.name, role, layers):
             sums.add(tensor, role)
+    sums.finish(head_is_table=tied and has_table)
     return Contents(
         parameters=sums.all,
         vision_parameters=sums.vision,
@@ -153,14 +205,5 @@ def _is_buffer(tensor: Tensor, role: _Role) -> bool:
 
 
 def _beyond(name: str, role: _Role, layers: int) -> bool:
-    return role.numbered is not None and int(_NUMBER.findall(name)[role.numbered]) >= layers
-
-
-def _exl2_values(tensor: Tensor, named: Mapping[str, Tensor]) -> int:
-    """Its bits differ from row to row: the matrix has a row a permuted input and eight columns a word of scales."""
-    module = tensor.name.removesuffix("q_weight")
-    rows = named.get(f"{module}q_invperm") or named.get(f"{module}q_perm")
-    scales = named.get(f"{module}q_scale")
-    if rows is None or scales is None:
-        return tensor.elements * _EXL2_PER_WORD
-    return rows.elements * scales.shape[-1] * _EXL2_PER_WORD
+    layer = _LAYER_NUMBER.search(name) if role.layered else None
+    return layer is not None and int(layer[1]) >= layers

@@ -90,6 +90,7 @@ class Work:
         self._dense = model.parameters - tables - self._expert * model.experts
         if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
+        self._dense = max(0, self._dense)  # dimensions and counts can contradict each other
         self._dense_bytes = self._dense * numerics.linear_bits / 8
         if model.quantized_bytes and numerics.linear_bits < SIXTEEN_BITS.linear_bits and not model.experts:
             # A packed checkpoint leaves some layers in 16 bits: Llama-3.1-405B-FP8 all of its attention.

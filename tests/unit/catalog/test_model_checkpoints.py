@@ -359,9 +359,9 @@ BROKEN = {
     "empty file": (put(FIRST, b""), FIRST, "does not start with a safetensors header"),
     "html page": (put(FIRST, b"<!doctype html><html>"), FIRST, "does not start with a safetensors header"),
     "lfs pointer": (put(SECOND, b"version https://git-lfs.github.com/spec/v1\n"), SECOND, "Git LFS pointer"),
-    "no json": (put(FIRST, header_of(b"{nonsense")), FIRST, "its header is no JSON"),
-    "deep json": (put(FIRST, header_of(b"[" * 100_000)), FIRST, "its header is no JSON"),
-    "a list": (put(FIRST, header_of([])), FIRST, "its header is no table"),
+    "no json": (put(FIRST, header_of(b"{nonsense")), FIRST, "is not JSON"),
+    "deep json": (put(FIRST, header_of(b"[" * 100_000)), FIRST, "nested more than 64 deep"),
+    "a list": (put(FIRST, header_of([])), FIRST, "is not a JSON object"),
     "no tensor": (put(FIRST, header_of({"x": 1})), FIRST, "does not describe x"),
     "strange dtype": (put(FIRST, header_of(tensor(dtype="Q3"), 8)), FIRST, "does not describe x"),
     "dtype a list": (put(FIRST, header_of(tensor(dtype=[]), 8)), FIRST, "does not describe x"),
@@ -371,15 +371,15 @@ BROKEN = {
     "shape text": (put(FIRST, header_of(tensor(shape=["2"]), 8)), FIRST, "shape and size of x do not agree"),
     "cut short": (put(FIRST, header_of(tensor(), 4)), FIRST, "cut short: its header promises 8 bytes of data and 4"),
     "bell in a name": (put(FIRST, header_of({"\x07": 1})), FIRST, "does not describe \\x07"),
-    "index no json": (put(f"model.safetensors.{INDEX}", b"{"), INDEX, "is no JSON"),
-    "index a list": (put(f"model.safetensors.{INDEX}", b"[]"), INDEX, "should hold one table"),
+    "index no json": (put(f"model.safetensors.{INDEX}", b"{"), INDEX, "is not JSON"),
+    "index a list": (put(f"model.safetensors.{INDEX}", b"[]"), INDEX, "is not a JSON object"),
     "index without map": (put(f"model.safetensors.{INDEX}", b"{}"), INDEX, "no weight_map"),
     "index with numbers": (put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": 1}}'), INDEX, "no weight_map"),
     "index names more": (
         put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": "../../etc/passwd"}}'), INDEX, "which is not there",
     ),
     "shard gone": (broken(lambda folder: (folder / SECOND).unlink()), INDEX, f"names {SECOND}, which is not there"),
-    "tokenizer": (put("tokenizer_config.json", b"{"), "tokenizer_config.json", "is no JSON"),
+    "tokenizer": (put("tokenizer_config.json", b"{"), "tokenizer_config.json", "is not JSON"),
 }  # fmt: skip
 
 
