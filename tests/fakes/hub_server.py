@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -113,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # whoever asked may have read enough
+            self.wfile.write(content)
 
 
 @contextmanager

@@ -1,155 +1,158 @@
 """The Hugging Face hub through huggingface_hub: what a repository holds, small files, and pieces of large ones.
 
-Only what is the same in its versions 0.30 to 2.x is used; what carries the requests differs between them (requests,
-httpx), so its exceptions are looked up. `HF_ENDPOINT` and `HF_TOKEN` count as the environment has them at the call.
+Only what is the same in its versions 0.30 to 2.x is used. `HF_ENDPOINT` and `HF_TOKEN` count as the environment has
+them at the call.
 """
 
 from __future__ import annotations
 
-import importlib
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from huggingface_hub import HfApi, get_session, get_token, hf_hub_url
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
+from huggingface_hub import get_token, hf_hub_url
+from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
+from huggingface_hub.utils import build_hf_headers, validate_repo_id  # type: ignore[attr-defined]
 
+from tgi_deploy import bounded_json
+from tgi_deploy.adapters import hub_http
+from tgi_deploy.catalog.hub_answer import HubAnswer, bad_hub_answer, read_answer
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-_TIMEOUT_S: Final = 20.0
 _PUBLIC: Final = "https://huggingface.co"
-_SMALL_BYTES: Final = 32 * 2**20
+# For all requests that one model takes: it has up to two for each of its files.
+_LIMIT_S: Final = 60.0
 _PARTIAL: Final = 206
-_LICENSE: Final = "license:"
 _EVERY_MODELS: Final = "config.json"
-_FORBIDDEN: Final = frozenset({401, 403})
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = frozenset({_UNAUTHORIZED, 403})
+_WRONG_TOKEN: Final = "Invalid credentials in Authorization header"  # noqa: S105 -- what the hub answers to one
+_NOT_FOUND: Final = {
+    "EntryNotFound": "a file is gone",
+    "RepoNotFound": "no such model, or a private one",
+    "RevisionNotFound": "no such revision",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubSource:
-    """One model at one commit."""
+    """One model at one commit, to be read before `deadline`."""
 
     name: str
-    revision: str
-    gated: bool
-    license: str | None
-    sizes: Mapping[str, int]
     endpoint: str
+    answer: HubAnswer
+    deadline: hub_http.Deadline
+
+    @property
+    def revision(self) -> str:
+        return self.answer.commit
+
+    @property
+    def gated(self) -> bool:
+        return self.answer.gated
+
+    @property
+    def license(self) -> str | None:
+        return self.answer.license
 
     def files(self) -> Mapping[str, int]:
-        return self.sizes
+        return self.answer.sizes
 
     def read(self, file: str) -> bytes:
-        if self.sizes.get(file, 0) > _SMALL_BYTES:
+        is_small = self.files().get(file, 0) <= bounded_json.MOST_BYTES
+        answer = self._get(file, {}, bounded_json.MOST_BYTES) if is_small else None
+        if answer is None or not answer.whole:
             raise InputError(
                 "bad_checkpoint",
-                f"Reading {self.name}/{file}: it is far too big for what it should be.",
+                f"Reading {self.name}/{file}: it is larger than {bounded_json.MOST_BYTES // 2**20} MiB.",
                 hint="Give the repository of the original weights.",
             )
-        return self._get(file, {})[1]
+        return answer.content
 
     def read_range(self, file: str, start: int, length: int) -> bytes:
-        status, content = self._get(file, {"Range": f"bytes={start}-{start + length - 1}"})
-        skipped = 0 if status == _PARTIAL else start
-        return content[skipped : skipped + length]
+        """A mirror that knows no ranges answers with the file from its beginning."""
+        answer = self._get(file, {"Range": f"bytes={start}-{start + length - 1}"}, start + length)
+        skipped = 0 if answer.status == _PARTIAL else start
+        return answer.content[skipped : skipped + length]
 
-    def _get(self, file: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body. A mirror that knows no ranges answers with all of the file."""
+    def _get(self, file: str, headers: Mapping[str, str], most_bytes: int) -> hub_http.Answer:
         url = hf_hub_url(self.name, file, revision=self.revision, endpoint=self.endpoint)
-        with _errors(self.name, self.endpoint):
-            response = get_session().get(
-                url, headers={**build_hf_headers(token=get_token()), **headers}, timeout=_TIMEOUT_S
-            )
-            hf_raise_for_status(response)
-            return response.status_code, response.content
+        return _ask(self.name, self.endpoint, url, headers, most_bytes=most_bytes, deadline=self.deadline)
 
 
 class HuggingFaceHub:
-    """Models by their ids, at `endpoint`."""
+    """Models by their ids, at `endpoint`. Everything that is read of one model has `limit_s`."""
 
-    def __init__(self, endpoint: str | None = None) -> None:
+    def __init__(self, endpoint: str | None = None, *, limit_s: float = _LIMIT_S) -> None:
         self._endpoint = (endpoint or _PUBLIC).rstrip("/")
+        self._limit_s = limit_s
 
     def open(self, hub_id: str, revision: str) -> HubSource:
         """One request: the commit, the files with their sizes, whether it is gated.
 
         Raises:
-            InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`.
+            InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`, `bad_hub_answer`.
         """
-        with _errors(hub_id, self._endpoint):
-            info = HfApi(endpoint=self._endpoint, token=get_token()).model_info(
-                hub_id, revision=revision, files_metadata=True, timeout=_TIMEOUT_S
-            )
-        sizes = {item.rfilename: item.size or 0 for item in info.siblings or ()}
+        deadline = hub_http.Deadline(self._limit_s)
+        url = f"{self._endpoint}/api/models/{hub_id}/revision/{quote(revision, safe='')}?blobs=true"
+        answer = _ask(hub_id, self._endpoint, url, {}, most_bytes=bounded_json.MOST_BYTES, deadline=deadline)
+        if not answer.whole:
+            raise bad_hub_answer(hub_id, f"it is larger than {bounded_json.MOST_BYTES // 2**20} MiB")
         return HubSource(
-            name=hub_id,
-            revision=info.sha or revision,
-            gated=bool(info.gated or info.private),  # both need a token, everywhere
-            license=_license(info.tags),
-            sizes=MappingProxyType(sizes),
-            endpoint=self._endpoint,
+            name=hub_id, endpoint=self._endpoint, answer=read_answer(hub_id, answer.content), deadline=deadline
         )
 
     def check_access(self, hub_id: str, revision: str) -> None:
         """One request: whether the token in use may read the model's files. Raises like `open`."""
-        empty: Mapping[str, int] = MappingProxyType({})
-        source = HubSource(
-            name=hub_id, revision=revision, gated=True, license=None, sizes=empty, endpoint=self._endpoint
-        )
+        answer = HubAnswer(commit=revision, gated=True, license=None, sizes=MappingProxyType({}))
+        deadline = hub_http.Deadline(self._limit_s)
+        source = HubSource(name=hub_id, endpoint=self._endpoint, answer=answer, deadline=deadline)
         source.read_range(_EVERY_MODELS, 0, 1)
 
 
-def _license(tags: list[str] | None) -> str | None:
-    named = (tag.removeprefix(_LICENSE) for tag in tags or () if tag.startswith(_LICENSE) and tag.isprintable())
-    return next((name for name in named if name), None)
-
-
-@cache
-def _transport_error() -> type[Exception]:
-    """What the HTTP library in use raises when a request can't be made."""
-    library: Any = importlib.import_module(type(get_session()).__module__.partition(".")[0])
-    error: type[Exception] = getattr(library, "RequestException", None) or library.HTTPError
-    return error
-
-
-@contextmanager
-def _errors(hub_id: str, endpoint: str) -> Iterator[None]:
-    """Turns what the hub's library raises into errors a user can act on, without its own texts: they hold URLs."""
+def _ask(
+    hub_id: str,
+    endpoint: str,
+    url: str,
+    headers: Mapping[str, str],
+    **bounds: Any,  # noqa: ANN401 -- those of `get`
+) -> hub_http.Answer:
+    """Return a good answer, or raise an error a user can act on, without a library's own text: that holds URLs."""
     try:
-        yield
-    except GatedRepoError:
-        raise _gated(hub_id) from None
-    except (RevisionNotFoundError, EntryNotFoundError) as problem:
-        raise _not_found(
-            hub_id, "no such revision" if isinstance(problem, RevisionNotFoundError) else "a file is gone"
-        ) from None
-    except (RepositoryNotFoundError, HFValidationError):
-        raise _not_found(hub_id, "no such model, or a private one") from None
-    except HfHubHTTPError as problem:
-        raise _http(hub_id, endpoint, problem) from None
+        validate_repo_id(hub_id)
+        answer = hub_http.get(url, {**build_hf_headers(token=get_token()), **headers}, **bounds)
+    except HFValidationError:
+        raise _not_found(hub_id, _NOT_FOUND["RepoNotFound"]) from None
     except OfflineModeIsEnabled:
         raise _unreachable(hub_id, endpoint, "offline mode is on") from None
-    except (OSError, _transport_error()) as problem:
+    except hub_http.BadAnswerError as problem:
+        raise bad_hub_answer(hub_id, str(problem)) from None
+    except TimeoutError as problem:
+        raise _unreachable(hub_id, endpoint, str(problem)) from None
+    except hub_http.transport_errors() as problem:
         raise _unreachable(hub_id, endpoint, type(problem).__name__) from None
+    if answer.status // 100 != 2:  # noqa: PLR2004 -- 2xx
+        raise _refused(hub_id, endpoint, answer)
+    return answer
 
 
-def _http(hub_id: str, endpoint: str, problem: HfHubHTTPError) -> InputError:
-    status = getattr(problem.response, "status_code", None)
-    return _gated(hub_id) if status in _FORBIDDEN else _unreachable(hub_id, endpoint, f"it answered {status}")
+def _refused(hub_id: str, endpoint: str, answer: hub_http.Answer) -> InputError:
+    """What a status means, by the rules of huggingface_hub's `hf_raise_for_status`, which reads the body as well."""
+    code, message = answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message")
+    if code == "GatedRepo":
+        return _gated(hub_id)
+    if code in _NOT_FOUND:
+        return _not_found(hub_id, _NOT_FOUND[code])
+    # To somebody without a token, the real hub answers so for a model that does not exist.
+    if answer.status == _UNAUTHORIZED and message != _WRONG_TOKEN and endpoint.startswith("https://"):
+        return _not_found(hub_id, _NOT_FOUND["RepoNotFound"])
+    if answer.status in _FORBIDDEN:
+        return _gated(hub_id)
+    return _unreachable(hub_id, endpoint, f"it answered {answer.status}")
 
 
 def _gated(hub_id: str) -> InputError:

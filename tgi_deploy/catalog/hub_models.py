@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tgi_deploy import bounded_files
 from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, Where, anything, boolean, positive, read
+from tgi_deploy.catalog.hub_answer import COMMIT, bad_hub_answer
 from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
 from tgi_deploy.errors import InputError
@@ -33,8 +34,10 @@ KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
 # Raise when the same files would be read differently: what older versions kept is then read anew.
 _FORMAT: Final = 1
 _LOCAL: Final = "local"
+# Where what was read before serves as well.
+_NO_ANSWER: Final = frozenset({"hub_unreachable", "hub_extra_missing", "bad_hub_answer"})
 _FRESH_S: Final = 24 * 3600
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_COMMIT_BYTES: Final = 40
 _ENTRY: Final = {
     "format": Field(check=positive),
     "summary": REQUIRED_TEXT,
@@ -55,7 +58,11 @@ class Hub(Protocol):
     """A place that has models by their ids."""
 
     def open(self, hub_id: str, revision: str) -> ModelSource:
-        """Its files at a branch, tag or commit; `InputError` `hub_not_found`, `hub_gated`, `hub_unreachable`."""
+        """Return its files at a branch, tag or commit.
+
+        Raises:
+            InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`, `bad_hub_answer`.
+        """
         ...
 
 
@@ -81,8 +88,8 @@ class HubModels:
         """The model at a revision (default: the newest of its main branch), pinned to the commit.
 
         Raises:
-            InputError: `hub_offline`, `hub_extra_missing`, `hub_unreachable`, `hub_not_found`, `hub_gated`,
-                `bad_checkpoint`, `bad_model_config`.
+            InputError: `hub_offline`, `hub_extra_missing`, `hub_unreachable`, `bad_hub_answer`, `hub_not_found`,
+                `hub_gated`, `bad_checkpoint`, `bad_model_config`.
         """
         wanted = revision or MAIN
         commit, is_fresh = self._known_commit(hub_id, wanted)
@@ -94,7 +101,7 @@ class HubModels:
         try:
             return self._ask(hub_id, wanted)
         except InputError as problem:
-            if kept is None or problem.code not in {"hub_unreachable", "hub_extra_missing"}:
+            if kept is None or problem.code not in _NO_ANSWER:
                 raise
             return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
 
@@ -122,7 +129,9 @@ class HubModels:
         from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
 
         source = self._connect().open(hub_id, wanted)
-        commit = source.revision or wanted
+        commit = source.revision or ""
+        if not COMMIT.fullmatch(commit) or (COMMIT.fullmatch(wanted) and commit != wanted):
+            raise bad_hub_answer(hub_id, f"it is about another commit than {wanted}")
         path = self._path(hub_id, f"{commit}.json")
         profile = self._kept(path, hub_id)
         if profile is None:
@@ -134,14 +143,15 @@ class HubModels:
 
     def _known_commit(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
         """The commit a revision stood for when it was last asked, and whether that still counts."""
-        if _COMMIT.fullmatch(wanted):
+        if COMMIT.fullmatch(wanted):
             return wanted, True
         path = self._path(hub_id, f"{wanted}.ref")
         try:
-            commit, age_s = path.read_text(encoding="ascii"), self._now() - path.stat().st_mtime
+            commit = bounded_files.read_text(path, most=_COMMIT_BYTES)
+            age_s = self._now() - path.stat().st_mtime
         except (OSError, ValueError):
             return None, False
-        return (commit if _COMMIT.fullmatch(commit) else None), 0 <= age_s < _FRESH_S
+        return (commit if COMMIT.fullmatch(commit) else None), 0 <= age_s < _FRESH_S
 
     def _kept(self, path: Path, hub_id: str) -> Profile | None:
         """What was read before; nothing where there is nothing that can be understood."""

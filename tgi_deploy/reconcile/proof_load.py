@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.futures import errors_into
 from tgi_deploy.reconcile.proof import ProofStep, ProofWarning, Streamed, plain_answer, timed, whole_stream
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
 
     def ask(seed: int, future: _Asked) -> None:
         body = _request(promise.input_tokens, promise.output_tokens, seed=seed)
-        with _telling(future):
+        with errors_into(future):
             future.set_result(client.stream("/generate_stream", body))
 
     users = [threading.Thread(target=ask, args=item, daemon=True) for item in enumerate(asked, start=1)]
@@ -134,21 +135,6 @@ def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
     for user in users:
         user.join()
     return tuple(_checked(future.result()) for future in asked)
-
-
-class _telling:  # noqa: N801 -- a context manager, used as a function
-    """Whatever ends the block goes into the future, for whoever asks for its result."""
-
-    def __init__(self, future: _Asked) -> None:
-        self.future = future
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if error is not None:
-            self.future.set_exception(error)
-        return True
 
 
 def _checked(answer: Streamed) -> Streamed:
