@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import io
 import ipaddress
 import json
 import socket
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import SplitResult, urlsplit
 
+from tgi_deploy import bounded_json
 from tgi_deploy.adapters.sse import payloads
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.reconcile.health import Probe
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
 _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
+# Streams repeat themselves in every event: 100,000 tokens take less.
+_ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _REDIRECTS: Final = range(300, 400)
 
 
@@ -156,7 +160,7 @@ class _Exchange:
         self._connection.connect()
         self._allow_silence()
         self._connection.request(method, target, body=body, headers=dict(headers))
-        response = self._connection.getresponse()
+        response = self._connection.getresponse()  # of `_response`: within the limits from its first byte on
         if response.status in _REDIRECTS:
             raise http.client.HTTPException(f"it redirects elsewhere ({response.status})")
         return response
@@ -167,16 +171,16 @@ class _Exchange:
             parts.append(chunk)
             size += len(chunk)
             if size > _BODY_LIMIT_BYTES:
-                raise http.client.HTTPException("its answer is too long")
-            self._allow_silence()
+                raise _too_long()
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(parts)
 
     def lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        while line := response.readline(_BODY_LIMIT_BYTES):
-            yield line
-            self._allow_silence()
+        return iter(lambda: response.readline(_BODY_LIMIT_BYTES), b"")
+
+    def _response(self, connected: socket.socket, **more: Any) -> http.client.HTTPResponse:  # noqa: ANN401 -- the library's
+        return http.client.HTTPResponse(cast("socket.socket", _Bounded(connected, self._allow_silence)), **more)
 
     def _allow_silence(self) -> None:
         left_s = self._ends - time.monotonic()
@@ -192,9 +196,41 @@ class _Exchange:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         at = base if proxy is None else proxy
         connection = kind(at.hostname or "", at.port, timeout=self._timeouts.connect_s)
+        connection.response_class = cast("type[http.client.HTTPResponse]", self._response)
         if proxy is not None and secure:
             connection.set_tunnel(base.hostname or "", base.port)
         return connection
+
+
+class _Bounded(io.RawIOBase):
+    """What is received, within the limits: a header, or a line of a stream, can come byte by byte without end, too."""
+
+    def __init__(self, connected: socket.socket, allow_silence: Callable[[], None]) -> None:
+        self._raw = connected.makefile("rb", buffering=0)
+        self._allow_silence = allow_silence
+        self._left_bytes = _ANSWER_LIMIT_BYTES
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 -- any writable memory
+        self._allow_silence()
+        count = self._raw.readinto(buffer)
+        self._left_bytes -= count or 0
+        if self._left_bytes < 0:
+            raise _too_long()
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _too_long() -> http.client.HTTPException:
+    return http.client.HTTPException("its answer is too long")
 
 
 def _proxy_for(base: SplitResult) -> SplitResult | None:
@@ -253,7 +289,7 @@ def _text_of(exchange: _Exchange, response: http.client.HTTPResponse) -> str:
 
 def _json_of(text: str) -> object:
     try:
-        return json.loads(text)
+        return bounded_json.parse(text)
     except ValueError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -84,8 +84,11 @@ def serving(routes=None):
 
 
 @contextmanager
-def raw_server(reply: bytes | None):
-    """Accepts one connection and answers bytes; None: never answers. Closes when the test is over."""
+def raw_server(reply: bytes | None, *, drips: bool = False):
+    """Accepts one connection and answers bytes; None: never answers; `drips`: then byte by byte, without end.
+
+    Closes when the test is over.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
@@ -97,6 +100,9 @@ def raw_server(reply: bytes | None):
                 over.wait(10)
             else:
                 connection.sendall(reply)
+            with suppress(OSError):
+                while drips and not over.wait(0.01):
+                    connection.sendall(b" ")
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

@@ -101,6 +101,31 @@ def test_an_answer_without_end_is_cut_at_the_total_time():
             engine.stream("/generate_stream", {})
 
 
+@pytest.mark.parametrize(
+    "start", [b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\ndata: "]
+)
+@pytest.mark.parametrize("ask", ["get", "stream", "probe"])
+def test_what_drips_is_cut_at_the_total_time(start, ask):
+    with raw_server(start, drips=True) as url:
+        engine = HttpEngine(url, timeouts=SHORT)
+        began = time.monotonic()
+        if ask == "probe":
+            assert probe_health(url, timeouts=SHORT).outcome in {"timeout", "status"}
+        else:
+            with pytest.raises(NotHealthyError, match=r"took too long|timed out"):
+                engine.get("/info") if ask == "get" else engine.stream("/generate_stream", {})
+        assert time.monotonic() - began < 5
+
+
+def test_a_stream_of_more_than_there_is_memory_for_is_cut(monkeypatch):
+    monkeypatch.setattr("tgi_deploy.adapters.http._ANSWER_LIMIT_BYTES", 10_000)
+    with (
+        raw_server(b"HTTP/1.1 200 OK\r\n\r\n" + b"data: {}\n\n" * 5_000) as url,
+        pytest.raises(NotHealthyError, match="too long"),
+    ):
+        HttpEngine(url, timeouts=SHORT).stream("/generate_stream", {})
+
+
 def test_a_stream_is_read_to_its_end():
     with serving() as server:
         streamed = HttpEngine(server.url).stream("/generate_stream", {"inputs": "x"})
