@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 _RUNNING: Final = "running"
 # The end of a log tells why it ended; what is before this much of it is not read.
 _MAX_BYTES: Final = 16 * 1024**2
+_OF_THE_SHELL: Final = re.compile(r"/dev/fd/([0-9]{1,4})")
 _HOW: Final = "docker logs NAME 2>&1 | tgi-deploy diagnose -"
 _EMPTY: Final = Notice(
     code="empty_log", message=f"there was nothing to examine; logs of containers come from both streams: {_HOW}"
@@ -97,12 +102,22 @@ def _from_stdin() -> tuple[str, int]:
 
 def _from_file(path: Path) -> tuple[str, int]:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return _last_part(file)
     except OSError as error:
         raise InputError(
-            "unreadable_file", f"reading the log {path}: {error.strerror}", hint="check its path and permissions"
+            "unreadable_file",
+            f"reading the log {path}: {error.strerror}",
+            hint=f"name a file that you may read; what comes through a pipe is read as '-': {_HOW}",
         ) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A pipe that the shell made for this command, as for `<(docker logs NAME)`, is read as standard input is."""
+    made = _OF_THE_SHELL.fullmatch(str(path))
+    if made and stat.S_ISFIFO(os.fstat(int(made[1])).st_mode):
+        return os.fdopen(os.dup(int(made[1])), "rb")
+    return bounded_files.open_regular(path)
 
 
 def _last_part(stream: BinaryIO) -> tuple[str, int]:

@@ -16,7 +16,8 @@ API_KEY: Final = "API_KEY"
 
 _LONGEST_NAME: Final = 40
 _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST_NAME - 2}}}[a-z0-9]")
-_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# YAML readers refuse keys of more than 1,024 characters, and real names have a tenth of this.
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
 _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
 _INSTANCE_PROFILE: Final = re.compile(r"(arn:[a-z-]+:iam::[0-9]*:instance-profile/)?[A-Za-z0-9_+=,.@/-]{1,512}")
@@ -114,7 +115,7 @@ def _check_engine(deployable: Deployable) -> None:
             raise InputError(
                 "bad_env_name",
                 f"{_shown(name)} can't name an environment variable",
-                hint="use letters, digits and underscores, first not a digit",
+                hint="use letters, digits and underscores, first not a digit, 255 at most",
             )
     for name, value in engine.env.items():
         _check_printable(value, "bad_env_value", f"the value of {name}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tgi_deploy import bounded_json
 from tgi_deploy.app.planning.wish import Wish, variable_of_option
 from tgi_deploy.errors import InputError
 
@@ -145,12 +146,9 @@ def read_plan(text: str, name: str) -> Mapping[str, Any]:
 
 def read_json(text: str, name: str) -> Mapping[str, Any]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _bad(name, f"it is no JSON: {str(error)[:120]}") from None
-    if not isinstance(document, dict):
-        raise _bad(name, "it holds no JSON object")
-    return document
+        return bounded_json.parse_object(text)
+    except ValueError as error:
+        raise _bad(name, str(error)) from None
 
 
 def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -161,8 +159,11 @@ def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             value = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise _bad(name, f"`plan.{'.'.join(path)}` is missing or of another type")
-    if not all(isinstance(word, str) for word in plan["engine"]["args"]):
-        raise _bad(name, "`plan.engine.args` holds more than words")
+    engine = plan["engine"]
+    texts = {"engine.args": engine["args"], "engine.env": [*engine["env"].values()], "notices": plan.get("notices", [])}
+    for place, words in texts.items():
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise _bad(name, f"`plan.{place}` holds more than words")
     return plan
 
 

@@ -38,7 +38,7 @@ _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
 _SHORTEST_TTL_S: Final = 300
 _MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
