@@ -1,0 +1,34 @@
+"""A sample of what scripts/fuzz.py tries by the thousand, always the same one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from mutations.kinds import SHARES, inputs
+
+# By the usual run; `--thorough` takes fifty times as many.
+SAMPLE = 120
+
+
+@pytest.mark.parametrize("kind", SHARES)
+def test_whatever_is_changed_ends_in_a_result_or_a_named_error(kind, tmp_path, pytestconfig):
+    share = max(2, SAMPLE * SHARES[kind] // 100)
+    count = share * 50 if pytestconfig.getoption("--thorough") else share
+    with inputs(tmp_path) as known:
+        strategy, attempt = known.of(kind)
+
+        @settings(
+            max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(strategy)
+        def each(item):
+            attempt(item)
+
+        each()
+        assert sum(known.trial.codes.values()) >= share or kind == "record"
+
+
+def test_the_unforeseen_would_be_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("tgi_deploy.catalog.checkpoint._sizes", lambda *_: {}["missing"])
+    with inputs(tmp_path) as known, pytest.raises(AssertionError, match="KeyError"):
+        known.of("kept")
