@@ -12,6 +12,7 @@ base_packages=python3,ca-certificates
 
 make_images() {
   make_base
+  fetch_packages
   local release
   for release in "${engine_releases[@]}"; do
     make_engine_image "${release% *}" "${release#* }"
@@ -56,9 +57,17 @@ build() {
   }
 }
 
-# What the images hold of the repository. Times are left out, so that an untouched layer is known again.
+# What the images hold of the repository, and the packages that the stub server imports, for the Python of the suite.
+# Times are left out, so that an untouched layer is known again.
 context() {
-  tar -c --sort=name --mtime=@0 --owner=0 --group=0 --exclude=__pycache__ tgi_deploy profiles tests/images
+  tar -c --sort=name --mtime=@0 --owner=0 --group=0 --exclude=__pycache__ tgi_deploy profiles tests/images \
+    -C "$home" packages
+}
+
+fetch_packages() {
+  "${TGI_DEPLOY_VENV:-.venv}/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
+    --upgrade --target "$home/packages" --python-version 3.11 --only-binary=:all: \
+    --constraint scripts/constraints.txt msgspec
 }
 
 make_engine_image() {

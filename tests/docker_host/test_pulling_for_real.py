@@ -62,7 +62,7 @@ def test_a_pull_tells_its_megabytes_and_happens_once(api, noise):
             assert not pull(api, image, listener=told, clock=EagerClock())
             assert len(registry.fetched) == fetched
         finally:
-            api.look("cleaning up", lambda client: client.remove_image(image, force=True))
+            api.look("cleaning up", lambda client: client.remove_image(image, force=True), lambda _reply: None)
     assert {phase for phase, _ in told.phases} == {"pulling"}
     megabytes = f"{sum(noise.layer_sizes) / 10**6:,.0f} MB"
     assert told.phases[-1][1].startswith(f"{megabytes.removesuffix(' MB')} of {megabytes}")

@@ -10,11 +10,11 @@ from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models, texts
 from mutations.trial import trials
 
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.cli.locking import open_lock
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.planning.locked import plan_to_deploy
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.wiring import open_catalog
 
 FOLDERS = ("config", "header", "index", "tokenizer", "special")
 # How many of a hundred are of each kind.
@@ -63,7 +63,7 @@ class Inputs:
         self._plan_file.write_bytes(content)
         self._run("plan", "--locked", str(self._plan_file))
         with suppress(DeployError):
-            plan_to_deploy(open_lock(self._plan_file), Catalog.open(), force=True)
+            plan_to_deploy(open_lock(self._plan_file), open_catalog(), force=True)
 
     def _try_diff(self, content):
         self._plan_file.write_bytes(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import bounded_json
 from tgi_deploy.errors import Problem
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ..
 
 def _json_object(payload: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(payload)
-    except (ValueError, RecursionError):
+        return bounded_json.parse_object(payload)
+    except ValueError:
         return None
-    return event if isinstance(event, dict) else None

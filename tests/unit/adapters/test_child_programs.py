@@ -9,12 +9,13 @@ import pytest
 from tgi_deploy.operations.deploying.child_programs import ChildPrograms
 
 PATIENCE_S = 60
-# Counts the wishes to stop that reach it, says `ready`, and goes on until the file it is given is there.
+# Counts the signals that reach it, prints `ready`, and goes on until the file it is given is there. Its handler writes
+# past the buffer, which may be in use when the signal comes.
 CHILD = """
-import json, signal, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
 stops = []
-signal.signal(signal.SIGTERM, lambda *_: (stops.append(1), print("stopped", file=sys.stderr, flush=True)))
+signal.signal(signal.SIGTERM, lambda *_: (stops.append(1), os.write(2, b"stopped\\n")))
 print("ready", file=sys.stderr, flush=True)
 while not Path(sys.argv[2]).exists():
     time.sleep(0.01)

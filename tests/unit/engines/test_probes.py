@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders import engines
-from tgi_deploy.adapters.sse import payloads
 
 from tgi_deploy.errors import Problem
+from tgi_deploy.readiness.sse import payloads
 from tgi_deploy.values.base import field_names
 from tgi_deploy.values.probing import HttpReply, ProbeRequest, Reply
 

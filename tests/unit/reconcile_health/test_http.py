@@ -118,7 +118,7 @@ def test_what_drips_is_cut_at_the_total_time(start, ask):
 
 
 def test_a_stream_of_more_than_there_is_memory_for_is_cut(monkeypatch):
-    monkeypatch.setattr("tgi_deploy.adapters.http._ANSWER_LIMIT_BYTES", 10_000)
+    monkeypatch.setattr("tgi_deploy.readiness.http._ANSWER_LIMIT_BYTES", 10_000)
     with (
         raw_server(b"HTTP/1.1 200 OK\r\n\r\n" + b"data: {}\n\n" * 5_000) as url,
         pytest.raises(NotHealthyError, match="too long"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
+from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.aws.errors import ErrorTable, translate
 from tgi_deploy.targets.reply import Reply, ReplyError
@@ -101,8 +101,8 @@ def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[
     if not body and not (told and told.members):
         return
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
+        content = bounded_json.parse(body)
+    except ValueError:
         raise ReplyError("its body is not JSON") from None
     Reply.of(content, "its body")
 
