@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,3 +23,9 @@ def profiles_dir() -> Path:
 
 def templates_dir() -> Path:
     return data_root() / "templates"
+
+
+def state_home() -> Path:
+    """Where records, the sandbox and crash reports live: `$TGI_DEPLOY_HOME`, else the user's state folder."""
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home) if home else Path("~/.local/state/tgi-deploy").expanduser()

@@ -23,7 +23,8 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from disruptions.matrix import WISH
 
-from tgi_deploy.cli import down, frame, main, up, wiring  # noqa: F401 -- what commands import, to be there
+from tgi_deploy import wiring
+from tgi_deploy.cli import down, frame, main, up  # noqa: F401 -- what commands import, to be there
 from tgi_deploy.operations.planning import plan as app_plan
 
 LAYERS = (

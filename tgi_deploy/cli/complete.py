@@ -39,7 +39,7 @@ def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
 
 def deployments(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Deployments on record here: those of the sandbox after `--sandbox`."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- only completion reads it here
+    from tgi_deploy import wiring  # noqa: PLC0415 -- only completion reads it here
 
     try:
         names = wiring.recorded_names(sandbox=bool(ctx.params.get("sandbox")))

@@ -70,7 +70,7 @@ def _of_text(source: str, text: str, before: int) -> Result:
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
 

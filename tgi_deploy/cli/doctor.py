@@ -134,7 +134,7 @@ def _boundary_notice(boundary: Boundary) -> Notice:
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
 
     plan = _plan(wish, options)
@@ -163,7 +163,7 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
 
 
 def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
 
     if not wish.model:

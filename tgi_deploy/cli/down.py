@@ -59,7 +59,7 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
 
 
 def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- likewise
 

@@ -14,18 +14,18 @@ import os
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
-from tgi_deploy.data_files import HOME_VARIABLE
+from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 PROGRAM: Final = "tgi-deploy"
 COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
@@ -278,12 +278,6 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
         return
     with formatter.section("Examples"):
         formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in examples))
-
-
-def state_home() -> Path:
-    """Where records, the sandbox and crash reports live: `$TGI_DEPLOY_HOME`, else the user's state folder."""
-    home = os.environ.get(HOME_VARIABLE)
-    return Path(home) if home else Path("~/.local/state/tgi-deploy").expanduser()
 
 
 def _interrupted() -> Result:

@@ -13,7 +13,7 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     """List deployments: recorded ones, and those that only tags in the cloud tell of."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise

@@ -42,7 +42,7 @@ def logs_command(
     *, name: str, following: bool, tail: int | None, raw: bool, regions: tuple[str, ...], sandbox: bool
 ) -> Result:
     """Print what the machine and the engine have said, without secrets."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.logs import follow, logs  # noqa: PLC0415 -- help is printed without what acts
 

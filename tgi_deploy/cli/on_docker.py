@@ -113,7 +113,7 @@ def find_hardware(wish: Wish, catalog: Catalog, *, locked: bool = False) -> tupl
 
     Raises InputError `no_end_on_docker`, `hardware_needed`, `no_gpu`, `unknown_card`, `mig_enabled`.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.local_hardware import local_hardware  # noqa: PLC0415 -- help is printed without it
 
     _refuse_ends(wish)

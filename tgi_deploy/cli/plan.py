@@ -81,7 +81,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
 
 
 def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str | None) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli.locking import locked_result, refuse_wishes  # noqa: PLC0415 -- likewise
 
     refuse_wishes(wish, "--locked")
@@ -101,14 +101,14 @@ def _on_docker(wish: Wish, profiles_dir: Path | None, *, offline: bool) -> tuple
 
 
 def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
 
     return wiring.catalog(profiles_dir, offline=offline)
 
 
 def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:
     """The plan for `wish` with the catalogue and environment of this process."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
 
     return plan(wish, wiring.catalog(profiles_dir, offline=offline), os.environ)

@@ -64,7 +64,7 @@ def predict_command(
     FILE every row of a CSV file is predicted, in order. Needs no account, and no network but for a hub model that is
     neither in the catalogue nor was read before; rows of a file are never looked up on the hub.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the catalogue
 
     catalog = wiring.catalog(profiles_dir, offline=offline or cases is not None)
     if cases is not None:

@@ -132,7 +132,7 @@ def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | No
     The draft holds the model's shape, read from its config.json and the headers of its weights, and the exact
     commit, so that it plans without the hub.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the catalogue
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the catalogue
 
     profile = wiring.catalog(profiles_dir, offline=offline).resolve(model)
     text = draft(profile)

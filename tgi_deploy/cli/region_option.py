@@ -46,7 +46,7 @@ def region_option(function: CommandFunction) -> CommandFunction:
 
 
 def _docker_place(regions: tuple[str, ...]) -> tuple[str, ...]:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
 
     if regions:
         raise InputError(

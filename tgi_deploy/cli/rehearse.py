@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.cli.wiring import Setup
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rehearse import Rehearsal
     from tgi_deploy.operations.deploying.up import UpRequest
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.types import Plan
+    from tgi_deploy.wiring import Setup
 
 FAULTS: Final = (
     "capacity", "quota", "throttle", "lost-reply", "spot-reclaim", "slow-boot", "dead-host", "oom", "gated",
@@ -70,7 +70,7 @@ def rehearse_command(
     Exit code 0 when all is safe in the end: nothing is left, whatever went wrong. What 'up' would have ended with is
     in the result.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
@@ -104,7 +104,7 @@ def _check_rentable(plan: Plan) -> None:
 
 
 def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_dir: Path | None) -> Setup:
-    from tgi_deploy.cli.wiring import Setup  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.wiring import Setup  # noqa: PLC0415 -- help is printed without what acts
 
     return Setup(
         progress=progress,  # type: ignore[arg-type]

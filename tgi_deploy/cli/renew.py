@@ -19,7 +19,7 @@ from tgi_deploy.errors import InputError
 @sandbox_option
 def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Put off the end of a deployment that was launched with --lease."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.ends import renewal_document, renewal_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.renew import renew  # noqa: PLC0415 -- help is printed without what acts

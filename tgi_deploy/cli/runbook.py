@@ -70,7 +70,7 @@ def runbook_command(
 
 def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoPlan:
     """The recorded deployment of that name, else the plan for that model."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @command("start", examples=("tgi-deploy sandbox start", 'eval "$(tgi-deploy sandbox start)"'))
 def _start() -> Result:
     """Start the local cloud, or find it running; print what points other tools at it."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the sandbox
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     info = wiring.sandbox_start()
     return Result(
@@ -27,7 +27,7 @@ def _start() -> Result:
 @command("stop", examples=("tgi-deploy sandbox stop",))
 def _stop() -> Result:
     """Stop the local cloud and everything that runs in it; leave no process and no file behind."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the sandbox
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     stopped = wiring.sandbox_stop()
     text = "the sandbox is stopped, nothing of it is left" if stopped else "no sandbox was running"
@@ -37,7 +37,7 @@ def _stop() -> Result:
 @command("status", examples=("tgi-deploy sandbox status --json",))
 def _status() -> Result:
     """Say whether the local cloud runs, and where."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without the sandbox
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     info = wiring.sandbox_status()
     text = "no sandbox is running" if info is None else f"running at {info.endpoint_url} (process {info.pid})"

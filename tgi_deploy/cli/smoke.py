@@ -95,13 +95,13 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
 
 
 def _is_recorded(name: str, *, sandbox: bool) -> bool:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
 
     return name in wiring.recorded_names(sandbox=sandbox)
 
 
 def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
@@ -128,7 +128,7 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
 
 
 def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 

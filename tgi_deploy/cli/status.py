@@ -17,7 +17,7 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment."""
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise

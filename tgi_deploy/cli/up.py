@@ -132,7 +132,7 @@ def up_command(*, wish: Wish, **given: object) -> Result:
 
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.launching.ingress import networks  # noqa: PLC0415 -- help is printed without what acts

@@ -56,7 +56,7 @@ def what_if_command(
     min-tokens-per-s, num-shard, output-tokens, prefer, quantize, region, tpot-ms, ttft-ms and utilisation. A value
     without a plan shows the reason.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.what_if import sweep_text as as_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.what_if import read_sweep, row_document, what_if  # noqa: PLC0415 -- help needs no planner
 

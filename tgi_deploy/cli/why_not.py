@@ -37,7 +37,7 @@ def why_not_command(*, wish: Wish, hardware_name: str, profiles_dir: Path | None
     price line by line; or that it works, and what puts it behind the choice. A card that EC2 does not rent is
     explained as machines of your own.
     """
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.why_not import why_not, why_not_document  # noqa: PLC0415 -- help is printed without the planner
 

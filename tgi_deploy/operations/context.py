@@ -1,4 +1,4 @@
-"""Everything a use case needs from outside, as one value. `cli/wiring.py` fills it."""
+"""Everything a use case needs from outside, as one value. `wiring.py` fills it."""
 
 from __future__ import annotations
 

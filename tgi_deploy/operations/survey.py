@@ -1,4 +1,4 @@
-"""What a look around needs from outside; `cli/wiring.py` fills it. Questions are put at the same time."""
+"""What a look around needs from outside; `wiring.py` fills it. Questions are put at the same time."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import boto3  # noqa: F401 -- loaded before the start
 
-from tgi_deploy.cli import frame, wiring  # noqa: F401 -- likewise
+from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views import deployment  # noqa: F401 -- likewise
 from tgi_deploy.operations.deploying import up  # noqa: F401 -- likewise

@@ -21,7 +21,7 @@ from disruptions.checks import Account
 from disruptions.matrix import changes
 from fakes.wire import KINDS, Wire
 
-from tgi_deploy.cli import wiring
+from tgi_deploy import wiring
 from tgi_deploy.operations.planning import plan as app_plan
 from tgi_deploy.targets.aws.session import SessionFactory
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tgi_deploy.cli import wiring
+from tgi_deploy import wiring
 
 WISH = ("llama3-13b", "--budget", "5")
 DENIED = {

@@ -18,8 +18,9 @@ from builders.aws_profiles import allowed_actions, profile_data
 from moto.core import enable_iam_authentication
 from moto.server import ThreadedMotoServer
 
+from tgi_deploy import wiring
 from tgi_deploy.catalog.actions import read_actions
-from tgi_deploy.cli import frame, wiring
+from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.operations.checking.policy import policy
 from tgi_deploy.targets.aws.errors import ErrorTable

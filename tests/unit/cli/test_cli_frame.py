@@ -12,6 +12,7 @@ import pytest
 
 from tgi_deploy.cli import frame, options
 from tgi_deploy.cli.output import Result
+from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import (
     ConflictError,
     DeployError,
@@ -160,6 +161,6 @@ def test_help_has_examples_and_headings(capsys):
 
 def test_state_home_is_where_the_environment_says(monkeypatch):
     monkeypatch.setenv("TGI_DEPLOY_HOME", "/somewhere")
-    assert frame.state_home() == Path("/somewhere")
+    assert state_home() == Path("/somewhere")
     monkeypatch.delenv("TGI_DEPLOY_HOME")
-    assert frame.state_home() == Path.home() / ".local/state/tgi-deploy"
+    assert state_home() == Path.home() / ".local/state/tgi-deploy"

@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.cli import doctor, wiring
+from tgi_deploy import wiring
+from tgi_deploy.cli import doctor
 from tgi_deploy.operations.launching.secrets import TOKEN_VARIABLES
 
 

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tgi_deploy.cli import ci_reports, wiring
+from tgi_deploy import wiring
+from tgi_deploy.cli import ci_reports
 from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT

@@ -33,7 +33,7 @@ def part(printed):
 
 
 def test_no_network_and_no_hub_is_asked(tool, locked, monkeypatch):
-    from tgi_deploy.cli import wiring  # noqa: PLC0415 -- replaced where it stands
+    from tgi_deploy import wiring  # noqa: PLC0415 -- replaced where it stands
 
     def refuse():
         raise AssertionError("the hub was asked")
