@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
 _LOAD: Final = "closed_loop"
+_NORMAL: Final = NormalDist()
+_EIGHTY_PERCENT: Final = _NORMAL.inv_cdf(0.9)
 
 
 def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
@@ -38,6 +42,30 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     scheduling: Scheduling,
 ) -> Performance:
     """What `load.concurrency` clients see, each sending its next request when the last one ends."""
+    work = planned_work(
+        model, scheme, accelerator, num_shard=num_shard, interconnect=interconnect, constants=constants,
+        scheduling=scheduling,
+    )  # fmt: skip
+    traffic = Traffic(
+        input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD
+    )
+    return client_view(work, traffic, memory.kv_capacity_tokens)
+
+
+def planned_work(
+    model: ModelSpec,
+    scheme: Scheme,
+    accelerator: Accelerator,
+    *,
+    num_shard: int,
+    interconnect: Interconnect,
+    constants: Constants,
+    scheduling: Scheduling,
+) -> Work:
+    """The seconds of one planned configuration, to be asked for many loads and prefill flags.
+
+    `scheduling.prefill_tokens` is the prefill flag; `Work.with_prefill_tokens` is the same under another one.
+    """
     setup = Setup(
         model=model,
         numerics=speed_numerics.of_scheme(scheme, accelerator, scheduling.kv_bits),
@@ -45,12 +73,66 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
         num_shard=num_shard,
         interconnect=interconnect,
         engine=constants.planned_engine(scheduling),
+        prefill_tokens=scheduling.prefill_tokens,
     )
-    work = Work(setup, constants)
-    traffic = Traffic(
-        input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD
+    return Work(setup, constants)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """What requests see, and how sure that is.
+
+    `p50` and `p95` are over requests. The interval `low` to `high` holds the measured median 80 times in 100.
+    """
+
+    p50: float
+    p95: float
+    low: float
+    high: float
+
+    def chance_within(self, limit: float, *, share: Literal["p50", "p95"] = "p50") -> float:
+        """The probability that the measured figure will be `limit` or less; each side of the median has its width."""
+        expected = self.p50 if share == "p50" else self.p95
+        if limit <= 0 or math.isinf(expected):
+            return 0.0
+        off = math.log(limit / expected)
+        width = math.log(self.high / self.p50) if off > 0 else math.log(self.p50 / self.low)
+        return _NORMAL.cdf(off * _EIGHTY_PERCENT / width)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """One replica under a load. `running` requests decode at once; `keeps_up` is False where the queue only grows."""
+
+    ttft_ms: Quantity
+    tpot_ms: Quantity
+    output_tokens_per_s: Quantity
+    running: float
+    keeps_up: bool
+
+
+def service(work: Work, traffic: Traffic, kv_tokens: float) -> Service:
+    """The distribution of what clients see.
+
+    `traffic` names `clients` in a closed loop, or, as kind `open`, `arrivals_per_s` of clients that do not wait for
+    one another.
+    """
+    seen = timing(work, traffic, kv_tokens)
+    ttft = (seen.ttft_s * 1e3, seen.ttft_p95_s * 1e3)
+    tpot = (seen.tpot_s * 1e3, seen.tpot_p95_s * 1e3)
+    rate = seen.requests_per_s() * traffic.output_tokens
+
+    def quantity(value: float, high: float, metric: str) -> Quantity:
+        factors = work.constants.interval(metric, traffic.kind)
+        return Quantity(p50=value, p95=high, low=value * factors[0], high=value * factors[1])
+
+    return Service(
+        ttft_ms=quantity(*ttft, "ttft_ms"),
+        tpot_ms=quantity(*tpot, "tpot_ms"),
+        output_tokens_per_s=quantity(rate, rate, "decode_tok_s_total"),
+        running=seen.batch,
+        keeps_up=not math.isinf(seen.ttft_s),
     )
-    return client_view(work, traffic, memory.kv_capacity_tokens)
 
 
 def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:

@@ -12,35 +12,49 @@ more of the time goes to prefills, for half of the others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_work import Work
 
-LoadKind = Literal["static", "batch1", "closed_loop", "offline", "server"]
+LoadKind = Literal["static", "batch1", "closed_loop", "offline", "server", "open"]
 
 _TOGETHER: Final = frozenset({"static", "batch1"})
 _DRIFT_TOKENS: Final = 2000.0  # output length over which requests that started together lose step
+_P95: Final = 1.645  # standard deviations
+_WORST_WAIT: Final = 1.9  # 95 % of a uniform wait, in means
+_P95_OF_DELAYS: Final = 2.0  # what an exponential delay's 95th percentile exceeds its mean by, in means
+_BUSIEST: Final = 0.99
 _LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate of one system, 0.88 to 0.97
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
-    """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes)."""
+    """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes).
+
+    Of kind `open`, `arrivals_per_s` come whatever is still running.
+    """
 
     input_tokens: float
     output_tokens: float
-    clients: float | None
+    clients: float | None = None
     kind: LoadKind = "closed_loop"
+    arrivals_per_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Seconds, requests and tokens a second of one replica. `batch` is what runs at once; the other clients wait."""
+    """Seconds, requests and tokens a second of one replica. `batch` is what runs at once; the other clients wait.
+
+    Medians over requests, beside those with `p95`.
+    """
 
     ttft_s: float
+    ttft_p95_s: float
     tpot_s: float
+    tpot_p95_s: float
     e2e_s: float
     batch: float
     clients: float
@@ -58,8 +72,10 @@ def fitting_batch(work: Work, traffic: Traffic, kv_tokens: float, *, limited: bo
 
 
 def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
-    """What a client sees, medians."""
+    """What a client sees."""
     largest = fitting_batch(work, traffic, kv_tokens, limited=traffic.kind not in _TOGETHER)
+    if traffic.kind == "open":
+        return _open(work, traffic, largest)
     clients = largest if traffic.clients is None else traffic.clients
     batch = max(1.0, min(clients, largest))
     if traffic.kind in _TOGETHER:
@@ -72,27 +88,61 @@ def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Tim
     step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2)
     ttft = prefill + work.engine.first_ms * 1e-3
     e2e = (prefill + traffic.output_tokens * step) * max(1.0, clients / batch)
-    return Timing(ttft_s=ttft, tpot_s=step, e2e_s=e2e, batch=batch, clients=max(batch, clients))
+    return Timing(
+        ttft_s=ttft, ttft_p95_s=ttft, tpot_s=step, tpot_p95_s=step, e2e_s=e2e, batch=batch, clients=max(batch, clients)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """Seconds of a request that runs with others: its own prefill, theirs, and all steps of its output."""
+
+    alone: float
+    others: float
+    step: float
+    outputs: float
+
+    @property
+    def total(self) -> float:
+        return self.alone + self.others + self.outputs * self.step
+
+
+def _parts(work: Work, traffic: Traffic, batch: float) -> _Parts:
+    return _Parts(
+        alone=work.prefill_s(1, traffic.input_tokens),
+        others=(batch - 1) * work.prompt_s(traffic.input_tokens),
+        step=work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2),
+        outputs=max(1.0, traffic.output_tokens),
+    )
 
 
 def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing:
-    step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2)
-    alone = work.prefill_s(1, traffic.input_tokens)
-    others = (batch - 1) * work.prompt_s(traffic.input_tokens)
-    decoding = max(1.0, traffic.output_tokens) * step
-    e2e = alone + others + decoding
-    if traffic.kind == "server":
-        e2e /= _LATENCY_BOUND_SHARE
-    busy = others / (alone + others + decoding)
-    waiting = min(others, _waiting_s(work, traffic, batch, step_s=step, busy=busy))
-    tpot = (e2e - alone - waiting) / max(1.0, traffic.output_tokens)
+    parts = _parts(work, traffic, batch)
+    slowdown = _LATENCY_BOUND_SHARE if traffic.kind == "server" else 1.0
+    e2e = parts.total / slowdown
+    waiting = min(parts.others, _waiting_s(work, traffic, batch, parts))
+    tpot = (e2e - parts.alone - waiting) / parts.outputs
     queued = e2e * max(0.0, clients - batch) / batch
-    ttft = alone + waiting + queued + work.engine.first_ms * 1e-3
-    return Timing(ttft_s=ttft, tpot_s=tpot, e2e_s=e2e + queued, batch=batch, clients=max(batch, clients))
+    ttft = parts.alone + waiting + queued + work.engine.first_ms * 1e-3
+    return Timing(
+        ttft_s=ttft,
+        # Who waits for half of the others in the middle waits for nearly all of them at worst.
+        ttft_p95_s=ttft + min(parts.others, _WORST_WAIT * waiting) - waiting,
+        tpot_s=tpot,
+        tpot_p95_s=tpot + _uneven_s(parts, batch - 1),
+        e2e_s=e2e + queued,
+        batch=batch,
+        clients=max(batch, clients),
+    )
 
 
-def _waiting_s(work: Work, traffic: Traffic, batch: float, *, step_s: float, busy: float) -> float:
-    """Waiting for other prompts before the first token. `busy` is the share of time that goes to their prefills.
+def _uneven_s(parts: _Parts, prefills: float) -> float:
+    """What a token takes longer for the request in twenty that meets the most prefills: their number is a Poisson's."""
+    return _P95 * math.sqrt(prefills) * parts.others / max(1.0, prefills) / parts.outputs if prefills > 0 else 0.0
+
+
+def _waiting_s(work: Work, traffic: Traffic, batch: float, parts: _Parts) -> float:
+    """Waiting for other prompts before the first token.
 
     Requests that ended in one step are followed by requests that enter in one step, if a step lasts longer than
     clients take to send; over a long output they drift apart.
@@ -100,7 +150,60 @@ def _waiting_s(work: Work, traffic: Traffic, batch: float, *, step_s: float, bus
     prompt = work.prompt_products_s(traffic.input_tokens)
     chunk_mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1
     drifted = 1 + traffic.output_tokens / _DRIFT_TOKENS
-    together = work.engine.lock * step_s / (step_s + work.engine.jitter_ms * 1e-3) / drifted
+    together = work.engine.lock * parts.step / (parts.step + work.engine.jitter_ms * 1e-3) / drifted
     behind = (batch - 1 - together * chunk_mates) / 2
     host = together * (batch - 1) / 2 * work.prompt_host_s()
+    busy = parts.others / parts.total
     return host + prompt * (together * chunk_mates + work.engine.queue * busy * behind)
+
+
+def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
+    """Arrivals that do not wait for one another.
+
+    Prefills queue for the accelerators (M/D/1), requests for a place in the batch (M/M/c, with Sakasegawa's
+    approximation of the chance to wait).
+    """
+    rate, full = traffic.arrivals_per_s, _parts(work, traffic, largest)
+    most = largest / full.total
+    load = rate / most
+    if load >= 1:
+        tpot = (full.others + full.outputs * full.step) / full.outputs
+        return Timing(
+            ttft_s=math.inf, ttft_p95_s=math.inf, tpot_s=tpot, tpot_p95_s=tpot + _uneven_s(full, largest - 1),
+            e2e_s=full.total, batch=largest, clients=largest,
+        )  # fmt: skip
+    batch = _running(work, traffic, largest)
+    parts = _parts(work, traffic, batch)
+    own = work.prompt_s(traffic.input_tokens)
+    busy = min(_BUSIEST, rate * own)
+    delay = parts.step / 2 + busy * own / (1 - busy) / 2
+    first = parts.alone + delay + work.engine.first_ms * 1e-3
+    waits, drain_s = load ** (math.sqrt(2 * (largest + 1)) - 1), 1 / (most * (1 - load))
+    tpot = parts.step + parts.others / parts.outputs
+    return Timing(
+        ttft_s=first + _beyond(waits, 0.5) * drain_s,
+        ttft_p95_s=first + _P95_OF_DELAYS * delay + _beyond(waits, 0.05) * drain_s,
+        tpot_s=tpot,
+        tpot_p95_s=tpot + _uneven_s(parts, batch - 1),
+        e2e_s=(e2e := first + parts.others + parts.outputs * parts.step + waits * drain_s),
+        batch=batch,
+        clients=rate * e2e,
+    )
+
+
+def _beyond(waits: float, share: float) -> float:
+    """The delay that `share` of the requests exceed, in means: `waits` of them wait at all, exponentially long."""
+    return math.log(waits / share) if waits > share else 0.0
+
+
+def _running(work: Work, traffic: Traffic, largest: float) -> float:
+    """Requests that a request runs with, itself included: 1 + rate x time, which is nearly linear in their number."""
+    alone = _parts(work, traffic, 1.0).total
+    each = work.prompt_s(traffic.input_tokens)
+    batch = 1.0
+    for _ in range(3):
+        left = 1 - traffic.arrivals_per_s * each
+        batch = min(largest, 1 + traffic.arrivals_per_s * alone / left) if left > 0 else largest
+        if batch > 1:
+            each = (_parts(work, traffic, batch).total - alone) / (batch - 1)
+    return batch

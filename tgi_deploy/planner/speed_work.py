@@ -9,6 +9,7 @@ root of the sum of their squares, which is better there than the sum and than th
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,9 +26,6 @@ _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2
 _NO_CAPABILITY: Final = (0, 0)
 _HOPPER: Final = (9, 0)
-_WHOLE_PROMPTS_TOKENS: Final = 1e6  # an engine with larger chunks never cuts a prompt
-_SMALL_CARD_BYTES: Final = 60_000_000_000
-_SMALL_CARD_CHUNK_TOKENS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +44,10 @@ SIXTEEN_BITS: Final = Numerics(kernel="16-bit", linear_bits=16, expert_bits=16)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """A model on `num_shard` accelerators under an engine."""
+    """A model on `num_shard` accelerators under an engine.
+
+    `prefill_tokens` is the engine's prefill flag, the prompt tokens of a step; None: what it chooses by itself.
+    """
 
     model: ModelSpec
     numerics: Numerics
@@ -54,6 +55,7 @@ class Setup:
     num_shard: int
     interconnect: Interconnect
     engine: EngineProfile
+    prefill_tokens: float | None = None
 
 
 class Work:
@@ -78,9 +80,7 @@ class Work:
         if setup.numerics.products == "fp8" and (setup.accelerator.compute_capability or _NO_CAPABILITY) >= _HOPPER:
             self._expert_share *= self.engine.experts_hopper_fp8
         self._count(model)
-        self.chunk_tokens = self.engine.chunk_tokens
-        if setup.accelerator.memory_bytes < _SMALL_CARD_BYTES and self.chunk_tokens < _WHOLE_PROMPTS_TOKENS:
-            self.chunk_tokens = min(self.chunk_tokens, _SMALL_CARD_CHUNK_TOKENS)
+        self.chunk_tokens = setup.prefill_tokens or self.engine.chunk_tokens
         self._window_share = constants.window_share(model.model_type) if model.sliding_window else 0.0
 
     def _count(self, model: ModelSpec) -> None:
@@ -101,6 +101,12 @@ class Work:
         )  # fmt: skip
         self.kv_bytes = kv_bytes_per_token(model, numerics.kv_bits, self.shards)
         self._host_s = (self.engine.step_ms * 1e3 + self.engine.layer_us * model.layers) * 1e-6
+
+    def with_prefill_tokens(self, prefill_tokens: float) -> Work:
+        """The same under another prefill flag."""
+        other = copy.copy(self)
+        other.chunk_tokens = prefill_tokens
+        return other
 
     def kv_capacity_tokens(self) -> float:
         """Tokens of KV cache on all accelerators, within the engine's share of memory; negative: no room."""

@@ -211,11 +211,15 @@ class MemoryBudget:
 
 
 class Scheduling(Value, frozen=True, kw_only=True):
-    """All that a prediction of speed needs of an engine beside constants: which of their profiles, and two settings."""
+    """All that a prediction of speed needs of an engine beside constants: which of their profiles, and its settings.
+
+    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself.
+    """
 
     profile: str
     cuda_graphs: bool = True
     kv_bits: int = 16
+    prefill_tokens: int | None = None
 
 
 class Fit(Value, frozen=True, kw_only=True):

@@ -93,6 +93,54 @@ def test_clients_beyond_the_batch_wait_for_their_turn(setup):
     assert beyond.requests_per_s() == pytest.approx(within.requests_per_s())
 
 
+def test_the_prefill_flag_alone_decides_how_many_prompts_share_a_first_token(catalog, setup):
+    """Two cards that differ in memory alone, or one card under two values of the flag."""
+    own = {size: seen(with_card(setup, memory_bytes=size)).ttft_s for size in (40 * 10**9, 80 * 10**9)}
+    assert own[40 * 10**9] == own[80 * 10**9]
+    ttfts = [seen(replace(setup, prefill_tokens=tokens)).ttft_s for tokens in (1024, 2048, 4096, 8192)]
+    assert ttfts == sorted(ttfts)
+    assert ttfts[-1] > 1.3 * ttfts[0]
+    work = Work(replace(setup, prefill_tokens=1024), CONSTANTS).with_prefill_tokens(8192)
+    traffic = Traffic(input_tokens=1024, output_tokens=256, clients=8)
+    assert timing(work, traffic, KV_TOKENS).ttft_s == ttfts[-1]
+
+
+def served(setup, **load):
+    return performance.service(
+        Work(setup, CONSTANTS), Traffic(input_tokens=1024, output_tokens=256, **load), KV_TOKENS
+    )  # fmt: skip
+
+
+def test_more_arrivals_run_more_at_once_until_the_queue_only_grows(setup):
+    found = [served(setup, arrivals_per_s=rate, kind="open") for rate in (0.01, 0.5, 1, 2, 4, 5, 50)]
+    for part in ("ttft_ms", "tpot_ms"):
+        for share in ("p50", "p95"):
+            values = [getattr(getattr(item, part), share) for item in found]
+            assert values == sorted(values), (part, share)
+    assert found[0].running == pytest.approx(1, abs=0.1)
+    assert found[0].tpot_ms.p50 == pytest.approx(1e3 * seen(setup, clients=1).tpot_s, rel=0.02)
+    assert [item.keeps_up for item in found] == [True] * 6 + [False]
+    for item, rate in zip(found[:-1], (0.01, 0.5, 1, 2, 4, 5), strict=True):
+        assert item.output_tokens_per_s.p50 == pytest.approx(256 * rate)
+
+
+def test_one_request_in_twenty_sees_more_than_the_median(setup):
+    alone, crowd = served(setup, clients=1), served(setup, clients=32)
+    assert alone.ttft_ms.p95 == alone.ttft_ms.p50
+    assert crowd.ttft_ms.p95 > crowd.ttft_ms.p50
+    assert crowd.tpot_ms.p95 > crowd.tpot_ms.p50
+
+
+def test_a_limit_is_met_by_chance(setup):
+    tpot = served(setup, clients=8).tpot_ms
+    assert tpot.chance_within(tpot.p50) == pytest.approx(0.5)
+    assert tpot.chance_within(tpot.high) == pytest.approx(0.9)
+    assert tpot.chance_within(tpot.low) == pytest.approx(0.1)
+    assert tpot.chance_within(tpot.p50, share="p95") < 0.5
+    assert tpot.chance_within(0) == 0
+    assert served(setup, arrivals_per_s=1e3, kind="open").ttft_ms.chance_within(1e9) == 0
+
+
 def test_more_kv_cache_lets_more_run(setup):
     work, traffic = Work(setup, CONSTANTS), Traffic(input_tokens=1000, output_tokens=200, clients=None)
     assert fitting_batch(work, traffic, 11_000) == pytest.approx(10)

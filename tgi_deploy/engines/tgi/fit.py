@@ -50,7 +50,12 @@ def fit(case: Case, release: TgiRelease) -> Fit:
         settings=_settings(case, release, limits, budget, prefill, dtype),
         dtype=dtype,
         memory=budget,
-        scheduling=Scheduling(profile=release.name, cuda_graphs=case.scheme.cuda_graphs, kv_bits=8 * layout.kv_bytes),
+        scheduling=Scheduling(
+            profile=release.name,
+            cuda_graphs=case.scheme.cuda_graphs,
+            kv_bits=8 * layout.kv_bytes,
+            prefill_tokens=prefill,
+        ),
         problems=checks.problems(facts),
     )
 
