@@ -12,7 +12,7 @@ from tgi_deploy.catalog.store import Store
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.vllm import Vllm
 from tgi_deploy.values.engine import Case, Fit, Load, Pins, Release, Scheduling, Scheme
-from tgi_deploy.values.probing import Promise
+from tgi_deploy.values.probing import ProbeRequest, Promise
 
 if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine, ServingEngine
@@ -64,3 +64,15 @@ def fit_of(release: Release, *, num_shard: int = 1, gated: bool = False, pins: P
         scheduling=Scheduling(profile=""),
         problems=(),
     )
+
+
+def get(path: str) -> ProbeRequest:
+    return ProbeRequest(step="info", method="GET", path=path)
+
+
+def post(path: str, body: Any) -> ProbeRequest:
+    return ProbeRequest(step="generate", method="POST", path=path, body=body)
+
+
+def stream(path: str, body: Any) -> ProbeRequest:
+    return ProbeRequest(step="stream", method="POST", path=path, body=body, streamed=True)

@@ -16,7 +16,6 @@ SHOWN_BY = (
     "Rejection",
     "Notice",
     "Drift",
-    "ProofWarning",
     "ErrorItem",
     "positive_decimal",
     "warning",

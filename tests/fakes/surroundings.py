@@ -16,9 +16,9 @@ from tgi_deploy.operations.context import Context, Pace
 from tgi_deploy.operations.deploying.up import UpRequest
 from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.planner.types import Plan, Requirements
-from tgi_deploy.readiness.proof import Answer, Streamed
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.values.probing import HttpReply, ProbeRequest
 from tgi_deploy.wiring import engine_named
 
 
@@ -68,24 +68,20 @@ class FakeEngine:
 
     model_id: str = "example-org/example-13b"
 
-    def get(self, path: str) -> Answer:
-        info = {
-            "model_id": self.model_id,
-            "version": VERSION,
-            "max_input_tokens": 8191,
-            "max_total_tokens": 8192,
-        }
-        return Answer(status=200, body=info if path == "/info" else None)
+    def ask(self, probe: ProbeRequest) -> HttpReply:
+        if probe.streamed:
+            token = '{"token":{"text":"yes"},"generated_text":null}'
+            last = '{"token":{"text":"."},"generated_text":"yes."}'
+            return HttpReply(status=200, events=(token, last), arrivals_ms=(1.0,))
+        return HttpReply(status=200, body=self._body(probe))
 
-    def post(self, path: str, body: Any) -> Answer:
-        if "chat" in path:
-            return Answer(status=200, body={"choices": [{"message": {"role": "assistant", "content": "yes"}}]})
-        return Answer(status=200, body={"generated_text": "yes", "details": {"generated_tokens": 1}})
-
-    def stream(self, path: str, body: Any) -> Streamed:
-        token = '{"token":{"text":"yes"},"generated_text":null}'
-        last = '{"token":{"text":"."},"generated_text":"yes."}'
-        return Streamed(status=200, events=(token, last), arrivals_ms=(1.0,))
+    def _body(self, probe: ProbeRequest) -> Any:
+        if probe.step == "info":
+            limits = {"max_input_tokens": 8191, "max_total_tokens": 8192}
+            return {"model_id": self.model_id, "version": VERSION, **limits}
+        if probe.step == "chat":
+            return {"choices": [{"message": {"role": "assistant", "content": "yes"}}]}
+        return {"generated_text": "yes", "details": {"generated_tokens": 1}}
 
 
 @dataclass

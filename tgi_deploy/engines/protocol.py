@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.container import Container, Health
     from tgi_deploy.values.engine import (
         Case,
         DefaultRun,
@@ -44,6 +44,10 @@ class ServingEngine(Protocol):
     @property
     def cache_path(self) -> str:
         """Return where its container keeps weights."""
+
+    @property
+    def health(self) -> Health:
+        """Return how it is asked whether it serves."""
 
     @property
     def pages(self) -> tuple[tuple[str, str], ...]:

@@ -37,7 +37,7 @@ def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ..
     for payload in reply.events:
         event = _json_object(payload)
         if event is None:
-            return failed(probe, f"an event is no JSON object: {payload}")
+            return failed(probe, f"an event is not a JSON object: {payload}")
         events.append(event)
     wrong = next((event for event in events if "error" in event), None)
     return tuple(events) if wrong is None else failed(probe, f"an event says {json.dumps(wrong)}")

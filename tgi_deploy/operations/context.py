@@ -91,6 +91,11 @@ class Context:
         """Return what runs there. Records without a plan were written before there was a choice."""
         return self.engine(recorded.plan["engine"]["name"] if recorded.plan else None)
 
+    def probe_of(self, recorded: Deployment) -> Probe | None:
+        """Return what the health check of a deployment answers, None for one without an endpoint."""
+        url = recorded.endpoint
+        return None if url is None else self.probe(url + self.engine_of(recorded).health.path)
+
     def executor(self) -> Executor:
         return Executor(
             handler=lambda place, kind: self.cloud(place).handler(kind),

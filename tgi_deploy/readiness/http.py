@@ -15,12 +15,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
-from tgi_deploy.readiness.proof import Answer, Streamed
 from tgi_deploy.readiness.sse import payloads
 from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.values.probing import HttpReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from tgi_deploy.values.probing import ProbeRequest
 
 _CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
 _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
@@ -56,32 +58,18 @@ class HttpEngine:
         self._api_key = api_key
         self._timeouts = timeouts or Timeouts()
 
-    def get(self, path: str) -> Answer:
-        return self._ask("GET", path, None)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        return self._ask("POST", path, body)
-
-    def stream(self, path: str, body: Mapping[str, Any]) -> Streamed:
-        """Read a whole event stream; anything but 200 is an ordinary answer."""
+    def ask(self, probe: ProbeRequest) -> HttpReply:
+        """Return one answer, a stream's when it has ended. Raises NotHealthyError `engine_unreachable`."""
         try:
             with _Exchange(self._base, self._timeouts) as exchange:
                 began = time.monotonic()
-                response = exchange.send("POST", path, headers=self._headers(), body=_encoded(body))
-                if response.status != http.client.OK:
-                    return Streamed(status=response.status, text=_text_of(exchange, response))
-                return _read_events(exchange.lines(response), response.status, began)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable("POST", path, error) from error
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
-        try:
-            with _Exchange(self._base, self._timeouts) as exchange:
-                response = exchange.send(method, path, headers=self._headers(), body=_encoded(body))
+                response = exchange.send(probe.method, probe.path, headers=self._headers(), body=_encoded(probe.body))
+                if probe.streamed and response.status == http.client.OK:
+                    return _read_events(exchange.lines(response), response.status, began)
                 text = _text_of(exchange, response)
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(method, path, error) from error
-        return Answer(status=response.status, body=_json_of(text), text=text)
+            raise self._unreachable(probe.method, probe.path, error) from error
+        return HttpReply(status=response.status, body=_json_of(text), text=text)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "*/*"}
@@ -98,11 +86,11 @@ class HttpEngine:
         )
 
 
-def probe_health(base_url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
-    """Ask `/health` once. Whatever keeps an answer from coming is one of refused, reset and timeout."""
+def probe_health(url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
+    """Ask an engine's health check once. Whatever keeps an answer from coming is one of refused, reset and timeout."""
     try:
-        with _Exchange(_parse(base_url), timeouts) as exchange:
-            response = exchange.send("GET", "/health", headers={}, body=None)
+        with _Exchange(_parse(url), timeouts) as exchange:
+            response = exchange.send("GET", "", headers={}, body=None)
             return Probe(outcome="status", status=response.status)
     except (OSError, http.client.HTTPException) as error:
         return _classify(error)
@@ -260,13 +248,13 @@ def _parse(url: str) -> SplitResult:
     return base
 
 
-def _read_events(lines: Iterator[bytes], status: int, began: float) -> Streamed:
+def _read_events(lines: Iterator[bytes], status: int, began: float) -> HttpReply:
     events: list[str] = []
     arrivals_ms: list[float] = []
     for payload in payloads(lines):
         arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
         events.append(payload)
-    return Streamed(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
+    return HttpReply(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
 
 
 def _header_safe(key: str) -> str:

@@ -1,79 +1,40 @@
-"""Proves that an endpoint serves what was planned: health, identity, then one plain, one streamed, one chat request."""
+"""Prove that an endpoint serves what was planned: health, identity, then one plain, one streamed, one chat request.
+
+What is asked and what a reply means is the engine's; here it is compared with the plan.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from tgi_deploy import bounded_json
-from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.errors import NotHealthyError, Problem
+from tgi_deploy.values.base import field_names
+from tgi_deploy.values.probing import Identity, ProbeRequest, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from tgi_deploy.engines.protocol import ServingEngine
     from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.values.probing import HttpReply, Promise
 
 _T = TypeVar("_T")
-_OK: Final = 200
 _UNAUTHORIZED: Final = 401
-_UNPROCESSABLE: Final = 422
-_PROMPT: Final = "What is deep learning?"
-_NEW_TOKENS: Final = 16
-_SAID_CHARS: Final = 300
-# What TGI calls the device of NVIDIA's and AMD's accelerators (server, `torch.device.type`).
+_SHOWN_CHARS: Final = 300
+# What PyTorch calls the device of NVIDIA's and AMD's accelerators.
 _DEVICE: Final = "cuda"
 _LEAST_GAPS: Final = 8
 _SLOW_TRIES: Final = 3
 _LOOK_HINT: Final = "look at the engine's log with 'logs NAME'"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """An HTTP answer. `body` is the parsed JSON, None where the body is no JSON."""
-
-    status: int
-    body: Any = None
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Streamed:
-    """A whole event stream. `events` are the data payloads in order, without the closing `[DONE]`.
-
-    `arrivals_ms` says for each when it came, counted from the request.
-    """
-
-    status: int
-    events: tuple[str, ...] = ()
-    text: str = ""
-    arrivals_ms: tuple[float, ...] = ()
-
-    @property
-    def first_event_ms(self) -> float | None:
-        return self.arrivals_ms[0] if self.arrivals_ms else None
-
-    @property
-    def token_ms(self) -> float | None:
-        """The time between two tokens, by the fastest quarter of them; None where there are too few.
-
-        Pauses for other requests' prompts and a cold start make most gaps longer, a reader that was late makes some
-        shorter: neither reaches the quarter.
-        """
-        gaps = sorted(after - before for before, after in pairwise(self.arrivals_ms))
-        return round(gaps[len(gaps) // 4], 3) if len(gaps) >= _LEAST_GAPS else None
-
-
 class EngineClient(Protocol):
-    """Talks to one engine. Methods raise NotHealthyError `engine_unreachable` when no answer comes."""
+    """Talks to one engine."""
 
-    def get(self, path: str) -> Answer: ...
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Answer: ...
-
-    def stream(self, path: str, body: Mapping[str, Any]) -> Streamed: ...
+    def ask(self, probe: ProbeRequest) -> HttpReply:
+        """Return its answer. Raises NotHealthyError `engine_unreachable` when none comes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +45,7 @@ class ExpectedService:
     `slowest_token_ms` is what no engine on the planned accelerators takes for a token; None: not known.
     """
 
-    model_id: str
-    max_input_tokens: int
-    max_total_tokens: int
+    promise: Promise
     versions: tuple[str, ...] = ()
     chat: bool = True
     slowest_token_ms: float | None = None
@@ -100,97 +59,136 @@ class ProofStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProofWarning:
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ProofReport:
-    """Every step passed. `answer` is the text of the plain request; `info` what the engine says of itself."""
+    """Every step passed. `answer` is the text of the plain request; `identity` what the engine says that it is."""
 
     steps: tuple[ProofStep, ...]
     answer: str
-    info: Mapping[str, Any]
+    identity: Identity
     first_token_ms: float | None = None
-    warnings: tuple[ProofWarning, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Finding:
+class Endpoint:
+    """What answers somewhere, and the engine that should be there."""
+
+    client: EngineClient
+    engine: ServingEngine
+
+    def ask(self, probe: ProbeRequest) -> tuple[HttpReply, Reply | Problem]:
+        """Return the answer and what it means: a problem that is returned is only a warning.
+
+        Raises:
+            NotHealthyError: `<step>_failed`, `unauthorized` or `engine_unreachable`.
+        """
+        answer = self.client.ask(probe)
+        return answer, self.meaning(probe, answer)
+
+    def meaning(self, probe: ProbeRequest, answer: HttpReply) -> Reply | Problem:
+        """Raises NotHealthyError `<step>_failed` or `unauthorized`."""
+        reply = self.engine.read_reply(probe, answer)
+        if isinstance(reply, Problem) and reply.severity == "error":
+            raise _failed(probe.step, answer.status, reply.message)
+        return reply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
     """What one step found out."""
 
     detail: str = ""
     answer: str = ""
-    info: Mapping[str, Any] | None = None
+    identity: Identity | None = None
     first_token_ms: float | None = None
-    warning: ProofWarning | None = None
+    warning: Problem | None = None
 
 
-def prove(client: EngineClient, expected: ExpectedService, *, clock: Clock) -> ProofReport:
-    """Ask the five questions in turn.
+def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> ProofReport:
+    """Ask what is short, one step after the other.
 
     Raises:
         NotHealthyError: `wrong_model`, `limits_differ`, `wrong_version`, `wrong_device`, `implausibly_slow`,
             `unauthorized`, `engine_unreachable`, or `<step>_failed` for the step health, info, generate, stream or
             chat.
     """
-    found: dict[str, _Finding] = {}
+    found: dict[str, _Found] = {}
     steps = []
-    for name, ask in _STEPS.items():
-        found[name], took_ms = timed(clock, partial(ask, client, expected))
+    for name, probes in groupby(endpoint.engine.probes(expected.promise), key=lambda probe: probe.step):
+        if name not in _STEPS:
+            break
+        found[name], took_ms = timed(clock, partial(_STEPS[name], endpoint, tuple(probes), expected))
         steps.append(ProofStep(name=name, took_ms=took_ms, detail=found[name].detail))
     return ProofReport(
         steps=tuple(steps),
         answer=found["generate"].answer,
-        info=found["info"].info or {},
+        identity=found["info"].identity or Identity(),
         first_token_ms=found["stream"].first_token_ms,
         warnings=tuple(item.warning for item in found.values() if item.warning is not None),
     )
 
 
 def timed(clock: Clock, ask: Callable[[], _T]) -> tuple[_T, float]:
-    """The answer, and how many milliseconds it took."""
+    """Return the answer, and how many milliseconds it took."""
     began = clock.monotonic()
     answer = ask()
     return answer, round((clock.monotonic() - began) * 1000, 3)
 
 
-def _health(client: EngineClient, _expected: ExpectedService) -> _Finding:
-    answer = client.get("/health")
-    if answer.status != _OK:
-        raise _failed("health", answer.status, answer.text)
-    return _Finding()
+def _plain(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
+    """Return what the last of the requests showed."""
+    found = _Found()
+    for probe in probes:
+        _, reply = endpoint.ask(probe)
+        if isinstance(reply, Problem):
+            found = _lacking(reply, expected)
+        else:
+            found = _Found(detail=reply.detail, answer=reply.text)
+    return found
 
 
-def _info(client: EngineClient, expected: ExpectedService) -> _Finding:
-    answer = client.get("/info")
-    if answer.status != _OK or not isinstance(answer.body, dict):
-        raise _failed("info", answer.status, answer.text)
+def _lacking(problem: Problem, expected: ExpectedService) -> _Found:
+    """Only a model that is made for chat is missing its template."""
+    detail = "no chat template"
+    if not expected.chat:
+        return _Found(detail=detail)
+    message = f"{expected.promise.model_id} has {detail}: {problem.message}"
+    return _Found(detail=detail, warning=Problem(code=problem.code, severity="warning", message=message))
+
+
+def _info(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
+    """Put together what the engine says of itself in several places."""
+    replies = [reply for _, reply in map(endpoint.ask, probes) if isinstance(reply, Reply)]
+    known = {
+        name: value
+        for identity in (reply.identity for reply in replies if reply.identity is not None)
+        for name in field_names(identity)
+        if (value := getattr(identity, name)) is not None
+    }
+    identity = Identity(**known)
     for check in (_check_model, _check_limits, _check_version, _check_device):
-        check(answer.body, expected)
-    return _Finding(detail=f"{answer.body['model_id']}, version {answer.body.get('version')}", info=answer.body)
+        check(identity, expected)
+    return _Found(detail=", ".join(reply.detail for reply in replies), identity=identity)
 
 
-def _check_model(info: Mapping[str, Any], expected: ExpectedService) -> None:
-    served = info.get("model_id")
-    if served != expected.model_id:
+def _check_model(identity: Identity, expected: ExpectedService) -> None:
+    served, planned = identity.model_id, expected.promise.model_id
+    if served != planned:
         raise NotHealthyError(
             "wrong_model",
-            f"checking the endpoint: it serves {served}, the plan says {expected.model_id}",
+            f"checking the endpoint: it serves {served}, the plan says {planned}",
             hint="something else answers at this address: check the address, or remove it and deploy again",
-            data={"expected": expected.model_id, "served": served},
+            data={"expected": planned, "served": served},
         )
 
 
-def _check_limits(info: Mapping[str, Any], expected: ExpectedService) -> None:
-    """Releases before 3.0 name the input limit `max_input_length`."""
-    served = {
-        "max_input_tokens": info.get("max_input_tokens", info.get("max_input_length")),
-        "max_total_tokens": info.get("max_total_tokens"),
-    }
-    planned = {"max_input_tokens": expected.max_input_tokens, "max_total_tokens": expected.max_total_tokens}
-    if served != planned:
+def _check_limits(identity: Identity, expected: ExpectedService) -> None:
+    """An engine may have no limit of its own for prompts."""
+    promise = expected.promise
+    planned = {"max_input_tokens": promise.max_input_tokens, "max_total_tokens": promise.max_total_tokens}
+    served = {"max_input_tokens": identity.max_input_tokens, "max_total_tokens": identity.max_total_tokens}
+    differing = [key for key in planned if served[key] not in (planned[key], None)]
+    if differing or identity.max_total_tokens is None:
         differences = ", ".join(f"{key} is {served[key]}, planned {planned[key]}" for key in planned)
         raise NotHealthyError(
             "limits_differ",
@@ -200,8 +198,8 @@ def _check_limits(info: Mapping[str, Any], expected: ExpectedService) -> None:
         )
 
 
-def _check_version(info: Mapping[str, Any], expected: ExpectedService) -> None:
-    served = info.get("version")
+def _check_version(identity: Identity, expected: ExpectedService) -> None:
+    served = identity.version
     if expected.versions and served not in expected.versions:
         raise NotHealthyError(
             "wrong_version",
@@ -211,146 +209,64 @@ def _check_version(info: Mapping[str, Any], expected: ExpectedService) -> None:
         )
 
 
-def _check_device(info: Mapping[str, Any], _expected: ExpectedService) -> None:
-    """Releases before 3.0 name the device that the model is on."""
-    device = info.get("model_device_type", _DEVICE)
-    if device != _DEVICE:
+def _check_device(identity: Identity, _expected: ExpectedService) -> None:
+    """Not every release names the device that the model is on."""
+    if identity.device not in (_DEVICE, None):
         raise NotHealthyError(
             "wrong_device",
-            f"checking the endpoint: the model is on the device {device!r}, planned {_DEVICE!r}",
+            f"checking the endpoint: the model is on the device {identity.device!r}, planned {_DEVICE!r}",
             hint="run nvidia-smi on the machine: if it fails, bring the deployment up on a new machine",
-            data={"expected": _DEVICE, "served": device},
+            data={"expected": _DEVICE, "served": identity.device},
         )
 
 
-def _generate(client: EngineClient, _expected: ExpectedService) -> _Finding:
-    body = plain_answer("generate", client.post("/generate", _request()))
-    return _Finding(detail=f"{_generated(body)} tokens", answer=body["generated_text"])
-
-
-def plain_answer(step: str, answer: Answer) -> Mapping[str, Any]:
-    """The body of a `/generate` that generated something. Raises NotHealthyError `<step>_failed`."""
-    body = answer.body
-    if answer.status != _OK or not isinstance(body, dict):
-        raise _failed(step, answer.status, answer.text)
-    text = body.get("generated_text")
-    if not isinstance(text, str) or not text or _generated(body) < 1:
-        raise _failed(step, answer.status, f"no text was generated: {answer.text}")
-    return body
-
-
-def _stream(client: EngineClient, expected: ExpectedService) -> _Finding:
+def _stream(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
     """A stream that is too slow is asked for again: the first requests can meet a cold engine."""
-    tries = [_whole_stream_of(client)]
-    while (slow_ms := _implausible(tries[-1], expected)) is not None:
+    tries = [endpoint.ask(probes[0])]
+    while (slow_ms := _implausible(tries[-1][0], expected)) is not None:
         if len(tries) == _SLOW_TRIES:
             raise _too_slow(slow_ms, expected)
-        tries.append(_whole_stream_of(client))
-    detail = f"{len(tries[-1].events)} events"
-    if tries[-1].token_ms is not None:
-        detail += f", {tries[-1].token_ms:.3g} ms a token"
-    return _Finding(detail=detail, first_token_ms=tries[0].first_event_ms)
+        tries.append(endpoint.ask(probes[0]))
+    answer, reply = tries[-1]
+    speed_ms = token_ms(answer)
+    shown = [reply.detail] if isinstance(reply, Reply) else []
+    shown += [] if speed_ms is None else [f"{speed_ms:.3g} ms a token"]
+    return _Found(detail=", ".join(shown), first_token_ms=first_event_ms(tries[0][0]))
 
 
-def _whole_stream_of(client: EngineClient) -> Streamed:
-    streamed = client.stream("/generate_stream", _request())
-    whole_stream("stream", streamed)
-    return streamed
+def first_event_ms(answer: HttpReply) -> float | None:
+    return answer.arrivals_ms[0] if answer.arrivals_ms else None
 
 
-def _implausible(streamed: Streamed, expected: ExpectedService) -> float | None:
-    """The milliseconds a token, if no engine on the planned accelerators is as slow."""
-    token_ms, slowest_ms = streamed.token_ms, expected.slowest_token_ms
-    return token_ms if token_ms is not None and slowest_ms is not None and token_ms > slowest_ms else None
+def token_ms(answer: HttpReply) -> float | None:
+    """Return the time between two tokens, by the fastest quarter of them; None where there are too few.
+
+    Pauses for other requests' prompts and a cold start make most gaps longer, a reader that was late makes some
+    shorter: neither reaches the quarter.
+    """
+    gaps = sorted(after - before for before, after in pairwise(answer.arrivals_ms))
+    return round(gaps[len(gaps) // 4], 3) if len(gaps) >= _LEAST_GAPS else None
 
 
-def _too_slow(token_ms: float, expected: ExpectedService) -> NotHealthyError:
+def _implausible(answer: HttpReply, expected: ExpectedService) -> float | None:
+    """Return the milliseconds a token, if no engine on the planned accelerators is as slow."""
+    taken_ms, slowest_ms = token_ms(answer), expected.slowest_token_ms
+    return taken_ms if taken_ms is not None and slowest_ms is not None and taken_ms > slowest_ms else None
+
+
+def _too_slow(taken_ms: float, expected: ExpectedService) -> NotHealthyError:
     return NotHealthyError(
         "implausibly_slow",
-        f"checking the endpoint's speed: it takes {token_ms:.0f} ms a token, and even a slow start on the planned "
+        f"checking the endpoint's speed: it takes {taken_ms:.0f} ms a token, and even a slow start on the planned "
         f"accelerators takes less than {expected.slowest_token_ms:.0f} ms",
         hint="run nvidia-smi on the machine: the engine may run on the CPU, or something else uses the accelerators",
-        data={"step": "stream", "token_ms": token_ms, "slowest_token_ms": expected.slowest_token_ms},
+        data={"step": "stream", "token_ms": taken_ms, "slowest_token_ms": expected.slowest_token_ms},
     )
 
 
-def whole_stream(step: str, streamed: Streamed) -> None:
-    """Streams answer 200 even when they fail: the failure is an event. Raises NotHealthyError `<step>_failed`."""
-    if streamed.status != _OK:
-        raise _failed(step, streamed.status, streamed.text)
-    events = [_event(step, payload) for payload in streamed.events]
-    for event in events:
-        if "error" in event:
-            raise _failed(step, streamed.status, f"an event says {json.dumps(event)}")
-    if not events or not isinstance(events[-1].get("generated_text"), str):
-        raise _failed(step, streamed.status, f"it ended after {len(events)} events without the whole text")
-
-
-def _event(step: str, payload: str) -> dict[str, Any]:
-    try:
-        return bounded_json.parse_object(payload)
-    except ValueError:
-        raise _failed(step, _OK, f"an event is not a JSON object: {payload}") from None
-
-
-def _chat(client: EngineClient, expected: ExpectedService) -> _Finding:
-    messages = [{"role": "user", "content": _PROMPT}]
-    answer = client.post(
-        "/v1/chat/completions", {"model": "tgi", "messages": messages, "max_tokens": _NEW_TOKENS, "stream": False}
-    )
-    if _lacks_template(answer):
-        return _without_template(expected)
-    if answer.status != _OK:
-        raise _failed("chat", answer.status, answer.text)
-    if _chat_message(answer.body) is None:
-        raise _failed("chat", answer.status, f"no message came: {answer.text}")
-    return _Finding(detail=f"{_chat_tokens(answer.body)} tokens")
-
-
-def _lacks_template(answer: Answer) -> bool:
-    return (
-        answer.status == _UNPROCESSABLE
-        and isinstance(answer.body, dict)
-        and answer.body.get("error_type") == "template_error"
-    )
-
-
-def _without_template(expected: ExpectedService) -> _Finding:
-    if not expected.chat:
-        return _Finding(detail="no chat template")
-    message = (
-        f"{expected.model_id} has no chat template: /v1/chat/completions answers 422, /generate works. "
-        "--set tokenizer-config-path=FILE gives it one."
-    )
-    return _Finding(detail="no chat template", warning=ProofWarning(code="no_chat_template", message=message))
-
-
-def _chat_message(body: object) -> dict[str, Any] | None:
-    choices = body.get("choices") if isinstance(body, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    return message if isinstance(message, dict) else None
-
-
-def _chat_tokens(body: Mapping[str, Any]) -> int:
-    usage = body.get("usage")
-    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) else 0
-
-
-def _request() -> dict[str, Any]:
-    return {"inputs": _PROMPT, "parameters": {"max_new_tokens": _NEW_TOKENS, "details": True}}
-
-
-def _generated(body: Mapping[str, Any]) -> int:
-    details = body.get("details")
-    tokens = details.get("generated_tokens") if isinstance(details, dict) else None
-    return tokens if isinstance(tokens, int) else 0
-
-
-def _failed(step: str, status: int, said: str) -> NotHealthyError:
-    """The error of a step that was answered wrongly."""
-    said = " ".join(said.split())[:_SAID_CHARS] or "nothing"
+def _failed(step: str, status: int, answered: str) -> NotHealthyError:
+    """Return the error of a step that was answered wrongly."""
+    answered = " ".join(answered.split())[:_SHOWN_CHARS] or "nothing"
     data = {"step": step, "status": status}
     if status == _UNAUTHORIZED:
         return NotHealthyError(
@@ -361,16 +277,17 @@ def _failed(step: str, status: int, said: str) -> NotHealthyError:
         )
     return NotHealthyError(
         f"{step}_failed",
-        f"checking the endpoint ({step}): it answered {status} and said: {said}",
+        f"checking the endpoint ({step}): it answered {status} and said: {answered}",
         hint=_LOOK_HINT,
         data=data,
     )
 
 
-_STEPS: Final[Mapping[str, Callable[[EngineClient, ExpectedService], _Finding]]] = {
-    "health": _health,
+_Step = Callable[[Endpoint, tuple[ProbeRequest, ...], ExpectedService], _Found]
+_STEPS: Final[Mapping[str, _Step]] = {
+    "health": _plain,
     "info": _info,
-    "generate": _generate,
+    "generate": _plain,
     "stream": _stream,
-    "chat": _chat,
+    "chat": _plain,
 }

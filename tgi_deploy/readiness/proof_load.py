@@ -1,6 +1,6 @@
-"""Proves the worst request that the plan promised: the longest one, all at once, and the same answer twice.
+"""Prove the worst request that the plan promised: the longest one, all at once, and the same answer twice.
 
-`reconcile.proof` asks whether the right thing answers at all; this asks whether it can bear what it was chosen for.
+`readiness.proof` asks whether the right thing answers at all; this asks whether it can bear what it was chosen for.
 """
 
 from __future__ import annotations
@@ -11,39 +11,29 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.errors import NotHealthyError, Problem
 from tgi_deploy.futures import errors_into
-from tgi_deploy.readiness.proof import ProofStep, ProofWarning, Streamed, plain_answer, timed, whole_stream
+from tgi_deploy.readiness.proof import ProofStep, first_event_ms, timed
+from tgi_deploy.values.probing import HttpReply, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.readiness.proof import EngineClient
+    from tgi_deploy.readiness.proof import Endpoint
     from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.values.probing import ProbeRequest, Promise
 
-_Asked = Future[Streamed]
-_WORDS: Final = ("cloud", "river", "stone", "north", "paper", "seven", "green", "music", "table", "winter", "field")
-_REPEATED_TOKENS: Final = 32
-_SHORT_PROMPT_TOKENS: Final = 24
+_Asked = Future[HttpReply]
 _MILLISECONDS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promise:
-    """What the plan promised, in tokens. `kv_capacity_tokens` is the room it foresaw, `required_kv_tokens` the need."""
+class Room:
+    """Tokens of KV cache: what the plan foresaw, what the promise needs, and what the engine's log shows."""
 
-    input_tokens: int
-    output_tokens: int
-    concurrency: int
-    max_input_tokens: int
-    max_total_tokens: int
-    kv_capacity_tokens: int
-    required_kv_tokens: int
-
-    @property
-    def longest_input_tokens(self) -> int:
-        """The longest prompt that leaves room for the promised answer."""
-        return max(1, min(self.max_input_tokens, self.max_total_tokens - self.output_tokens))
+    planned_tokens: int
+    required_tokens: int
+    measured_tokens: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,119 +60,91 @@ class LoadReport:
 
     steps: tuple[ProofStep, ...]
     measured: Measured
-    warnings: tuple[ProofWarning, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
-def prove_promise(
-    client: EngineClient, promise: Promise, *, kv_capacity_tokens: int | None, clock: Clock
-) -> LoadReport:
-    """Ask for the worst that was promised. `kv_capacity_tokens` is what the engine's log says, None if it doesn't.
+def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Clock) -> LoadReport:
+    """Ask for the worst that was promised.
 
     Raises:
         NotHealthyError: `kv_capacity_short`, `longest_failed`, `together_failed`, `repeat_failed`, `unauthorized` or
             `engine_unreachable`.
     """
-    _check_room(promise, kv_capacity_tokens)
-    _, longest_ms = timed(clock, lambda: _longest(client, promise))
-    answers, together_ms = timed(clock, lambda: _together(client, promise))
-    same, repeat_ms = timed(clock, lambda: _twice(client))
+    _check_room(room)
+    probes = endpoint.engine.probes(promise)
+    longest, together, repeat = (
+        [probe for probe in probes if probe.step == step] for step in ("longest", "together", "repeat")
+    )
+    _, longest_ms = timed(clock, lambda: _texts(endpoint, longest))
+    answers, together_ms = timed(clock, lambda: _together(endpoint, together))
+    texts, repeat_ms = timed(clock, lambda: _texts(endpoint, repeat))
     took = {"longest": longest_ms, "together": together_ms, "repeat": repeat_ms}
     return LoadReport(
         steps=tuple(ProofStep(name=name, took_ms=took_ms) for name, took_ms in took.items()),
-        measured=_measured(answers, together_ms / _MILLISECONDS, promise, kv_capacity_tokens),
-        warnings=() if same else (_DIFFERS,),
+        measured=_measured(answers, together_ms / _MILLISECONDS, room),
+        warnings=() if len(set(texts)) == 1 else (_DIFFERS,),
     )
 
 
-_DIFFERS: Final = ProofWarning(
+_DIFFERS: Final = Problem(
     code="not_repeatable",
+    severity="warning",
     message="the same greedy request was answered in two ways: the engine's kernels are not deterministic here",
 )
 
 
-def _check_room(promise: Promise, kv_capacity_tokens: int | None) -> None:
-    if kv_capacity_tokens is None or kv_capacity_tokens >= promise.required_kv_tokens:
+def _check_room(room: Room) -> None:
+    if room.measured_tokens is None or room.measured_tokens >= room.required_tokens:
         return
     raise NotHealthyError(
         "kv_capacity_short",
-        f"checking the engine's memory: it has room for {kv_capacity_tokens} tokens, "
-        f"the plan needs {promise.required_kv_tokens}",
+        f"checking the engine's memory: it has room for {room.measured_tokens} tokens, "
+        f"the plan needs {room.required_tokens}",
         hint="ask for less --context or --concurrency, or allow a bigger machine",
-        data={"kv_capacity_tokens": kv_capacity_tokens, "required_kv_tokens": promise.required_kv_tokens},
+        data={"kv_capacity_tokens": room.measured_tokens, "required_kv_tokens": room.required_tokens},
     )
 
 
-def _longest(client: EngineClient, promise: Promise) -> None:
-    tokens = promise.longest_input_tokens
-    plain_answer("longest", client.post("/generate", _request(tokens, promise.output_tokens, seed=0)))
+def _texts(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[str]:
+    """Return the texts that were generated."""
+    replies = [endpoint.ask(probe)[1] for probe in probes]
+    return [reply.text for reply in replies if isinstance(reply, Reply)]
 
 
-def _together(client: EngineClient, promise: Promise) -> tuple[Streamed, ...]:
-    """The promised number of users at the same moment, each with a prompt of its own: no cache helps.
+def _together(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[tuple[HttpReply, int]]:
+    """Return each user's answer and its tokens: all ask at the same moment, each with a prompt of its own.
 
     What goes wrong in a user's thread, foreseen or not, is raised here.
     """
-    asked = [_Asked() for _ in range(promise.concurrency)]
+    asked = [(probe, _Asked()) for probe in probes]
 
-    def ask(seed: int, future: _Asked) -> None:
-        body = _request(promise.input_tokens, promise.output_tokens, seed=seed)
+    def ask(probe: ProbeRequest, future: _Asked) -> None:
         with errors_into(future):
-            future.set_result(client.stream("/generate_stream", body))
+            future.set_result(endpoint.client.ask(probe))
 
-    users = [threading.Thread(target=ask, args=item, daemon=True) for item in enumerate(asked, start=1)]
+    users = [threading.Thread(target=ask, args=item, daemon=True) for item in asked]
     for user in users:
         user.start()
     for user in users:
         user.join()
-    return tuple(_checked(future.result()) for future in asked)
+    answers = [(future.result(), endpoint.meaning(probe, future.result())) for probe, future in asked]
+    return [(answer, reply.tokens) for answer, reply in answers if isinstance(reply, Reply)]
 
 
-def _checked(answer: Streamed) -> Streamed:
-    whole_stream("together", answer)
-    return answer
-
-
-def _twice(client: EngineClient) -> bool:
-    body = _request(_SHORT_PROMPT_TOKENS, _REPEATED_TOKENS, seed=0)
-    first, second = (plain_answer("repeat", client.post("/generate", body)) for _ in range(2))
-    return str(first["generated_text"]) == str(second["generated_text"])
-
-
-def _request(prompt_tokens: int, output_tokens: int, *, seed: int) -> dict[str, Any]:
-    """A greedy request with a prompt of exactly that many tokens: the engine cuts it, every word is one at least."""
-    return {
-        "inputs": " ".join(_text(prompt_tokens, seed)),
-        "parameters": {
-            "truncate": prompt_tokens,
-            "max_new_tokens": output_tokens,
-            "do_sample": False,
-            "details": True,
-        },
-    }
-
-
-def _text(words: int, seed: int) -> list[str]:
-    """Words in an order of each seed's own (for 110 seeds)."""
-    step = seed % (len(_WORDS) - 1) + 1
-    return [_WORDS[(seed + place * step) % len(_WORDS)] for place in range(words)]
-
-
-def _measured(
-    answers: tuple[Streamed, ...], took_s: float, promise: Promise, kv_capacity_tokens: int | None
-) -> Measured:
-    waits = [answer.first_event_ms for answer in answers if answer.first_event_ms is not None]
-    tokens = sum(len(answer.events) for answer in answers)
+def _measured(answers: Sequence[tuple[HttpReply, int]], took_s: float, room: Room) -> Measured:
+    waits = [wait_ms for answer, _ in answers if (wait_ms := first_event_ms(answer)) is not None]
+    tokens = sum(count for _, count in answers)
     return Measured(
         first_token_ms=round(median(waits), 1) if waits else None,
         output_tokens_per_s=round(tokens / took_s, 1) if took_s > 0 else None,
         requests=len(answers),
-        kv_capacity_tokens=kv_capacity_tokens,
-        kv_capacity_planned_tokens=promise.kv_capacity_tokens,
+        kv_capacity_tokens=room.measured_tokens,
+        kv_capacity_planned_tokens=room.planned_tokens,
     )
 
 
 def measured_document(measured: Measured) -> Mapping[str, Any]:
-    """As it goes into the deployment's history, where later calibration finds it."""
+    """Return it as it goes into the deployment's history, where later calibration finds it."""
     difference = measured.kv_difference
     return {
         "first_token_ms": measured.first_token_ms,

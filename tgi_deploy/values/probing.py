@@ -21,13 +21,15 @@ class ProbeRequest(Value, frozen=True, kw_only=True):
 class HttpReply(Value, frozen=True, kw_only=True):
     """An HTTP answer. `body` is the parsed JSON, None where the text is not JSON.
 
-    `events` are the data payloads of a stream in order, without the closing `[DONE]`.
+    `events` are the data payloads of a stream in order, without the closing `[DONE]`; `arrivals_ms` is when each came,
+    counted from the request.
     """
 
     status: int
     body: Any = None
     text: str = ""
     events: tuple[str, ...] = ()
+    arrivals_ms: tuple[float, ...] = ()
 
 
 class Identity(Value, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Identity(Value, frozen=True, kw_only=True):
     version: str | None = None
     max_input_tokens: int | None = None
     max_total_tokens: int | None = None
+    device: str | None = None
 
 
 class Reply(Value, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from builders.engines import post
 from disruptions.checks import Account
 
 from tgi_deploy.cli.main import ROOT
@@ -133,7 +134,7 @@ def test_an_engine_that_dies_later_is_explained_even_when_it_serves_again(progra
     assert said.code == 0, said.out + said.err
     url = said.json["data"]["deployment"]["endpoint"]
     long = {"inputs": "word " * 400, "parameters": {"max_new_tokens": 4}}
-    assert HttpEngine(url).post("/generate", long).status == 424
+    assert HttpEngine(url).ask(post("/generate", long)).status == 424
     deadline = time.monotonic() + 60
     while not (findings := program.here("diagnose", "one").json["data"]["findings"]):
         assert time.monotonic() < deadline

@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
+from builders import engines
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.reader import read
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.http import HttpEngine, probe_health
-from tgi_deploy.readiness.proof import ExpectedService, prove
+from tgi_deploy.readiness.proof import Endpoint, ExpectedService, prove
 from tgi_deploy.readiness.waiting import WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.base import replaced
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 GRAMMAR = grammar_from(read_phases())
@@ -52,7 +55,7 @@ class Watcher:
         return self.engine.log + ("" if code is None else f"[tgi-deploy] phase=engine-exited code={code}\n")
 
     def probe(self, address):
-        return probe_health(address)
+        return probe_health(f"{address}/health")
 
     def phase(self, phase, detail, elapsed_s, expected_s):
         self.phases.append(phase)
@@ -72,13 +75,13 @@ def wait(engine):
 
 
 def expected(**changes):
-    wanted = {
-        "model_id": SMALL,
-        "max_input_tokens": 1024,
-        "max_total_tokens": 2048,
-        "versions": ("3.3.7", "3.3.6-dev0"),
-    }
-    return ExpectedService(**(wanted | changes))
+    versions = changes.pop("versions", ("3.3.7", "3.3.6-dev0"))
+    limits = {"model_id": SMALL, "max_input_tokens": 1024, "max_total_tokens": 2048}
+    return ExpectedService(promise=replaced(engines.PROMISE, **(limits | changes)), versions=versions)
+
+
+def proof_by(client, promised=None):
+    return prove(Endpoint(client=client, engine=Tgi()), promised or expected(), clock=RealClock())
 
 
 LIMITS = ("--max-input-tokens", "1024", "--max-total-tokens", "2048")
@@ -94,7 +97,7 @@ def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
         told = {read("".join(lines[:count]), GRAMMAR).startup_phase for count in range(len(lines))}
         assert {"downloading", "loading", "warming_up"} <= told
         assert report.kv_capacity_tokens > 2048
-        proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
+        proof = proof_by(HttpEngine(engine.url))
         assert proof.answer
         assert proof.warnings == ()
         assert len(proof.steps) == 5
@@ -106,7 +109,7 @@ def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
 def test_older_releases_are_waited_for_and_proved(start_engine, version):
     with start_engine(*LIMITS, options=["--version", version], environ=COLOURED) as engine:
         wait(engine)
-        prove(HttpEngine(engine.url), expected(versions=(version,)), clock=RealClock())
+        proof_by(HttpEngine(engine.url), expected(versions=(version,)))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_an_engine_that_serves_from_the_cpu_is_not_ready(start_engine, version, 
         with pytest.raises(NotHealthyError) as caught:
             wait(engine)
         assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
-        assert HttpEngine(engine.url).post("/generate", {"inputs": "Hello"}).status == 200
+        assert HttpEngine(engine.url).ask(engines.post("/generate", {"inputs": "Hello"})).status == 200
 
 
 @pytest.mark.parametrize("args", [("--quantize", "eetq"), (*LIMITS, "--max-batch-prefill-tokens", "512")])
@@ -163,7 +166,7 @@ def test_an_old_release_says_itself_that_it_is_on_the_cpu(start_engine):
     with start_engine(*LIMITS, options=["--accelerator", "none", "--version", "2.0.4"]) as engine:
         engine.wait_until_ready()
         with pytest.raises(NotHealthyError) as caught:
-            prove(HttpEngine(engine.url), expected(versions=("2.0.4",)), clock=RealClock())
+            proof_by(HttpEngine(engine.url), expected(versions=("2.0.4",)))
         assert (caught.value.code, caught.value.data["served"]) == ("wrong_device", "cpu")
 
 
@@ -198,14 +201,14 @@ def test_what_was_not_promised_is_not_proved(start_engine, fault, changes, code)
     with start_engine(*LIMITS, options=["--fault", fault] if fault else []) as engine:
         wait(engine)
         with pytest.raises(NotHealthyError) as caught:
-            prove(HttpEngine(engine.url), expected(**changes), clock=RealClock())
+            proof_by(HttpEngine(engine.url), expected(**changes))
         assert caught.value.code == code
 
 
 def test_a_missing_chat_template_is_a_warning(start_engine):
     with start_engine(*LIMITS, options=["--no-chat-template"]) as engine:
         wait(engine)
-        proof = prove(HttpEngine(engine.url), expected(), clock=RealClock())
+        proof = proof_by(HttpEngine(engine.url))
         assert [warning.code for warning in proof.warnings] == ["no_chat_template"]
 
 
@@ -213,6 +216,6 @@ def test_a_wanted_key_is_asked_for_and_given(start_engine):
     with start_engine(*LIMITS, "--api-key", "sesame-7") as engine:
         wait(engine)
         with pytest.raises(NotHealthyError) as caught:
-            prove(HttpEngine(engine.url), expected(), clock=RealClock())
+            proof_by(HttpEngine(engine.url))
         assert caught.value.code == "unauthorized"
-        assert prove(HttpEngine(engine.url, api_key=lambda: "sesame-7"), expected(), clock=RealClock()).answer
+        assert proof_by(HttpEngine(engine.url, api_key=lambda: "sesame-7")).answer

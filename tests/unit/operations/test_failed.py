@@ -12,9 +12,9 @@ from tgi_deploy.cli.views.failure import told
 from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.receipt import verify
-from tgi_deploy.readiness.proof import Answer
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.values.probing import HttpReply
 
 READY = "[tgi-deploy] phase=starting-engine\nStarting shard\nShard ready in 3s\nStarting Webserver\nrouter: Connected\n"
 OOM = READY + "torch.OutOfMemoryError: CUDA out of memory.\nShard 0 crashed\nError: ShardFailed\n"
@@ -28,8 +28,9 @@ LOADING_OOM = (
 class Refusing(FakeEngine):
     """Serves, and fails at whatever it is asked to generate."""
 
-    def post(self, path, body):
-        return Answer(status=424, text="Request failed during generation: CUDA out of memory")
+    def ask(self, probe):
+        failed = HttpReply(status=424, text="Request failed during generation: CUDA out of memory")
+        return failed if probe.step == "generate" else super().ask(probe)
 
 
 def logs(monkeypatch, *texts):

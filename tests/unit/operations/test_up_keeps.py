@@ -144,8 +144,10 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
 
 
 class Deaf(FakeEngine):
-    def post(self, path, body):
-        raise DeployError("generate_failed", "it answers nothing")
+    def ask(self, probe):
+        if probe.step == "generate":
+            raise DeployError("generate_failed", "it answers nothing")
+        return super().ask(probe)
 
 
 @pytest.mark.parametrize("hasty", [False, True])

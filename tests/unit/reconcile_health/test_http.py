@@ -4,6 +4,7 @@ import socket
 import time
 
 import pytest
+from builders.engines import get, post, stream
 from loopback_engine import LAST, TOKEN, closed_port, healthy, raw_server, serving, sse
 
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
@@ -16,7 +17,7 @@ SHORT = Timeouts(connect_s=1.0, read_s=0.2, total_s=0.4)
 @pytest.mark.parametrize("status", [200, 503, 404])
 def test_probe_tells_the_status(status):
     with serving({"/health": (status, None)}) as server:
-        probe = probe_health(server.url)
+        probe = probe_health(server.url + "/health")
     assert (probe.outcome, probe.status, probe.ok) == ("status", status, status == 200)
 
 
@@ -37,7 +38,7 @@ def test_probe_of_what_never_answers_is_a_timeout():
 
 def test_probe_of_a_redirect_is_no_answer():
     with serving({"/health": (302, None)}) as server:
-        assert probe_health(server.url).outcome == "reset"
+        assert probe_health(server.url + "/health").outcome == "reset"
 
 
 @pytest.mark.parametrize(
@@ -53,17 +54,17 @@ def test_what_is_no_http_url_is_bad_input(url):
 def test_loopback_never_goes_through_a_proxy(monkeypatch, name):
     monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port()}")
     with serving() as server:
-        assert probe_health(server.url).ok
-        assert probe_health(server.url.replace("127.0.0.1", "localhost")).ok
+        assert probe_health(server.url + "/health").ok
+        assert probe_health(server.url.replace("127.0.0.1", "localhost") + "/health").ok
 
 
 def test_other_hosts_go_through_the_proxy(monkeypatch):
     with serving({"http://engine.example:8080/health": (200, None)}) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        assert probe_health("http://engine.example:8080").ok
+        assert probe_health("http://engine.example:8080/health").ok
         monkeypatch.setenv("no_proxy", "engine.example")
         monkeypatch.setattr(socket, "getaddrinfo", _unknown_name)
-        assert probe_health("http://engine.example:8080").outcome == "timeout"
+        assert probe_health("http://engine.example:8080/health").outcome == "timeout"
 
 
 def _unknown_name(*args, **kwargs):
@@ -72,16 +73,16 @@ def _unknown_name(*args, **kwargs):
 
 def test_a_base_url_may_have_a_path():
     with serving({"/tgi/health": (200, None), "/tgi/info": (200, {"a": 1})}) as server:
-        assert probe_health(server.url + "/tgi/").ok
-        assert HttpEngine(server.url + "/tgi").get("/info").body == {"a": 1}
+        assert probe_health(server.url + "/tgi/health").ok
+        assert HttpEngine(server.url + "/tgi").ask(get("/info")).body == {"a": 1}
 
 
 def test_json_and_text_answers():
     with serving({"/a": (200, {"x": [1]}), "/b": (200, b"plain")}) as server:
         engine = HttpEngine(server.url)
-        assert engine.get("/a").body == {"x": [1]}
-        assert (engine.get("/b").body, engine.get("/b").text) == (None, "plain")
-        assert engine.get("/none").status == 404
+        assert engine.ask(get("/a")).body == {"x": [1]}
+        assert (engine.ask(get("/b")).body, engine.ask(get("/b")).text) == (None, "plain")
+        assert engine.ask(get("/none")).status == 404
 
 
 def test_an_answer_without_end_is_cut_at_the_total_time():
@@ -98,7 +99,7 @@ def test_an_answer_without_end_is_cut_at_the_total_time():
     with serving({"/generate_stream": (200, drip)}) as server:
         engine = HttpEngine(server.url, timeouts=Timeouts(connect_s=0.1, read_s=5.0, total_s=0.2))
         with pytest.raises(NotHealthyError, match="took too long"):
-            engine.stream("/generate_stream", {})
+            engine.ask(stream("/generate_stream", {}))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_what_drips_is_cut_at_the_total_time(start, ask):
             assert probe_health(url, timeouts=SHORT).outcome in {"timeout", "status"}
         else:
             with pytest.raises(NotHealthyError, match=r"took too long|timed out"):
-                engine.get("/info") if ask == "get" else engine.stream("/generate_stream", {})
+                engine.ask(get("/info")) if ask == "get" else engine.ask(stream("/generate_stream", {}))
         assert time.monotonic() - began < 5
 
 
@@ -123,45 +124,45 @@ def test_a_stream_of_more_than_there_is_memory_for_is_cut(monkeypatch):
         raw_server(b"HTTP/1.1 200 OK\r\n\r\n" + b"data: {}\n\n" * 5_000) as url,
         pytest.raises(NotHealthyError, match="too long"),
     ):
-        HttpEngine(url, timeouts=SHORT).stream("/generate_stream", {})
+        HttpEngine(url, timeouts=SHORT).ask(stream("/generate_stream", {}))
 
 
 def test_a_stream_is_read_to_its_end():
     with serving() as server:
-        streamed = HttpEngine(server.url).stream("/generate_stream", {"inputs": "x"})
+        streamed = HttpEngine(server.url).ask(stream("/generate_stream", {"inputs": "x"}))
     assert (streamed.status, len(streamed.events)) == (200, 2)
-    assert streamed.first_event_ms > 0
+    assert streamed.arrivals_ms[0] > 0
 
 
 def test_a_stream_that_is_refused_is_an_answer():
     with serving({"/generate_stream": (422, {"error": "x"})}) as server:
-        streamed = HttpEngine(server.url).stream("/generate_stream", {})
+        streamed = HttpEngine(server.url).ask(stream("/generate_stream", {}))
     assert (streamed.status, streamed.events, streamed.text) == (422, (), '{"error": "x"}')
 
 
-@pytest.mark.parametrize("method", ["get", "post", "stream"])
-def test_an_engine_that_is_not_there_is_unreachable(method):
+@pytest.mark.parametrize("request_", [get("/x"), post("/x", {}), stream("/x", {})], ids=lambda probe: probe.step)
+def test_an_engine_that_is_not_there_is_unreachable(request_):
     engine = HttpEngine(f"http://127.0.0.1:{closed_port()}")
     with pytest.raises(NotHealthyError) as caught:
-        getattr(engine, method)("/x", *([] if method == "get" else [{}]))
+        engine.ask(request_)
     assert caught.value.code == "engine_unreachable"
     assert "refused" in caught.value.message
 
 
 def test_a_broken_off_answer_is_unreachable():
     with raw_server(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"half"') as url, pytest.raises(NotHealthyError):
-        HttpEngine(url).get("/info")
+        HttpEngine(url).ask(get("/info"))
 
 
 def test_a_redirect_is_not_followed_with_the_key():
     with serving({"/info": (307, None)}) as server, pytest.raises(NotHealthyError, match="redirects"):
-        HttpEngine(server.url, api_key=lambda: "k").get("/info")
+        HttpEngine(server.url, api_key=lambda: "k").ask(get("/info"))
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "tab\t"])
 def test_a_key_that_no_header_carries_is_not_quoted(key):
     with serving() as server, pytest.raises(InputError) as caught:
-        HttpEngine(server.url, api_key=lambda: key).get("/info")
+        HttpEngine(server.url, api_key=lambda: key).ask(get("/info"))
     assert caught.value.code == "bad_api_key"
     assert key not in caught.value.message
 

@@ -1,31 +1,38 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from builders import engines
 from fakes.wire import variants
 from loopback_engine import CHAT, INFO, LAST, PLAIN, TOKEN, healthy, serving, sse
 from waiting_fakes import FakeClock
 
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.engines.vllm import Vllm
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.http import HttpEngine
-from tgi_deploy.readiness.proof import Answer, ExpectedService, Streamed, prove
+from tgi_deploy.readiness.proof import Endpoint, ExpectedService, prove
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.probing import HttpReply, Identity
 
-EXPECTED = ExpectedService(
-    model_id="meta-llama/Llama-3.1-8B-Instruct",
-    max_input_tokens=8191,
-    max_total_tokens=8192,
-    versions=("3.3.7", "3.3.6-dev0"),
+PROMISE = replaced(
+    engines.PROMISE, model_id="meta-llama/Llama-3.1-8B-Instruct", max_input_tokens=8191, max_total_tokens=8192
 )
+EXPECTED = ExpectedService(promise=PROMISE, versions=("3.3.7", "3.3.6-dev0"))
+
+
+def proof_by(client, expected=EXPECTED, clock=None):
+    return prove(Endpoint(client=client, engine=Tgi()), expected, clock=clock or FakeClock())
 
 
 def proven(expected=EXPECTED, **changes):
     """`changes`: route name with underscores for slashes → (status, body)."""
     routes = healthy() | {"/" + name.replace("__", "/"): answer for name, answer in changes.items()}
     with serving(routes) as server:
-        return prove(HttpEngine(server.url), expected, clock=FakeClock())
+        return proof_by(HttpEngine(server.url), expected)
 
 
 def refused(expected=EXPECTED, **changes):
@@ -40,7 +47,7 @@ def test_a_healthy_engine_passes_every_step():
     report = proven()
     assert [step.name for step in report.steps] == ["health", "info", "generate", "stream", "chat"]
     assert report.answer == PLAIN["generated_text"]
-    assert report.info == INFO
+    assert report.identity == Identity(**INFO)
     assert report.warnings == ()
     assert report.first_token_ms is not None
     assert [step.detail for step in report.steps][2:] == ["5 tokens", "2 events", "2 tokens"]
@@ -48,7 +55,7 @@ def test_a_healthy_engine_passes_every_step():
 
 def test_what_is_asked_of_the_engine():
     with serving() as server:
-        prove(HttpEngine(server.url), EXPECTED, clock=FakeClock())
+        proof_by(HttpEngine(server.url))
         asked = server.requests
     assert [path for _, path, *_ in asked] == list(healthy())
     bodies = {path: sent for _, path, sent, _ in asked}
@@ -57,29 +64,25 @@ def test_what_is_asked_of_the_engine():
     assert bodies["/v1/chat/completions"]["stream"] is False
 
 
+TAKES_S = {"/health": 1.0, "/info": 1.0, "/generate": 2.0, "/generate_stream": 3.0, "/v1/chat/completions": 2.0}
+
+
 @dataclass
 class SlowClient:
-    """Every answer takes a second of the fake clock."""
+    """Every answer takes its seconds of the fake clock."""
 
     clock: FakeClock
-    answers: dict[str, Any] = field(default_factory=dict)
 
-    def get(self, path):
-        self.clock.sleep(1.0)
-        return Answer(status=200, body=INFO if path == "/info" else None)
-
-    def post(self, path, body):
-        self.clock.sleep(2.0)
-        return Answer(status=200, body=PLAIN if path == "/generate" else CHAT)
-
-    def stream(self, path, body):
-        self.clock.sleep(3.0)
-        return Streamed(status=200, events=('{"generated_text": "x"}',), arrivals_ms=(40.0,))
+    def ask(self, probe):
+        self.clock.sleep(TAKES_S[probe.path])
+        if probe.streamed:
+            return HttpReply(status=200, events=('{"generated_text": "x"}',), arrivals_ms=(40.0,))
+        return HttpReply(status=200, body=healthy()[probe.path][1])
 
 
 def test_steps_are_timed_in_milliseconds():
     clock = FakeClock()
-    report = prove(SlowClient(clock), EXPECTED, clock=clock)
+    report = proof_by(SlowClient(clock), clock=clock)
     assert [step.took_ms for step in report.steps] == [1000, 1000, 2000, 3000, 2000]
     assert report.first_token_ms == 40.0
 
@@ -87,21 +90,26 @@ def test_steps_are_timed_in_milliseconds():
 def test_another_model_is_refused_by_name():
     error = refused(info=(200, INFO | {"model_id": "bigscience/bloom-560m"}))
     assert error.code == "wrong_model"
-    assert error.data == {"expected": EXPECTED.model_id, "served": "bigscience/bloom-560m"}
+    assert error.data == {"expected": PROMISE.model_id, "served": "bigscience/bloom-560m"}
     assert "bigscience/bloom-560m" in error.message
 
 
-@pytest.mark.parametrize("key", ["max_input_tokens", "max_total_tokens"])
-@pytest.mark.parametrize("value", [4096, None])
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_input_tokens", 4096), ("max_total_tokens", 4096), ("max_total_tokens", None)]
+)
 def test_other_limits_are_refused_with_both_numbers(key, value):
     error = refused(info=(200, INFO | {key: value}))
     assert error.code == "limits_differ"
     assert f"{key} is {value}, planned {INFO[key]}" in error.message
 
 
+def test_an_engine_that_gives_no_limit_for_prompts_is_not_the_planned_one():
+    assert refused(info=(200, INFO | {"max_input_tokens": None})).code == "info_failed"
+
+
 def test_the_old_name_of_the_input_limit_counts():
     old = {key: value for key, value in INFO.items() if key != "max_input_tokens"}
-    assert proven(info=(200, old | {"max_input_length": 8191})).info["max_input_length"] == 8191
+    assert proven(info=(200, old | {"max_input_length": 8191})).identity.max_input_tokens == 8191
     assert refused(info=(200, old | {"max_input_length": 5})).code == "limits_differ"
 
 
@@ -185,9 +193,42 @@ def test_the_key_goes_into_the_header_and_nowhere_else():
     with serving(healthy() | {"/generate": (401, {"key": "echo"})}) as server:
         client = HttpEngine(server.url, api_key=lambda: "sesame-7")
         with pytest.raises(NotHealthyError) as caught:
-            prove(client, EXPECTED, clock=FakeClock())
+            proof_by(client)
         assert all(headers["Authorization"] == "Bearer sesame-7" for *_, headers in server.requests)
     assert "sesame-7" not in f"{caught.value.message}{caught.value.hint}{caught.value.data}"
+
+
+VLLM_IDENTITY = {
+    "/v1/models": {"data": [{"id": PROMISE.model_id, "max_model_len": 8192}]},
+    "/version": {"version": "0.33.0"},
+}
+
+
+def vllm_proof(**changes):
+    completion = {"choices": [{"text": " a kind", "finish_reason": "length"}], "usage": {"completion_tokens": 2}}
+    bodies = {"/health": None, **VLLM_IDENTITY, "/v1/completions": completion, "/v1/chat/completions": CHAT, **changes}
+    endpoint = Endpoint(client=Scripted(bodies), engine=Vllm())
+    return prove(endpoint, ExpectedService(promise=PROMISE, versions=("0.33.0",)), clock=FakeClock())
+
+
+def test_an_engine_that_names_model_and_version_in_two_places_is_proved():
+    report = vllm_proof()
+    assert report.identity == Identity(model_id=PROMISE.model_id, version="0.33.0", max_total_tokens=8192)
+    assert report.steps[1].detail == f"{PROMISE.model_id}, version 0.33.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/v1/models", {"data": [{"id": "another", "max_model_len": 8192}]}, "wrong_model"),
+        ("/v1/models", {"data": [{"id": PROMISE.model_id, "max_model_len": 4096}]}, "limits_differ"),
+        ("/version", {"version": "0.10.2"}, "wrong_version"),
+    ],
+)
+def test_each_place_is_compared_with_the_plan(path, body, code):
+    with pytest.raises(NotHealthyError) as caught:
+        vllm_proof(**{path: body})
+    assert caught.value.code == code
 
 
 def test_a_long_error_page_is_cut_and_flattened():
@@ -202,14 +243,9 @@ class Scripted:
 
     bodies: dict[str, Any]
 
-    def get(self, path):
-        return Answer(status=200, body=self.bodies[path])
-
-    def post(self, path, _body):
-        return Answer(status=200, body=self.bodies[path])
-
-    def stream(self, path, _body):
-        return Streamed(status=200, events=(json.dumps(self.bodies[path]),))
+    def ask(self, probe):
+        body = self.bodies[probe.path]
+        return HttpReply(status=200, body=body, events=(json.dumps(body),) if probe.streamed else ())
 
 
 @pytest.mark.parametrize("path", ["/info", "/generate", "/generate_stream", "/v1/chat/completions"])
@@ -230,7 +266,7 @@ def test_any_member_of_an_engines_answer_may_be_missing_or_of_another_type(path)
 def code_of(bodies):
     """Of the failure that these answers are; empty for none."""
     try:
-        prove(Scripted(bodies), EXPECTED, clock=FakeClock())
+        proof_by(Scripted(bodies))
     except NotHealthyError as error:
         return error.code
     return ""

@@ -4,25 +4,26 @@ import json
 import socket
 import threading
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from loopback_engine import PLAIN, serving, sse
 from waiting_fakes import FakeClock
 
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.http import HttpEngine
-from tgi_deploy.readiness.proof import Answer, Streamed
-from tgi_deploy.readiness.proof_load import Promise, measured_document, prove_promise
+from tgi_deploy.readiness.proof import Endpoint
+from tgi_deploy.readiness.proof_load import Room, measured_document, prove_promise
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.probing import HttpReply, Promise
 
 PROMISE = Promise(
+    model_id="org/model",
     input_tokens=1024,
     output_tokens=256,
     concurrency=8,
     max_input_tokens=8191,
     max_total_tokens=8192,
-    kv_capacity_tokens=20_000,
-    required_kv_tokens=10_240,
 )
 TOKENS = tuple(json.dumps({"token": {"text": "a"}, "generated_text": None}) for _ in range(3))
 LAST = json.dumps({"token": {"text": "b"}, "generated_text": "aaab"})
@@ -33,31 +34,38 @@ class Engine:
 
     def __init__(self, clock=None, **changes):
         self.clock = clock or FakeClock()
-        self.plain = Answer(status=200, body=PLAIN)
-        self.streamed = Streamed(status=200, events=(*TOKENS, LAST), arrivals_ms=(120.0,))
+        self.plain = HttpReply(status=200, body=PLAIN)
+        self.streamed = HttpReply(status=200, events=(*TOKENS, LAST), arrivals_ms=(120.0,))
         self.asked = []
         self.lock = threading.Lock()
         self.all_there = threading.Barrier(8, timeout=60)
         vars(self).update(changes)
 
-    def post(self, path, body):
-        self.asked.append((path, body))
+    def ask(self, probe):
+        with self.lock:
+            self.asked.append((probe.path, probe.body))
+        return self.stream() if probe.streamed else self.post()
+
+    def post(self):
         self.clock.sleep(1.0)
         return self.plain() if callable(self.plain) else self.plain
 
-    def stream(self, path, body):
-        with self.lock:
-            self.asked.append((path, body))
+    def stream(self):
         self.all_there.wait()
         with self.lock:
             self.clock.sleep(0.25)
         return self.streamed
 
 
-def proven(kv=20_000, promise=PROMISE, **changes):
+def proof_by(client, kv=20_000, clock=None):
+    room = Room(planned_tokens=20_000, required_tokens=10_240, measured_tokens=kv)
+    return prove_promise(Endpoint(client=client, engine=Tgi()), PROMISE, room, clock=clock or FakeClock())
+
+
+def proven(kv=20_000, **changes):
     clock = FakeClock()
     engine = Engine(clock, **changes)
-    return prove_promise(engine, promise, kv_capacity_tokens=kv, clock=clock), engine
+    return proof_by(engine, kv, clock), engine
 
 
 def refused(**changes):
@@ -70,13 +78,13 @@ def refused(**changes):
 
 def test_a_user_whose_thread_breaks_is_not_forgotten():
     class Broken(Engine):
-        def stream(self, path, body):
-            if "river" in body["inputs"].split()[0]:
+        def ask(self, probe):
+            if probe.streamed and "river" in probe.body["inputs"].split()[0]:
                 raise ValueError("nobody foresaw this")
-            return self.streamed
+            return self.streamed if probe.streamed else self.plain
 
     with pytest.raises(ValueError, match="nobody foresaw this"):
-        prove_promise(Broken(), PROMISE, kv_capacity_tokens=20_000, clock=FakeClock())
+        proof_by(Broken())
 
 
 def test_the_longest_promised_request_leaves_room_for_its_answer():
@@ -89,7 +97,7 @@ def test_the_longest_promised_request_leaves_room_for_its_answer():
 
 
 def test_the_limit_of_the_input_binds_where_it_is_lower():
-    assert replace(PROMISE, max_input_tokens=4000).longest_input_tokens == 4000
+    assert replaced(PROMISE, max_input_tokens=4000).longest_input_tokens == 4000
 
 
 def test_the_promised_users_ask_at_the_same_moment_each_something_else():
@@ -109,7 +117,7 @@ def test_the_same_greedy_request_is_asked_twice():
 
 def test_two_answers_to_one_question_are_a_warning():
     texts = iter(["long", "one", "other"])
-    report, _ = proven(plain=lambda: Answer(status=200, body={**PLAIN, "generated_text": next(texts)}))
+    report, _ = proven(plain=lambda: HttpReply(status=200, body={**PLAIN, "generated_text": next(texts)}))
     assert [warning.code for warning in report.warnings] == ["not_repeatable"]
 
 
@@ -145,15 +153,15 @@ def test_less_room_than_promised_is_refused_before_anything_is_asked():
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"plain": Answer(status=424, text="CUDA out of memory")}, "longest_failed", "CUDA out of memory"),
-        ({"plain": Answer(status=200, body={"generated_text": ""})}, "longest_failed", "no text"),
-        ({"streamed": Streamed(status=429, text="Model is overloaded")}, "together_failed", "overloaded"),
+        ({"plain": HttpReply(status=424, text="CUDA out of memory")}, "longest_failed", "CUDA out of memory"),
+        ({"plain": HttpReply(status=200, body={"generated_text": ""})}, "longest_failed", "no text"),
+        ({"streamed": HttpReply(status=429, text="Model is overloaded")}, "together_failed", "overloaded"),
         (
-            {"streamed": Streamed(status=200, events=(*TOKENS, '{"error":"out of memory"}'))},
+            {"streamed": HttpReply(status=200, events=(*TOKENS, '{"error":"out of memory"}'))},
             "together_failed",
             "out of memory",
         ),
-        ({"streamed": Streamed(status=200, events=TOKENS)}, "together_failed", "without the whole text"),
+        ({"streamed": HttpReply(status=200, events=TOKENS)}, "together_failed", "without the whole text"),
     ],
 )
 def test_each_way_to_break_the_promise_is_named(changes, code, says):
@@ -168,7 +176,7 @@ def test_an_engine_that_dies_under_load_is_unreachable():
 
     routes = {"/generate": (200, PLAIN), "/generate_stream": (200, die)}
     with serving(routes) as server, pytest.raises(NotHealthyError) as caught:
-        prove_promise(HttpEngine(server.url), PROMISE, kv_capacity_tokens=None, clock=FakeClock())
+        proof_by(HttpEngine(server.url), None)
     assert caught.value.code == "engine_unreachable"
 
 
@@ -176,8 +184,7 @@ def test_over_http():
     event = {"token": {"text": "a"}, "generated_text": None}
     routes = {"/generate": (200, PLAIN), "/generate_stream": (200, sse(event, {**event, "generated_text": "a"}))}
     with serving(routes) as server:
-        clock = FakeClock()
-        report = prove_promise(HttpEngine(server.url), PROMISE, kv_capacity_tokens=20_000, clock=clock)
+        report = proof_by(HttpEngine(server.url))
     assert report.measured.requests == 8
     assert report.measured.first_token_ms is not None
     assert report.measured.output_tokens_per_s is None  # no time passed on that clock

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from builders import engines
 from loopback_engine import CHAT, INFO, PLAIN
 from waiting_fakes import ENGINE, GRAMMAR, OK, REFUSED, WARM, FakeClock, story
 
 from tgi_deploy.diagnosis.reader import read
+from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.readiness.proof import Answer, ExpectedService, Streamed, prove
+from tgi_deploy.readiness.proof import Endpoint, ExpectedService, prove
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.probing import HttpReply
 
 RECORDED = Path(__file__).parents[2] / "cases" / "diagnosis"
 MARKERS = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n[tgi-deploy] phase=starting-engine\n"
@@ -106,32 +110,28 @@ class Engine:
     info: dict = field(default_factory=lambda: dict(INFO))
     streams: int = 0
 
-    def get(self, path):
-        return Answer(status=200, body=self.info if path == "/info" else None)
+    def ask(self, probe):
+        if probe.streamed:
+            return self.stream()
+        bodies = {"/health": None, "/info": self.info, "/generate": PLAIN}
+        return HttpReply(status=200, body=bodies.get(probe.path, CHAT))
 
-    def post(self, path, body):
-        return Answer(status=200, body=PLAIN if path == "/generate" else CHAT)
-
-    def stream(self, path, body):
+    def stream(self):
         gaps = self.gaps_ms[min(self.streams, len(self.gaps_ms) - 1)]
         self.streams += 1
         arrivals = [100.0]
         for gap in gaps:
             arrivals.append(arrivals[-1] + gap)
         events = (*['{"token": {"text": "a"}, "generated_text": null}'] * len(gaps), '{"generated_text": "a"}')
-        return Streamed(status=200, events=events, arrivals_ms=tuple(arrivals))
+        return HttpReply(status=200, events=events, arrivals_ms=tuple(arrivals))
 
 
-EXPECTED = ExpectedService(
-    model_id=INFO["model_id"],
-    max_input_tokens=INFO["max_input_tokens"],
-    max_total_tokens=INFO["max_total_tokens"],
-    slowest_token_ms=150.0,
-)
+LIMITS = {key: value for key, value in INFO.items() if key != "version"}
+EXPECTED = ExpectedService(promise=replaced(engines.PROMISE, **LIMITS), slowest_token_ms=150.0)
 
 
 def proof_of(engine, expected=EXPECTED):
-    return prove(engine, expected, clock=FakeClock())
+    return prove(Endpoint(client=engine, engine=Tgi()), expected, clock=FakeClock())
 
 
 def test_an_engine_slower_than_the_slowest_plausible_is_not_proved():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.tgi import fit, kernels, memory, probes, schemes
-from tgi_deploy.engines.tgi.container import CACHE_PATH, PORT, container
+from tgi_deploy.engines.tgi.container import CACHE_PATH, HEALTH, PORT, container
 from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
 from tgi_deploy.engines.tgi.release import NAME, TgiRelease, read_release
 from tgi_deploy.engines.tgi.startup import startup
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.container import Container, Health
     from tgi_deploy.values.engine import (
         Case,
         DefaultRun,
@@ -43,6 +43,7 @@ class Tgi:
     title: str = "TGI"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    health: Health = HEALTH
     pages: tuple[tuple[str, str], ...] = probes.PAGES
     edits: tuple[str, ...] = EDITS
     pin_example: str = "max-best-of=4"

@@ -18,7 +18,7 @@ CACHE_PATH: Final = "/data"
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is enough
 _GLOB_CHARACTERS: Final = "*?["
-_HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
+HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
 _RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
 _STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # it drains for up to 90 s
 # The launcher logs all its arguments at start.
@@ -40,7 +40,7 @@ def container(fit: Fit, release: TgiRelease) -> Container:
         accelerators=fit.settings.num_shard,
         shm_bytes=SHM_BYTES if fit.settings.num_shard > 1 else 0,
         mounts=(Mount(path=CACHE_PATH, purpose="weights", layout=cache_layout(release)),),
-        health=_HEALTH,
+        health=HEALTH,
         restart=_RESTART,
         stop=_STOP,
         redactions=_REDACTIONS,

@@ -94,15 +94,19 @@ def read_reply(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
 
 
 def _info(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Releases before 3.0 name the input limit `max_input_length`."""
+    """Releases before 3.0 name the input limit `max_input_length`, and the device."""
     info = reply.body
     if reply.status != OK or not isinstance(info, dict):
         return failed(probe, reply.text)
+    longest = info.get("max_input_tokens", info.get("max_input_length"))
+    if longest is None:
+        return failed(probe, f"it gives no limit for prompts: {reply.text}")
     identity = Identity(
         model_id=info.get("model_id"),
         version=info.get("version"),
-        max_input_tokens=info.get("max_input_tokens", info.get("max_input_length")),
+        max_input_tokens=longest,
         max_total_tokens=info.get("max_total_tokens"),
+        device=info.get("model_device_type"),
     )
     return Reply(detail=f"{identity.model_id}, version {identity.version}", identity=identity)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.vllm import probes
-from tgi_deploy.engines.vllm.container import CACHE_PATH, PORT, container
+from tgi_deploy.engines.vllm.container import CACHE_PATH, HEALTH, PORT, container
 from tgi_deploy.engines.vllm.release import KEY_VARIABLE, NAME, VllmRelease, read_release
 from tgi_deploy.values.serving import Access, Metrics
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values.container import Container
+    from tgi_deploy.values.container import Container, Health
     from tgi_deploy.values.engine import Fit, Release
     from tgi_deploy.values.probing import HttpReply, ProbeRequest, Promise, Reply
 
@@ -27,6 +27,7 @@ class Vllm:
     title: str = "vLLM"
     port: int = PORT
     cache_path: str = CACHE_PATH
+    health: Health = HEALTH
     pages: tuple[tuple[str, str], ...] = probes.PAGES
 
     def release(self, version: str, documents: Mapping[str, Any]) -> VllmRelease:

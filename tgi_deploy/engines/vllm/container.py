@@ -19,7 +19,7 @@ _COMPILE_CACHE_VARIABLE: Final = "VLLM_CACHE_ROOT"
 _WEIGHTS_LAYOUT: Final = "HF_HOME"
 _HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 _SHM_BYTES: Final = 1024**3  # ranks share tensors through /dev/shm; Docker's own is 64 MB
-_HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
+HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
 # It ends with 0 when its engine process has died.
 _RESTART: Final = Restart(policy="always", never_after=(2,), most=3)
 _DRAIN_FLAG: Final = "--shutdown-timeout"
@@ -41,7 +41,7 @@ def container(fit: Fit, release: VllmRelease) -> Container:
         accelerators=settings.num_shard,
         shm_bytes=_SHM_BYTES if settings.num_shard > 1 else 0,
         mounts=tuple(_mounts(release)),
-        health=_HEALTH,
+        health=HEALTH,
         restart=_RESTART,
         stop=_stop(release),
         redactions=_REDACTIONS,

@@ -25,10 +25,11 @@ _HANG_SHARE: Final = 0.25
 def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:
     """Wait for the engine of a deployment; `machine` is its record. Raises what `wait_until_ready` raises."""
     cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
+    health = candidate.engine.container.health
     observer = Observer(
         machine=partial(cloud.machine, instance_id),
         console=partial(cloud.console, instance_id),
-        probe=lambda address: context.probe(endpoint(address, candidate.engine.port)),
+        probe=lambda address: context.probe(endpoint(address, candidate.engine.port) + health.path),
     )
     deadlines = [
         PhaseDeadline(

@@ -12,15 +12,17 @@ from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, traffic_of
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.readiness.not_ready import wrong_device
-from tgi_deploy.readiness.proof import ExpectedService, ProofReport, prove
-from tgi_deploy.readiness.proof_load import LoadReport, Promise, prove_promise
+from tgi_deploy.readiness.proof import Endpoint, ExpectedService, ProofReport, prove
+from tgi_deploy.readiness.proof_load import LoadReport, Room, prove_promise
 from tgi_deploy.targets.container import served_as
+from tgi_deploy.values.probing import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.readiness.proof import EngineClient, ProofStep, ProofWarning
+    from tgi_deploy.readiness.proof import EngineClient, ProofStep
     from tgi_deploy.reconcile.model import Deployment
 
 ReadyLevel = Literal["fast", "full"]
@@ -50,7 +52,7 @@ class Proof:
         return (*self.served.steps, *(self.borne.steps if self.borne else ()))
 
     @property
-    def warnings(self) -> tuple[ProofWarning, ...]:
+    def warnings(self) -> tuple[Problem, ...]:
         return (*self.served.warnings, *(self.borne.warnings if self.borne else ()))
 
 
@@ -76,12 +78,12 @@ def prove_service(context: Context, question: Question) -> Proof:
 
     Raises what `prove` and `prove_promise` raise.
     """
-    client = _client(context, question)
-    served = prove(client, _expected(question), clock=context.clock)
+    endpoint = Endpoint(client=_client(context, question), engine=context.engine(question.plan["engine"]["name"]))
+    expected = _expected(question)
+    served = prove(endpoint, expected, clock=context.clock)
     if question.level == "fast":
         return Proof(served=served)
-    promise = promise_of(question.plan)
-    borne = prove_promise(client, promise, kv_capacity_tokens=question.kv_capacity_tokens, clock=context.clock)
+    borne = prove_promise(endpoint, expected.promise, _room(question), clock=context.clock)
     return Proof(served=served, borne=borne)
 
 
@@ -92,14 +94,20 @@ def _client(context: Context, question: Question) -> EngineClient:
 
 
 def _expected(question: Question) -> ExpectedService:
-    plan = question.plan
     return ExpectedService(
-        model_id=served_as(plan["model"]["served_id"]),
-        max_input_tokens=plan["engine"]["max_input_tokens"],
-        max_total_tokens=plan["engine"]["max_total_tokens"],
+        promise=promise_of(question.plan),
         versions=question.versions,
         chat=question.chat,
-        slowest_token_ms=slowest_token_ms(plan),
+        slowest_token_ms=slowest_token_ms(question.plan),
+    )
+
+
+def _room(question: Question) -> Room:
+    memory = question.plan["memory"]
+    return Room(
+        planned_tokens=memory["kv_capacity_tokens"],
+        required_tokens=memory["required_kv_tokens"],
+        measured_tokens=question.kv_capacity_tokens,
     )
 
 
@@ -111,15 +119,14 @@ def slowest_token_ms(plan: Mapping[str, Any]) -> float | None:
 
 
 def promise_of(plan: Mapping[str, Any]) -> Promise:
-    wish, memory, engine = plan["requirements"], plan["memory"], plan["engine"]
+    wish, engine = plan["requirements"], plan["engine"]
     return Promise(
+        model_id=served_as(plan["model"]["served_id"]),
         input_tokens=wish["input_tokens"],
         output_tokens=wish["output_tokens"],
         concurrency=wish["concurrency"],
         max_input_tokens=engine["max_input_tokens"],
         max_total_tokens=engine["max_total_tokens"],
-        kv_capacity_tokens=memory["kv_capacity_tokens"],
-        required_kv_tokens=memory["required_kv_tokens"],
     )
 
 

@@ -232,7 +232,8 @@ def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[
 
 def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
     """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
-    if not wait or deployment.endpoint is None or context.probe(deployment.endpoint).ok:
+    probe = context.probe_of(deployment) if wait else None
+    if probe is None or probe.ok:
         return True
     context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
     return False

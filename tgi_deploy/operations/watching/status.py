@@ -121,8 +121,8 @@ def _status(
     *,
     alone: bool = False,
 ) -> Status:
-    machine, url = machine_of(recorded, seen), recorded.endpoint if recorded else None
-    probe = context.probe(url) if url and machine and machine.alive else None
+    machine = machine_of(recorded, seen)
+    probe = context.probe_of(recorded) if recorded and machine and machine.alive else None
     healthy = probe is not None and probe.ok
     console = console_of(context, machine) if machine else lambda: ""
     late = is_late(context, recorded, seen)
