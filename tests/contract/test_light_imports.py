@@ -61,7 +61,6 @@ def test_help_loads_no_command():
         "tgi_deploy.cli.main",
         "tgi_deploy.cli.output",
         "tgi_deploy.errors",
-        "tgi_deploy.data_files",
     }
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, list_of, read, text
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.values.base import Where
+from tgi_deploy.values.base import Value, Where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +21,7 @@ _ALERT: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alert:
+class Alert(Value, frozen=True, kw_only=True):
     """`expression` is PromQL, `lasting` how long it has to hold. `{…}` in both texts are places to fill."""
 
     name: str

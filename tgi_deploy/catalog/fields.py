@@ -7,12 +7,10 @@ A *check* takes a raw value and gives it back in its final type, or raises `Valu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from tgi_deploy.values.base import Where
+from tgi_deploy.values.base import Value, Where
 
 # More than anything that is counted in bytes or parameters; beyond it, arithmetic with fractions ends in infinities.
 _LARGEST: Final = 10**18
@@ -20,8 +18,7 @@ _LARGEST: Final = 10**18
 Check = Callable[[object], Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
+class Field(Value, frozen=True, kw_only=True):
     """One key of a table: how it is checked and where it goes (`target` defaults to the key; "" drops it)."""
 
     check: Check

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.catalog.safetensors import shown
 from tgi_deploy.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tgi_deploy.values.base import Value
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 # A petabyte: more than any file has, and small enough to calculate with.
@@ -21,8 +19,7 @@ _LICENSE: Final = "license:"
 _LONGEST_LICENSE: Final = 100
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HubAnswer:
+class HubAnswer(Value, frozen=True, kw_only=True):
     """`sizes`: of every file in bytes, by its path with `/`."""
 
     commit: str

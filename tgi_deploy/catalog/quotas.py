@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, list_of, one_of, read, table, text
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.values.base import Where
+from tgi_deploy.values.base import Value, Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +20,7 @@ _QUOTA: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quota:
+class Quota(Value, frozen=True, kw_only=True):
     """A quota of vCPUs in a region. `types` are patterns of instance types, with `*`."""
 
     code: str

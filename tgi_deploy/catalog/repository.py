@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.catalog.safetensors import Head, Tensor, bad_checkpoint, read_head, shown, tensors, whole_header
 from tgi_deploy.catalog.store import read_bytes, unreadable
+from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 CONFIG: Final = "config.json"
 _INDEX: Final = "model.safetensors.index.json"
@@ -66,8 +66,7 @@ class ModelSource(Protocol):
     def read_range(self, file: str, start: int, length: int) -> bytes: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DirectorySource:
+class DirectorySource(Value, frozen=True, kw_only=True):
     """A model in a folder of this machine."""
 
     folder: Path
@@ -106,8 +105,7 @@ class DirectorySource:
             raise bad_checkpoint(str(self.folder / file), problem.strerror or str(problem)) from None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightFiles:
+class WeightFiles(Value, frozen=True, kw_only=True):
     """`loaded` and `duplicates` are downloaded; `converted` ones are `.bin` files, without readable headers."""
 
     loaded: tuple[str, ...] = ()

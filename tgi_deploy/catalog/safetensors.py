@@ -8,12 +8,12 @@ does beyond `json.loads` is less than what is checked here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Value
 
 ReadRange = Callable[[int, int], bytes]
 
@@ -33,8 +33,7 @@ _BITS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tensor:
+class Tensor(Value, frozen=True, kw_only=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -45,8 +44,7 @@ class Tensor:
         return prod(self.shape)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class Head(Value, frozen=True, kw_only=True):
     """The first piece of a file: how long its header is, and how much of it is there."""
 
     file: str

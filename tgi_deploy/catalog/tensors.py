@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,8 +48,7 @@ _EXL2_PART: Final = re.compile(r"(?<=\.)q_(?:weight|scale|perm|invperm)$")
 _MOST_PATTERNS: Final = 4096
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contents:
+class Contents(Value, frozen=True, kw_only=True):
     """Distinct parameters and bytes of what an engine loads. `expert_parameters` are the routed ones."""
 
     parameters: int
@@ -61,8 +61,7 @@ class Contents:
     has_table: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Role:
+class _Role(Value, frozen=True, kw_only=True):
     """What a name says, whichever layer and expert it belongs to."""
 
     buffer: bool

@@ -13,14 +13,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
-from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError
 
 if TYPE_CHECKING:
@@ -33,13 +32,13 @@ _WHOLE_LINE: Final = 200
 CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@dataclass(kw_only=True, slots=True)
 class Invocation:
     """One run of the program: filled in while arguments are parsed, so that any failure can be reported."""
 
-    as_json: bool
-    command: str = ""
-    sandbox: bool = False
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.command = ""
+        self.sandbox = False
 
 
 class SectionOption(click.Option):
@@ -304,6 +303,8 @@ def crash(error: DefectError) -> Result:
 def _write_crash_file(error: Exception) -> Path | None:
     """Keep the traceback where only the user can read it. None when there is nowhere to write."""
     import traceback  # noqa: PLC0415 -- only a defect pays for it
+
+    from tgi_deploy.data_files import state_home  # noqa: PLC0415 -- likewise
 
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"

@@ -6,8 +6,7 @@ import importlib
 import os
 import signal
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import click
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A command before it is imported: `tgi_deploy.cli.<name>` holds it as `<name>_command`, with `_` for `-`."""
 
     name: str

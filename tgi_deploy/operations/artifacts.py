@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
-from tgi_deploy import templating as environment
+from tgi_deploy import templating
 from tgi_deploy.targets.container import MODEL_DIR, container_for
 from tgi_deploy.targets.deployable import Deployable, check, check_name, default_name
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
@@ -59,7 +59,7 @@ def _text(kind: Kind, deployable: Deployable, templates_dir: Path | None) -> str
         case "launch-template":
             user_data = render_user_data(deployable, templates_dir=templates_dir)
             data = launch_template_data(deployable, user_data=user_data)
-            return environment.render_text("launch-template.json.j2", {"data": data}, templates_dir=templates_dir)
+            return f"{templating.to_json(data, indent=2)}\n"
     assert_never(kind)
 
 
@@ -73,4 +73,4 @@ def _container_text(template: str, deployable: Deployable, templates_dir: Path |
         "restarts": engine.restarts,
         "ready_deadline_s": deployable.ready_deadline_s,
     }
-    return environment.render_text(template, values, templates_dir=templates_dir)
+    return templating.render_text(template, values, templates_dir=templates_dir)

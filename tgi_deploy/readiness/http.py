@@ -1,4 +1,9 @@
-"""HTTP with the standard library: the engine's client, the health probe, and the caller's public address."""
+"""HTTP to what may be hostile or broken: the engine's client, the health probe, and the caller's public address.
+
+With the standard library, because of the one bound that matters here: a whole answer, its headers included, has a
+deadline and a size, even where it comes byte by byte. urllib3 (2.8) and httpx count silences only, and read headers
+that drip for ever: `_Bounded` would have to go below them, and what they would save is some twenty lines.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
-from tgi_deploy.readiness.sse import payloads
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.values.probing import HttpReply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tgi_deploy.values.probing import ProbeRequest
 
@@ -29,6 +33,7 @@ _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
 # Streams repeat themselves in every event: 100,000 tokens take less.
 _ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _REDIRECTS: Final = range(300, 400)
+_END_OF_EVENTS: Final = "[DONE]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,6 +260,26 @@ def _read_events(lines: Iterator[bytes], status: int, began: float) -> HttpReply
         arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
         events.append(payload)
     return HttpReply(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
+
+
+def payloads(lines: Iterable[bytes]) -> Iterator[str]:
+    """Return the data of each server-sent event, up to `[DONE]` or the end of the stream.
+
+    `data:` may or may not be followed by a blank; comments (keep-alives) and other fields are left out; several data
+    lines of one event are joined. An event that the end of the stream cuts off counts as well.
+    """
+    data: list[str] = []
+    for raw in lines:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith("data:"):
+            data.append(line.removeprefix("data:").removeprefix(" "))
+        elif not line and data:
+            if data == [_END_OF_EVENTS]:
+                return
+            yield "\n".join(data)
+            data = []
+    if data and data != [_END_OF_EVENTS]:
+        yield "\n".join(data)
 
 
 def _header_safe(key: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -32,8 +32,7 @@ def field_names(value: Any) -> tuple[str, ...]:  # noqa: ANN401 -- a value, or a
     return tuple(item.name for item in fields(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """A place in a file, for messages."""
 
     file: str

@@ -12,8 +12,9 @@ A model's parameters fall into four parts:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from tgi_deploy.values.engine import Scheme
@@ -29,8 +30,7 @@ _BYTES_16: Final = 2
 _BYTES_32: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class Format(Value, frozen=True, kw_only=True):
     """What a value of each kind of linear layer takes, group scales included.
 
     `edge_layers_bits` are those of the whole first and last layer, 0 where they are like the others.
@@ -49,8 +49,7 @@ def uniform(bits: float) -> Format:
     return Format(linear_bits=bits, expert_bits=bits, attention_bits=bits)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
+class Counts(Value, frozen=True, kw_only=True):
     """Parameters of a model by kind. They add up to `ModelSpec.parameters`."""
 
     table: int

@@ -10,7 +10,7 @@ import pytest
 from builders import engines
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.readiness.sse import payloads
+from tgi_deploy.readiness.http import payloads
 from tgi_deploy.values.base import field_names
 from tgi_deploy.values.probing import HttpReply, ProbeRequest, Reply
 

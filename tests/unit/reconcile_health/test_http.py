@@ -8,8 +8,7 @@ from builders.engines import get, post, stream
 from loopback_engine import LAST, TOKEN, closed_port, healthy, raw_server, serving, sse
 
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
-from tgi_deploy.readiness.http import HttpEngine, Timeouts, caller_address, probe_health
-from tgi_deploy.readiness.sse import payloads
+from tgi_deploy.readiness.http import HttpEngine, Timeouts, caller_address, payloads, probe_health
 
 SHORT = Timeouts(connect_s=1.0, read_s=0.2, total_s=0.4)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.tgi import fit, kernels, memory, probes, schemes
@@ -10,13 +9,15 @@ from tgi_deploy.engines.tgi.container import CACHE_PATH, HEALTH, PORT, container
 from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
 from tgi_deploy.engines.tgi.release import NAME, TgiRelease, read_release
 from tgi_deploy.engines.tgi.startup import startup
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.container import Health
 from tgi_deploy.values.serving import Access, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values.container import Container, Health
+    from tgi_deploy.values.container import Container
     from tgi_deploy.values.engine import (
         Case,
         DefaultRun,
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.probing import HttpReply, ProbeRequest, Promise, Reply
 
 
-@dataclass(frozen=True)
-class Tgi:
+class Tgi(Value, frozen=True, kw_only=True):
     """The engine. Its methods take releases that it decoded itself."""
 
     name: str = NAME

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.vllm import probes
 from tgi_deploy.engines.vllm.container import CACHE_PATH, HEALTH, PORT, container
 from tgi_deploy.engines.vllm.release import KEY_VARIABLE, NAME, VllmRelease, read_release
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.container import Health
 from tgi_deploy.values.serving import Access, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values.container import Container, Health
+    from tgi_deploy.values.container import Container
     from tgi_deploy.values.engine import Fit, Release
     from tgi_deploy.values.probing import HttpReply, ProbeRequest, Promise, Reply
 
 
-@dataclass(frozen=True)
-class Vllm:
+class Vllm(Value, frozen=True, kw_only=True):
     """The engine. Its methods take releases that it decoded itself."""
 
     name: str = NAME
