@@ -7,11 +7,13 @@ may raise these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
+    from decimal import Decimal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,25 +27,116 @@ class Problem:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """Why it failed. `finding` is a code of the table of diagnosis, `line` one of the machine's log."""
+
+    finding: str | None = None
+    cause: str | None = None
+    evidence: str | None = None
+    line: int | None = None
+    remedy: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StillRunning:
+    """A machine that runs on, or may: what it costs, and the command that ends it."""
+
+    machine: str | None
+    region: str
+    usd_per_hour: Decimal | None
+    ends_at: datetime | None
+    ends_with: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """What is known of a failed deployment beside the problem; each part is None until it is known.
+
+    `fate` is that of its machine, `left` where the removal failed; `receipt` is the removal's, as a document. `before`
+    was there before this run and is kept, `exists` is on record: kind, id and region each. `healed` are the changes
+    of the plan that did not help.
+    """
+
+    phase: str | None = None
+    diagnosis: Diagnosis | None = None
+    deployment: str | None = None
+    fate: Literal["kept", "removed", "left"] | None = None
+    still_running: StillRunning | None = None
+    receipt: Mapping[str, Any] | None = None
+    before: tuple[Mapping[str, Any], ...] | None = None
+    exists: tuple[Mapping[str, str], ...] | None = None
+    healed: tuple[Mapping[str, str], ...] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the keys that the parts have in `--json`."""
+        ended = {"fate": self.fate, "still_costs": None, "receipt": self.receipt} if self.fate else {}
+        if self.still_running is not None:
+            ends_at = self.still_running.ends_at
+            ended["still_costs"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
+        words = {"phase": self.phase, "deployment": self.deployment}
+        things = {"before": self.before, "exists": self.exists, "healed": self.healed}
+        return {
+            **{name: word for name, word in words.items() if word is not None},
+            **(asdict(self.diagnosis) if self.diagnosis else {}),
+            **ended,
+            **{name: list(items) for name, items in things.items() if items is not None},
+        }
+
+
 class DeployError(Exception):
-    """The cloud or the engine failed (exit 1), unless a subclass says otherwise."""
+    """The cloud or the engine failed (exit 1), unless a subclass says otherwise.
+
+    `refused`: the cloud, or a check before it, refuses for good, so that what was made for it is of no use.
+    """
 
     exit_code: ClassVar[int] = 1
+    refused: ClassVar[bool] = False
 
     def __init__(
-        self, code: str, message: str, *, hint: str | None = None, data: Mapping[str, Any] | None = None
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        failure: Failure | None = None,
     ) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hint = hint
-        self.data: Mapping[str, Any] = data or {}
+        self.problem = Problem(code=code, message=message, hint=hint, data=data or {})
+        self.failure = failure
+
+    @property
+    def code(self) -> str:
+        return self.problem.code
+
+    @property
+    def message(self) -> str:
+        return self.problem.message
+
+    @property
+    def hint(self) -> str | None:
+        return self.problem.hint
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What `--json` prints: for programs outside. Inside, `problem` and `failure` have it typed."""
+        return {**self.problem.data, **(self.failure.document() if self.failure else {})}
+
+    def copy(self, *, failure: Failure | None = None, **changes: Any) -> Self:  # noqa: ANN401 -- fields of Problem
+        """Return the same error, of the same class, with changes of its problem or with what is known by now."""
+        problem = replace(self.problem, **changes)
+        again = type(self).__new__(type(self), problem.message)
+        again.__dict__.update(self.__dict__, problem=problem, failure=failure or self.failure)
+        return again
 
 
 class InputError(DeployError):
     """Bad usage or input: the caller mends the command line, a file or the environment."""
 
     exit_code = 2
+    refused = True
 
 
 class NoFeasiblePlanError(DeployError):

@@ -225,10 +225,10 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
 
 def failure(error: DeployError) -> Result:
     item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
-    if {"still_costs", "evidence"} <= error.data.keys():
+    if error.failure is not None:
         from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-        item = replace(item, told=told(error.message, error.data))
+        item = replace(item, told=told(error.message, error.failure))
     return Result(data=error.data, exit_code=error.exit_code, errors=(item,))
 
 

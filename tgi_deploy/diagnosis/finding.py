@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import Diagnosis
 
 if TYPE_CHECKING:
     import re
@@ -134,18 +136,18 @@ def command_of(remedy: str) -> str | None:
     return remedy.partition(COMMAND)[2] or None
 
 
-def report_of(finding: Finding | None) -> dict[str, Any]:
-    """Return a finding as the data of an error: every failure of a start has these keys."""
+def diagnosis_of(finding: Finding | None) -> Diagnosis:
+    """Return a finding as what an error says of its cause."""
     if finding is None:
-        return {"finding": None, "cause": None, "line": None, "command": None}
-    return {
-        "finding": finding.code,
-        "cause": finding.cause,
-        "evidence": finding.evidence,
-        "line": finding.line or None,
-        "remedy": finding.remedy,
-        "command": command_of(finding.remedy),
-    }
+        return Diagnosis()
+    return Diagnosis(
+        finding=finding.code,
+        cause=finding.cause,
+        evidence=finding.evidence,
+        line=finding.line or None,
+        remedy=finding.remedy,
+        command=command_of(finding.remedy),
+    )
 
 
 def _with_derived(facts: Mapping[str, str]) -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.diagnosis.finding import report_of, sentence_of
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.diagnosis.finding import diagnosis_of, sentence_of
+from tgi_deploy.errors import DeployError, Failure, NotHealthyError
 from tgi_deploy.readiness.spot import is_reclaimed
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
         "spot_reclaimed" if reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
         hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, sighting.state_cause),
-        data=_data(track, sighting, sighting.state_cause),
+        data=_data(track, sighting),
+        failure=_failure(track.phase, sighting, sighting.state_cause),
     )
 
 
@@ -41,7 +43,8 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
         "spot_reclaimed",
         f"waiting for the engine, phase {track.phase}: {notice}",
         hint=_RECLAIMED_HINT,
-        data={**_data(track, sighting, None), "action": notice.action, "time": notice.time},
+        data={**_data(track, sighting), "action": notice.action, "time": notice.time},
+        failure=_failure(track.phase, sighting, None),
     )
 
 
@@ -68,14 +71,14 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
         "engine_failed",
         f"waiting for the engine, phase {phase}: {reason}",
         hint=hint,
-        data={**_data(track, sighting, finding), "phase": phase},
+        data=_data(track, sighting),
+        failure=_failure(phase, sighting, finding),
     )
 
 
 def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
     error = wrong_device(f"waiting for the engine, phase {finding.phase}", finding)
-    error.data = {**_data(track, sighting, finding), "phase": finding.phase}
-    return error
+    return error.copy(data=_data(track, sighting), failure=_failure(finding.phase, sighting, finding))
 
 
 def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
@@ -84,7 +87,7 @@ def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
         "wrong_device",
         f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
         hint=hint_of(finding.remedy, finding.code),
-        data=report_of(finding),
+        failure=Failure(diagnosis=diagnosis_of(finding)),
     )
 
 
@@ -106,10 +109,11 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
         message,
         hint=hint_of(finding.remedy, finding.code) if finding else hint,
         data={
-            **_data(track, sighting, finding),
+            **_data(track, sighting),
             "deadline_s": allowed_s,
             "stalled_s": round(quiet_s, 3) if stalled else None,
         },
+        failure=_failure(track.phase, sighting, finding),
     )
 
 
@@ -131,18 +135,23 @@ def hint_of(remedy: str, code: str) -> str:
     return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
 
 
-def _data(track: Track, sighting: Sighting, finding: Finding | None) -> dict[str, Any]:
+def _failure(phase: str, sighting: Sighting, finding: Finding | None) -> Failure:
+    """Without a finding the log's last error is the evidence."""
+    diagnosis = diagnosis_of(finding)
+    if finding is None:
+        diagnosis = replace(diagnosis, evidence=sighting.reading.error_line or sighting.reading.last_line)
+    return Failure(phase=phase, diagnosis=diagnosis)
+
+
+def _data(track: Track, sighting: Sighting) -> dict[str, Any]:
     """What a report needs besides the sentence; seconds, and codes as the cloud and the table name them."""
     reading, machine = sighting.reading, sighting.machine
     return {
-        "phase": track.phase,
         "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),
         "elapsed_s": round(sighting.at_s, 3),
         "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in track.passed],
-        "evidence": reading.error_line or reading.last_line,
         "last_line": reading.last_line,
         "exit_code": reading.latest.exit_code,
         "machine": {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
         "probe": None if sighting.probe is None else str(sighting.probe),
-        **report_of(finding),
     }

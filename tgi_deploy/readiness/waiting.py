@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.progress import detail_of
 from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, Failure
 from tgi_deploy.readiness.deadlines import Marks, PhasePatience
 from tgi_deploy.readiness.not_ready import (
     diagnose_hint,
@@ -235,8 +235,9 @@ def wait_until_ready(
     try:
         return wait.run(PhasePatience.of(deadlines, settings.overall_s))
     except DeployError as error:  # the cloud's own (it can't be reached) know no phase
-        error.data = {"phase": wait.track.phase, **error.data}
-        raise
+        if error.failure is not None:
+            raise
+        raise error.copy(failure=Failure(phase=wait.track.phase)) from error.__cause__
 
 
 @dataclass(kw_only=True, slots=True)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 class NoCapacityError(DeployError):
     """Nothing free in this pool now: go to the next zone, then to the next candidate."""
 
+    refused = True
+
     def __init__(self, message: str, *, pool: str = "", cause: str = "") -> None:
         super().__init__("no_capacity", message, hint="try again in some minutes, or allow more regions or markets")
         self.pool = pool
@@ -21,6 +23,8 @@ class NoCapacityError(DeployError):
 
 class QuotaError(DeployError):
     """The account may not have more of this family here: other zones can't help."""
+
+    refused = True
 
     def __init__(self, message: str, *, cause: str = "", hint: str | None = None) -> None:
         super().__init__("quota_exceeded", message, hint=hint)
@@ -59,6 +63,8 @@ class ExistsError(LostReplyError):
 
 class ClaimedError(ConflictError):
     """The deployment's name belongs to somebody else's deployment, of which nothing may be touched."""
+
+    refused = True
 
     def __init__(self, message: str, *, hint: str, data: Mapping[str, str]) -> None:
         super().__init__("name_taken", message, hint=hint, data={"claim": dict(data)})
@@ -99,6 +105,8 @@ class TokenMismatchError(StaleTokenError):
 class PermissionDeniedError(DeployError):
     """The caller lacks the permission for `action`."""
 
+    refused = True
+
     def __init__(self, message: str, *, action: str) -> None:
         super().__init__(
             "permission_denied",
@@ -110,6 +118,8 @@ class PermissionDeniedError(DeployError):
 
 class BadRequestError(DeployError):
     """The service refuses the request itself: trying again can't help."""
+
+    refused = True
 
     def __init__(self, message: str, *, code: str = "request_refused", hint: str | None = None) -> None:
         super().__init__(code, message, hint=hint)

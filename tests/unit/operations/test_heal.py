@@ -10,7 +10,7 @@ from fakes.surroundings import Surroundings, on, plan, request, requirements
 
 from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.engines.tgi import Tgi
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, Diagnosis, Failure, InputError
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.types import NoPlan
@@ -221,7 +221,7 @@ def test_changes_of_the_wish(code, field, value):
         return plan()
 
     healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
-    error = DeployError("engine_failed", "x", data={"finding": code})
+    error = DeployError("engine_failed", "x", failure=Failure(diagnosis=Diagnosis(finding=code)))
     cure = healer.cure(error, replace(WISH, env=()), plan(), ())
     assert getattr(cure.wish, field) == value
     assert asked == [cure.wish]

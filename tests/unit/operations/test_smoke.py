@@ -115,6 +115,13 @@ def test_what_made_nothing_is_not_removed(code):
     assert result.cases[-1].skipped
 
 
+@pytest.mark.parametrize("made", [{"fate": "kept", "phase": "proof"}, {"exists": [{"id": "i-1"}]}])
+def test_what_was_made_before_an_error_of_input_is_removed(made):
+    result, programs = smoked(up=reply(2, made, "bad_api_key"))
+    assert programs.commands == ["up", "down"]
+    assert result.exit_code == 2
+
+
 def test_a_killed_process_is_cleaned_up_after():
     result, programs = smoked(up=Reply(exit_code=-9))
     assert programs.commands == ["up", "down"]

@@ -453,6 +453,16 @@ def test_a_held_lock_is_a_conflict(around):
     assert "tgi-deploy up demo" in caught.value.message
 
 
+def test_several_held_locks_are_a_conflict_too(around):
+    for name in ("demo", "other"):
+        bring_up(around, name=name)
+    locks = (around.store.lock("demo", command="up"), around.store.lock("other", command="up"))
+    with locks[0], locks[1], pytest.raises(ConflictError) as caught:
+        take_down(around, "demo", "other")
+    assert "'demo'" in caught.value.message
+    assert "'other'" in caught.value.message
+
+
 @pytest.mark.parametrize("name", ["x", "Upper", "a;rm -rf", "-a", "a" * 41, "ends-"])
 def test_bad_names_are_refused_before_anything_is_done(around, name):
     with pytest.raises(InputError) as caught:

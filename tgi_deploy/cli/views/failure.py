@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.output import Told, one_line
 from tgi_deploy.cli.views.text import duration, usd, wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
-from tgi_deploy.operations.deploying.failed import GONE, MADE_GONE
+from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from tgi_deploy.errors import Diagnosis, Failure
 
 _FROM_BEFORE: Final = "the machine was there before this run and is kept: 'tgi-deploy logs {name}' shows its log"
 _PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
@@ -24,34 +26,36 @@ _HINTS: Final = {
 }
 
 
-def told(message: str, data: Mapping[str, Any]) -> Told:
-    """`data` is that of a failure that says what became of the machine (`fate`)."""
+def told(message: str, failure: Failure) -> Told | None:
+    """Return None where it is not known why it failed, or what became of the machine."""
+    if failure.diagnosis is None or failure.fate is None:
+        return None
     return Told(
-        message=message.replace(f" Evidence: {data['evidence']}", ""),
-        lines="\n".join(_lines(data)),
-        hint=_hint(data).format(name=data["deployment"]),
+        message=message.replace(f" Evidence: {failure.diagnosis.evidence}", ""),
+        lines="\n".join(_lines(failure, failure.diagnosis)),
+        hint=_hint(failure, failure.fate).format(name=failure.deployment),
     )
 
 
-def _hint(data: Mapping[str, Any]) -> str:
-    kept = data["fate"] == "kept" and data["still_costs"]["machine"] in {item["id"] for item in data.get("before", ())}
-    if kept:
+def _hint(failure: Failure, fate: str) -> str:
+    before = {item["id"] for item in failure.before or ()}
+    if fate == "kept" and failure.still_running and failure.still_running.machine in before:
         return _FROM_BEFORE
-    return _PARTLY if data["fate"] == "removed" and data.get("before") else _HINTS[data["fate"]]
+    return _PARTLY if fate == "removed" and before else _HINTS[fate]
 
 
-def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    yield _line("phase", str(data["phase"]).replace("_", " "))
-    where = f"line {data['line']}: " if data["line"] else ""
-    yield _line("evidence", where + one_line(str(data["evidence"])))
-    remedy = sentence_of(str(data["remedy"] or ""))
+def _lines(failure: Failure, diagnosis: Diagnosis) -> Iterator[str]:
+    yield _line("phase", str(failure.phase).replace("_", " "))
+    where = f"line {diagnosis.line}: " if diagnosis.line else ""
+    yield _line("evidence", where + one_line(str(diagnosis.evidence)))
+    remedy = sentence_of(diagnosis.remedy or "")
     if remedy:
         yield _line("do this", one_line(remedy))
-    if data["command"]:
-        yield f"{_INDENT if remedy else _label('do this')}{data['command']}"
-    if data["finding"]:
-        yield _line("more", f"tgi-deploy explain {data['finding']}")
-    yield _line("costs", _costs(data))
+    if diagnosis.command:
+        yield f"{_INDENT if remedy else _label('do this')}{diagnosis.command}"
+    if diagnosis.finding:
+        yield _line("more", f"tgi-deploy explain {diagnosis.finding}")
+    yield _line("costs", _costs(failure))
 
 
 def _line(label: str, text: str) -> str:
@@ -62,20 +66,18 @@ def _label(label: str) -> str:
     return f"  {label:<{len(_INDENT) - 2}}"
 
 
-def _costs(data: Mapping[str, Any]) -> str:
-    still = data["still_costs"]
+def _costs(failure: Failure) -> str:
+    still = failure.still_running
     if still is None:
-        return f"nothing any more{_spent(data['receipt'])}"
-    price = f"{usd(still['usd_per_hour'])} an hour" if still["usd_per_hour"] is not None else "no rent"
-    until = f" until {still['ends_at']}" if still["ends_at"] else ""
-    return f"{price}{until}: {still['machine']} in {still['region']} still runs; '{still['ends_with']}' ends it"
+        return f"nothing any more{_spent(failure)}"
+    price = f"{usd(still.usd_per_hour)} an hour" if still.usd_per_hour is not None else "no rent"
+    until = f" until {still.ends_at.isoformat()}" if still.ends_at else ""
+    return f"{price}{until}: {still.machine} in {still.region} still runs; '{still.ends_with}' ends it"
 
 
-def _spent(receipt: Mapping[str, Any] | None) -> str:
+def _spent(failure: Failure) -> str:
     """What it came to, as far as the receipt knows."""
-    if receipt is None:
-        return ""
-    cost = receipt["cost"]
+    cost = failure.receipt["cost"] if failure.receipt else {"seconds": None}
     if cost["seconds"] is None:
         return ""
     ran = f"; it ran {duration(cost['seconds'])}"

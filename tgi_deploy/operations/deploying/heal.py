@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, InputError, LeftBehindError
-from tgi_deploy.operations.deploying.failed import LEFT
+from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.planner.types import NoPlan
 
@@ -66,7 +65,7 @@ class Healer:
         """The next change that the failure calls for and the planner can do, None where there is none."""
         if len(made) >= MOST:
             return None
-        code = str(error.data.get("finding") or error.code)
+        code = _cause(error)
         for edit in self.edits.get(code, ()):
             if edit != _AGAIN and (code, edit) in {(cure.code, cure.edit) for cure in made}:
                 continue
@@ -108,16 +107,12 @@ class _Attempts:
         self.next = self.healer.cure(error, self.wish, self.plan, self.made)
         return otherwise(error) if self.next is None else "remove"
 
-    @staticmethod
-    def _is_left(error: DeployError) -> bool:
-        return isinstance(error, LeftBehindError) or error.data.get("fate") == LEFT
-
     def why_not(self, error: DeployError) -> str:
         """Why nothing more is changed after a failure, in one line."""
-        code = str(error.data.get("finding") or error.code)
-        if self._is_left(error):
+        code = _cause(error)
+        if _is_left(error):
             return "something could not be removed, and nothing is begun anew beside it"
-        if error.data.get("before"):
+        if _is_kept_from_before(error):
             return "what was there before this run is kept, and nothing is begun anew beside it"
         if len(self.made) >= MOST:
             return f"{code} came after {MOST} changes, which is the most"
@@ -130,7 +125,7 @@ class _Attempts:
 
         None where something could not be removed: nothing is begun anew beside it.
         """
-        if self._is_left(error) or error.data.get("before"):
+        if _is_left(error) or _is_kept_from_before(error):
             return None
         cure = self.next or self.healer.cure(error, self.wish, self.plan, self.made)
         self.next = None
@@ -138,6 +133,19 @@ class _Attempts:
             self.made.append(cure)
             self.wish, self.plan = cure.wish, cure.plan
         return cure
+
+
+def _cause(error: DeployError) -> str:
+    diagnosis = error.failure.diagnosis if error.failure else None
+    return (diagnosis.finding if diagnosis else None) or error.code
+
+
+def _is_left(error: DeployError) -> bool:
+    return isinstance(error, LeftBehindError) or (error.failure is not None and error.failure.fate == "left")
+
+
+def _is_kept_from_before(error: DeployError) -> bool:
+    return error.failure is not None and bool(error.failure.before)
 
 
 def cure_document(cure: Cure) -> Mapping[str, str]:
@@ -149,7 +157,7 @@ def up_and_heal(
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
     """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises.
 
-    The data of an error list under `healed` what was changed in vain.
+    The failure of an error lists under `healed` what was changed and did not help.
     """
     attempts = _Attempts(healer=healer, wish=wish, plan=plan)
     while True:
@@ -160,8 +168,8 @@ def up_and_heal(
             cure = attempts.take(error)
             if cure is None:
                 context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
-                error.data = {**error.data, "healed": [cure_document(made) for made in attempts.made]}
-                raise
+                healed = tuple(cure_document(made) for made in attempts.made)
+                raise error.copy(failure=replace(error.failure or Failure(), healed=healed)) from error.__cause__
             context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
         else:
             return outcome, tuple(attempts.made)

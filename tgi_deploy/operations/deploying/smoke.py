@@ -38,7 +38,7 @@ FAILED: Final = DeployError.exit_code
 UNHEALTHY: Final = NotHealthyError.exit_code
 LEFT_BEHIND: Final = LeftBehindError.exit_code
 INTERRUPTED: Final = InterruptedByUserError.exit_code
-# What ends before anything can have been made: bad input, no plan, a name that is somebody else's.
+# What mostly ends before anything is made: bad input, no plan, a name that is somebody else's.
 _NOTHING_MADE: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _GONE: Final = frozenset({"removed", "nothing"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
@@ -184,7 +184,7 @@ def _diagnose(programs: Programs, job: Job, came_up: Reply) -> Sequence[Mapping[
 
 def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
     """None where there is nothing that could be removed."""
-    if came_up.exit_code in _NOTHING_MADE:
+    if came_up.exit_code in _NOTHING_MADE and not (came_up.data.get("fate") or came_up.data.get("exists")):
         return None
     if came_up.exit_code == INTERRUPTED and came_up.data.get("fate") in _GONE:
         return None
@@ -250,7 +250,9 @@ def _failed_in(came_up: Reply) -> str:
     phase, step = came_up.data.get("phase"), came_up.data.get("step")
     if phase in _PHASES:
         return str(phase)
-    return f"proof {step}" if step else "proof" if came_up.exit_code == UNHEALTHY else _PHASES[0]
+    if step:
+        return f"proof {step}"
+    return "proof" if phase == "proof" or came_up.exit_code == UNHEALTHY else _PHASES[0]
 
 
 def _failure(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> Failure:

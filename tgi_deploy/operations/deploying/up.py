@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.operations.artifacts import check_name, default_name
 from tgi_deploy.operations.checking.check_result import warning
 from tgi_deploy.operations.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.operations.deploying.differing import differences
-from tgi_deploy.operations.deploying.failed import explained, kept, left, removed
+from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
@@ -30,13 +30,6 @@ from tgi_deploy.operations.watching.places import shows_at_once
 from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
-from tgi_deploy.reconcile.errors import (
-    BadRequestError,
-    ClaimedError,
-    NoCapacityError,
-    PermissionDeniedError,
-    QuotaError,
-)
 from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.targets.ec2.resources import endpoint
@@ -358,7 +351,9 @@ def _launch(
     try:
         deployment, candidate = pad.launch(deployment)
         yield_to_elder(context, deployment, regions)
-    except (NoCapacityError, QuotaError, PermissionDeniedError, BadRequestError, ClaimedError, InputError) as error:
+    except DeployError as error:
+        if not error.refused:
+            raise
         context.reporter.note("taking away what was made on the way")
         try:
             _abandon(context, name, before)
@@ -425,10 +420,10 @@ def _failed(
     executor = context.executor()
     deployment = executor.save(replace(deployment, phase="failed"))
     executor.event(deployment, error.code, error.message, level="error")
-    error = explained(context, deployment, error)
+    error = with_diagnosis(context, deployment, error)
     there = before.left_of(deployment)
     if before.has_machine_of(deployment) or request.on_failure(error) == "keep":
-        return kept(deployment, error, before=there)
+        return report_kept(deployment, error, before=there)
     try:
         receipt = remove_made(context, deployment, before)
     except LeftBehindError:
@@ -436,5 +431,5 @@ def _failed(
         raise
     except DeployError as second:
         context.reporter.warn(second.code, second.message)
-        return left(deployment, error, second)
-    return removed(deployment, error, receipt, before=there)
+        return report_left(deployment, error, second)
+    return report_removed(deployment, error, receipt, before=there)

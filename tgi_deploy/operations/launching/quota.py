@@ -107,11 +107,11 @@ def headroom_of(
 
 def with_rooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
     """The same error with the quotas that stood in the way: the requests for more in its hint, numbers in its data."""
-    if rooms:
-        asked = "; ".join(f"{room.text()}: {room.command}" for room in rooms)
-        error.hint = f"{asked}; or {error.hint}" if error.hint else asked
-        error.data = {**error.data, "quotas": [room.document() for room in rooms]}
-    return error
+    if not rooms:
+        return error
+    asked = "; ".join(f"{room.text()}: {room.command}" for room in rooms)
+    hint = f"{asked}; or {error.hint}" if error.hint else asked
+    return error.copy(hint=hint, data={**error.problem.data, "quotas": [room.document() for room in rooms]})
 
 
 def used_vcpus(survey: Survey, region: str, code: str) -> int:

@@ -44,7 +44,7 @@ def naming_what_is_left(left: Callable[[], Sequence[Line]], *, again: str) -> It
         defect = DefectError(error)
         told = _unfinished(defect, left(), again)
         if told is not defect:
-            defect.hint, defect.data = f"{told.message}; {told.hint}", told.data
+            defect = defect.copy(hint=f"{told.message}; {told.hint}", data=told.data)
         raise defect from error
 
 
@@ -102,9 +102,9 @@ def raise_all(failures: Sequence[DeployError]) -> None:
     if left:
         error = _all_left(left)
         message = "; ".join(item.message for item in (error, *others))
-        raise LeftBehindError(error.code, message, hint=error.hint, data=error.data)
+        raise error.copy(message=message)
     if len(others) > 1:
-        raise DeployError(others[0].code, "; ".join(item.message for item in others), hint=others[0].hint)
+        raise others[0].copy(message="; ".join(item.message for item in others))
     if others:
         raise others[0]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import DefectError, DeployError, LeftBehindError
+from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, StillRunning
 from tgi_deploy.operations.watching.known import price_of
 from tgi_deploy.reconcile.model import KEPT
 
@@ -35,14 +36,17 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
     """The same error, unless it says already what became of things."""
     deployment = recorded(context, name)
     exists = on_record(deployment)
-    if "fate" in error.data or isinstance(error, LeftBehindError) or not (exists or machine):
+    failure = error.failure or Failure()
+    if failure.fate or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
     words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
-    if error.hint is None or f"down {name}" not in error.hint:
-        error.hint = f"{error.hint}; {words}" if error.hint else words
-    facts = there(deployment, "kept") if deployment and deployment.machine else {"deployment": name}
-    error.data = {**error.data, **facts, "exists": list(exists)}
-    return error
+    hint = error.hint or ""
+    if f"down {name}" not in hint:
+        hint = "; ".join(filter(None, (hint, words)))
+    failure = replace(failure, deployment=name, exists=exists)
+    if deployment and deployment.machine:
+        failure = replace(failure, fate="kept", still_running=still_running(deployment))
+    return error.copy(hint=hint, failure=failure)
 
 
 def recorded(context: Context, name: str) -> Deployment | None:
@@ -76,19 +80,14 @@ def price_words(usd_per_hour: Decimal | None) -> str:
     return f" and costs ${usd_per_hour:.3f} an hour" if usd_per_hour else ""
 
 
-def there(deployment: Deployment, fate: str) -> dict[str, Any]:
-    """The part of an error's data that says what became of a machine that still runs, or may."""
-    costs = _still_costs(deployment)
-    return {"deployment": deployment.name, "fate": fate, "still_costs": costs, "receipt": None}
-
-
-def _still_costs(deployment: Deployment) -> dict[str, Any]:
+def still_running(deployment: Deployment) -> StillRunning:
+    """Return what is known of a machine that still runs, or may."""
     machine = deployment.machine
     ends = [at for at in (deployment.expires, deployment.lease_until) if at is not None]
-    return {
-        "machine": machine.attributes.get("id") if machine else None,
-        "region": machine.place if machine else deployment.region,
-        "usd_per_hour": deployment.usd_per_hour,
-        "ends_at": min(ends).isoformat() if ends else None,
-        "ends_with": f"tgi-deploy down {deployment.name}",
-    }
+    return StillRunning(
+        machine=machine.attributes.get("id") if machine else None,
+        region=machine.place if machine else deployment.region,
+        usd_per_hour=deployment.usd_per_hour,
+        ends_at=min(ends, default=None),
+        ends_with=f"tgi-deploy down {deployment.name}",
+    )

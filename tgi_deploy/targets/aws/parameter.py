@@ -113,6 +113,4 @@ def _named(item: Reply) -> tuple[str, str]:
 
 def _without(secret: Secret, error: DeployError) -> DeployError:
     """The same error without the value, should the service have quoted it."""
-    error.message = secret.scrub(error.message)
-    error.args = (error.message,)
-    return error
+    return error.copy(message=secret.scrub(error.message))

@@ -9,7 +9,7 @@ from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeEngine, request
 
 from tgi_deploy.cli.views.failure import told
-from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.receipt import verify
 from tgi_deploy.readiness.waiting import Probe
@@ -22,6 +22,7 @@ LOADING_OOM = (
     "[tgi-deploy] phase=starting-engine\nStarting shard rank=0\ntorch.OutOfMemoryError: CUDA out of memory.\n"
     "Error: ShardCannotStart\n[tgi-deploy] phase=engine-exited code=1\n[tgi-deploy] verdict=configuration exit=64\n"
 )
+MET = (InputError("bad_api_key", "it has a space"), ConflictError("locked", "by another run"))
 
 
 @dataclass
@@ -103,7 +104,7 @@ def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatc
     assert "tgi-deploy down demo" in error.hint
     assert "cloud_unreachable no answer" in around.heard.lines
     assert around.store.load("demo").machine.attributes["id"] == machine.id
-    shown = told(error.message, error.data)
+    shown = told(error.message, error.failure)
     assert machine.id in shown.lines
     assert "may still run" in shown.hint
 
@@ -134,6 +135,35 @@ def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, 
     assert (error.data["phase"], error.data["step"], error.data["finding"]) == ("proof", "generate", "oom_serving")
     assert len(looks) == 3
     assert "explain oom_serving" in error.hint
+
+
+@pytest.mark.parametrize("decision", ["keep", "remove"])
+@pytest.mark.parametrize("met", MET)
+def test_an_error_of_the_proof_keeps_its_class_and_exit_code(around, monkeypatch, met, decision):
+    logs(monkeypatch, READY)
+
+    def refuse(_engine, _path):
+        raise met
+
+    monkeypatch.setattr(FakeEngine, "get", refuse)
+    error = failure(around, on_failure=lambda _error: decision)
+    assert (type(error), error.exit_code, error.code) == (type(met), met.exit_code, met.code)
+    assert error.failure.fate == {"keep": "kept", "remove": "removed"}[decision]
+    assert met.failure is None
+
+
+@pytest.mark.parametrize("met", MET)
+def test_an_error_of_the_wait_keeps_its_class_and_exit_code(around, met):
+    asked = []
+
+    def refuse(call, _properties):
+        asked.append(call)
+        if call == "machine" and asked.count("machine") > 3:
+            raise met
+
+    around.probe, around.world.on_call = Probe(outcome="refused"), refuse
+    error = failure(around, on_failure=keep)
+    assert (type(error), error.exit_code, error.failure.phase) == (type(met), met.exit_code, "booting")
 
 
 def test_whoever_decides_what_becomes_of_it_knows_the_cause(around, monkeypatch):

@@ -1,0 +1,131 @@
+"""What a failed `up` reports: why it failed, what became of the machine, and what still costs money."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.diagnosis.finding import command_of, diagnosis_of
+from tgi_deploy.errors import DeployError, Diagnosis, Failure
+from tgi_deploy.operations.removing.receipt import document
+from tgi_deploy.operations.watching.broken_off import price_words, still_running
+from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
+from tgi_deploy.operations.watching.places import target_words, typed_model
+from tgi_deploy.readiness.not_ready import hint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.diagnosis.finding import Finding
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Receipt
+    from tgi_deploy.reconcile.model import Deployment
+
+PROOF: Final = "proof"
+# These say all there is to say: what an engine that runs would log is beside the point.
+_PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
+# A console is late: the reason of an answer that just failed may not stand in it yet.
+_LOOKS: Final = 3
+MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
+GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
+_LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
+
+
+def with_diagnosis(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
+    """Return the error with the finding that the wait has made, or for a question of the proof the log's."""
+    failure = error.failure
+    if failure is None:
+        found = None if error.code in _PLAIN else _finding(context, deployment)
+        failure = Failure(phase=PROOF, diagnosis=diagnosis_of(found))
+    known = failure.diagnosis or Diagnosis()
+    evidence = known.evidence or error.message.partition(": ")[2] or error.message
+    remedy, command = known.remedy or error.hint, known.command
+    if known.finding and remedy:
+        remedy = remedy_there(remedy, deployment.machine.place if deployment.machine else deployment.region)
+        command = command_of(remedy)
+    known = replace(known, evidence=evidence, remedy=remedy, command=command)
+    return error.copy(failure=replace(failure, diagnosis=known))
+
+
+def _finding(context: Context, deployment: Deployment) -> Finding | None:
+    """Return what the log shows of an engine that was ready and failed a question; None where it shows nothing."""
+    for look in range(_LOOKS):
+        if look:
+            context.clock.sleep(context.pace.ready_poll_s)
+        found = _findings(context, deployment)
+        if found:
+            return found[0]
+    return None
+
+
+def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
+    """Return nothing where the machine or its log can't be asked any more."""
+    try:
+        return diagnose_deployment(context, deployment.name).reading.findings
+    except DeployError:
+        return ()
+
+
+def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping[str, Any]] = ()) -> DeployError:
+    """Return the error of a machine that still runs. `before`: {kind, id, region} of what was there before this run."""
+    name, machine = deployment.name, deployment.machine
+    known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
+    state = "was there before this run and is kept" if known else "still runs"
+    told = f"the machine {state}{price_words(deployment.usd_per_hour)}: 'tgi-deploy logs {name}' shows its log, "
+    failure, diagnosis = _parts(deployment, error)
+    command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
+    failure = replace(
+        failure,
+        fate="kept",
+        still_running=still_running(deployment),
+        before=tuple(before),
+        diagnosis=replace(diagnosis, command=diagnosis.command or command),
+    )
+    return error.copy(hint=_hint(error, diagnosis, f"{told}'tgi-deploy down {name}' ends it"), failure=failure)
+
+
+def report_left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
+    """Return the error of a machine whose removal failed, of `why`: for all that is known it still runs."""
+    command = f"tgi-deploy down {deployment.name}"
+    price = price_words(deployment.usd_per_hour)
+    told = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
+    failure, diagnosis = _parts(deployment, error)
+    failure = replace(
+        failure, fate="left", still_running=still_running(deployment), diagnosis=replace(diagnosis, command=command)
+    )
+    return error.copy(hint=_hint(error, diagnosis, told), failure=failure)
+
+
+def report_removed(
+    deployment: Deployment, error: DeployError, receipt: Receipt | None, *, before: Sequence[Mapping[str, Any]] = ()
+) -> DeployError:
+    """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
+    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{target_words(deployment.region)}"
+    command = again if error.code in _PLAIN else f"{again} --on-failure keep"
+    fate = f"{MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else GONE
+    failure, diagnosis = _parts(deployment, error)
+    unknown = diagnosis.cause is None and error.code not in _PLAIN
+    failure = replace(
+        failure,
+        fate="removed",
+        receipt=document(receipt) if receipt else None,
+        before=tuple(before),
+        diagnosis=replace(
+            diagnosis,
+            command=diagnosis.command or command,
+            remedy=_LOOK_AGAIN if unknown else diagnosis.remedy,
+        ),
+    )
+    return error.copy(hint=fate if unknown else _hint(error, diagnosis, fate), failure=failure)
+
+
+def _parts(deployment: Deployment, error: DeployError) -> tuple[Failure, Diagnosis]:
+    failure = replace(error.failure or Failure(), deployment=deployment.name)
+    return failure, failure.diagnosis or Diagnosis()
+
+
+def _hint(error: DeployError, diagnosis: Diagnosis, fate: str) -> str:
+    """What the failure calls for, where to read on, and what became of the machine."""
+    if diagnosis.cause is None:
+        return fate if error.hint is None or "logs" in error.hint else f"{error.hint}; {fate}"
+    return f"{hint_of(str(diagnosis.remedy), str(diagnosis.finding))}; {fate}"
