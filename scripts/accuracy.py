@@ -22,7 +22,7 @@ from speed_rows import Measured, current, folder, log_predictions, read, score
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tgi_deploy.planner.speed_constants import Constants
+    from tgi_deploy.values.speed_constants import Constants
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy: begin -->", "<!-- accuracy: end -->"

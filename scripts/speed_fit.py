@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from speed_rows import Measured
 
-    from tgi_deploy.planner.speed_constants import Constants
+    from tgi_deploy.values.speed_constants import Constants
 
 ROUNDING = 0.12  # log error below which the loss is quadratic
 _STEP = 1e-3

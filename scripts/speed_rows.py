@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tgi_deploy.planner.speed_constants import Constants
+    from tgi_deploy.values.speed_constants import Constants
 
 CLOSE = 0.25
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms
     from tgi_deploy.operations.deploying.rehearse import Stage
     from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.planner.local_gpus import LocalGpu
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.inspection import Workstation
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.aws.session import SessionFactory
     from tgi_deploy.targets.docker.api import Api
     from tgi_deploy.targets.docker.endpoint import Endpoint
+    from tgi_deploy.values.hardware import LocalGpu
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _ALL: Final = "all"

@@ -9,7 +9,8 @@ from tgi_deploy.operations.artifacts import render
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Kind:
         found = plan(wish, open_catalog(), {})
         assert isinstance(found, Plan), found
         made = deployable(found, wish, {}, name="boot")
-        storage = replace(made.candidate.storage, weights_on_nvme=self.has_nvme)
-        return replace(made, candidate=replace(made.candidate, storage=storage), **self.deployment)
+        storage = replaced(made.candidate.storage, weights_on_nvme=self.has_nvme)
+        return replace(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
 
     def user_data(self) -> str:
         return render("user-data", self.deployable()).text

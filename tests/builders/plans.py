@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,15 @@ from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.planner.time_to_ready import rates
-from tgi_deploy.planner.types import Candidate, Cost, CostLine, EngineRun, Offer, Performance, Storage
 from tgi_deploy.targets.deployable import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget
 from tgi_deploy.values.hardware import Accelerator, InstanceType
 from tgi_deploy.values.model import ModelSpec, Profile
+from tgi_deploy.values.plan import Candidate, Cost, CostLine, EngineRun, Performance, Storage
 from tgi_deploy.values.serving import Access, Metrics
+from tgi_deploy.values.supply import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +168,7 @@ def altered(run: EngineRun, **changes: Any) -> EngineRun:
         inside.update(into[name](changes[name]))
     page = {"metrics_path": "path", "request_counters": "request_counters"}
     metrics = {page[name]: value for name, value in changes.items() if name in page}
-    return replace(
+    return replaced(
         run,
         container=replaced(run.container, **inside),
         metrics=replaced(run.metrics, **metrics),
@@ -211,7 +211,7 @@ def candidate(**changes: Any) -> Candidate:
     }
     made = Candidate(**(values | changes))
     started = Tgi().startup(made.engine.settings, rates(made.offer.instance_type, made.storage))
-    return replace(made, engine=replace(made.engine, startup=started))
+    return replaced(made, engine=replaced(made.engine, startup=started))
 
 
 def memory_budget() -> MemoryBudget:
@@ -257,4 +257,4 @@ def deployable(**changes: Any) -> Deployable:
 def on_hardware(count: int, card: str) -> Offer:
     """The offer that stands for a machine one owns."""
     owned = instance_type(name=f"{count}x{card}", status="owned", accelerator_count=count, nvme_bytes=0)
-    return replace(offer(), instance_type=owned, region="local", market="owned", usd_per_hour=None)
+    return replaced(offer(), instance_type=owned, region="local", market="owned", usd_per_hour=None)

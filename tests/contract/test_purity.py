@@ -150,7 +150,7 @@ def test_an_option_of_that_name_is_no_reader():
 
 def test_values_cannot_be_changed_and_are_made_by_name():
     """A subclass that does not repeat the words is open to changes: msgspec does not inherit them."""
-    for module in ("base", "container", "engine", "probing", "serving"):
+    for module in ("base", "container", "engine", "hardware", "plan", "probing", "serving"):
         importlib.import_module(f"tgi_deploy.values.{module}")
     importlib.import_module("tgi_deploy.wiring")
     kinds = list(subclasses(Value))

@@ -15,10 +15,11 @@ from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.operations.context import Context, Pace
 from tgi_deploy.operations.deploying.up import UpRequest
 from tgi_deploy.operations.launching.launch import LaunchSettings
-from tgi_deploy.planner.types import Plan, Requirements
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.values.probing import HttpReply, ProbeRequest
+from tgi_deploy.values.request import Request
 from tgi_deploy.wiring import engine_named
 
 
@@ -128,7 +129,7 @@ class Surroundings:
         return f"id{self.ids:06d}"
 
 
-def requirements(**changes: Any) -> Requirements:
+def planner_request(**changes: Any) -> Request:
     values: dict[str, Any] = {
         "model": profile(),
         "engine_version": VERSION,
@@ -139,12 +140,12 @@ def requirements(**changes: Any) -> Requirements:
         "budget_usd_per_hour": Decimal(5),
         "regions": ("us-east-1",),
     }
-    return Requirements(**(values | changes))
+    return Request(**(values | changes))
 
 
 def plan(*fallbacks: Any, chosen: Any = None, **wishes: Any) -> Plan:
     return Plan(
-        requirements=requirements(**wishes),
+        request=planner_request(**wishes),
         chosen=chosen or candidate(),
         fallbacks=fallbacks,
         rejections=(),

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Offer, Requirements
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.model import ModelSpec, Profile
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer, Supply
 
 GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)
@@ -122,34 +122,34 @@ def _with_scales(rule: QuantizationRule | None, bits: float, group: int | None) 
     return bits + rule.group_overhead_bits / group
 
 
-def verdicts(wish: Requirements, supply: Supply) -> Iterator[Verdict]:
+def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
     """Every instance type on offer x shard counts it has accelerators for x ways to serve."""
     release = supply.release
     types = {offer.instance_type.name: offer.instance_type for offer in supply.offers}
-    all_ways = tuple(ways(wish.model, release))
+    all_ways = tuple(ways(request.model, release))
     for name in sorted(types):
         for num_shard in SHARD_COUNTS:
             if num_shard <= types[name].accelerator_count:
                 for way in all_ways:
-                    yield judge(wish, supply, types[name], num_shard, way)
+                    yield judge(request, supply, types[name], num_shard, way)
 
 
-def judge(wish: Requirements, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
-    release, model = supply.release, wish.model.model
+def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
+    release, model = supply.release, request.model.model
     served = release.model_classes.get(model.model_type)
     codes = {
         *_hardware_codes(release, hardware),
-        *_turing_codes(wish, release, hardware),
+        *_turing_codes(request, release, hardware),
         *_model_codes(served, num_shard),
         *_split_codes(model, num_shard, way),
         *_quantization_codes(model, served, hardware, num_shard, way),
     }
-    memory_code = _memory_code(wish, release, hardware, num_shard, way)
+    memory_code = _memory_code(request, release, hardware, num_shard, way)
     speed = 0.0
     if memory_code:
         codes.add(memory_code)
     else:
-        speed = _tokens_per_s(wish, supply, hardware, num_shard, way)
+        speed = _tokens_per_s(request, supply, hardware, num_shard, way)
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes), output_tokens_per_s=speed
     )
@@ -171,11 +171,11 @@ def _hardware_codes(release: TgiRelease, hardware: InstanceType) -> Iterator[str
         yield "accelerator_fraction"
 
 
-def _turing_codes(wish: Requirements, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
+def _turing_codes(request: Request, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
     """Its kernels know no sliding window, which matters once a prompt is longer than the window."""
-    capability, window = hardware.accelerator.compute_capability, wish.model.model.sliding_window
+    capability, window = hardware.accelerator.compute_capability, request.model.model.sliding_window
     can = any(r.verdict == "override" and r.minimum <= (7, 5) <= r.maximum for r in release.architectures)
-    if can and capability == (7, 5) and window is not None and wish.context_tokens - 1 > window:
+    if can and capability == (7, 5) and window is not None and request.context_tokens - 1 > window:
         yield "arch_sliding_window"
 
 
@@ -239,11 +239,9 @@ def attention_kernels(model: ModelSpec, served: ModelClass | None, release: TgiR
     return release.default_attention if usual else "flashdecoding"
 
 
-def _memory_code(
-    wish: Requirements, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
-) -> str | None:
+def _memory_code(request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way) -> str | None:
     """None where some batch of prompts leaves room for the promised tokens; else which part is too big."""
-    model = wish.model.model
+    model = request.model.model
     served = release.model_classes.get(model.model_type)
     capability = hardware.accelerator.compute_capability
     rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
@@ -256,17 +254,17 @@ def _memory_code(
     )
     kv_heads = model.kv_heads if served and served.replicated_kv else max(1, model.kv_heads // num_shard)
     per_token = model.layers * 2 * kv_heads * model.head_dim * 2
-    each = math.ceil((wish.input_tokens + wish.output_tokens) / block) * block
+    each = math.ceil((request.input_tokens + request.output_tokens) / block) * block
     left = 0
-    for prefill in _prompt_batches(wish.context_tokens, chunked=chunked):
+    for prefill in _prompt_batches(request.context_tokens, chunked=chunked):
         left = (
             int(hardware.memory_bytes_per_accelerator * release.memory_share)
             - _weights(model, way, num_shard)
-            - _activations(wish, release, num_shard, prefill)
-            - _fixed(wish, release, num_shard, way)
+            - _activations(request, release, num_shard, prefill)
+            - _fixed(request, release, num_shard, way)
         )
         tokens = max(0, left) // (per_token * block) * block
-        if tokens >= max(wish.context_tokens, wish.concurrency * each, prefill):
+        if tokens >= max(request.context_tokens, request.concurrency * each, prefill):
             return None
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 
@@ -300,35 +298,35 @@ def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
     return on_a_rank + 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
 
 
-def _activations(wish: Requirements, release: TgiRelease, num_shard: int, prefill: int) -> int:
+def _activations(request: Request, release: TgiRelease, num_shard: int, prefill: int) -> int:
     """The worst moment: one layer at work on a batch of prompts, sampling, or, if scored, that batch's logits.
 
     Prompts are scored unless the release has a switch for it that is off.
     """
-    model = wish.model.model
+    model = request.model.model
     widest = model.intermediate_size
     if model.experts:
         widest = max(widest, model.experts_per_token * model.expert_intermediate_size)
     moments = [
         prefill * 2 * 2 * (6 * model.hidden_size + 3 * widest // num_shard),
-        wish.concurrency * model.vocab_size * 8,
+        request.concurrency * model.vocab_size * 8,
     ]
     if "--enable-prefill-logprobs" not in release.flags:
         moments.append(prefill * (model.vocab_size * 2 + model.vocab_size * 4 + model.hidden_size * 2 * 2))
     return max(moments)
 
 
-def _fixed(wish: Requirements, release: TgiRelease, num_shard: int, way: Way) -> int:
+def _fixed(request: Request, release: TgiRelease, num_shard: int, way: Way) -> int:
     """Driver and context, the kernels' workspace, CUDA graphs, and NCCL's buffers where ranks talk."""
     mib = 2**20
-    graphs = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, wish.concurrency)])
+    graphs = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
     if way.rule is not None and not way.rule.cuda_graphs:
         graphs = 0
     talking = 0 if num_shard == 1 else 512 * mib + 64 * mib * (num_shard - 2)
-    return 870 * mib + release.workspace_bytes + graphs * wish.model.model.layers * (12 * mib // 10) + talking
+    return 870 * mib + release.workspace_bytes + graphs * request.model.model.layers * (12 * mib // 10) + talking
 
 
-def _tokens_per_s(wish: Requirements, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> float:
+def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> float:
     plenty = MemoryBudget(
         total_bytes=0, reserved_bytes=0, weights_bytes=0, activation_bytes=0, overhead_bytes=0, kv_cache_bytes=0,
         kv_bytes_per_token=0, kv_capacity_tokens=10**12, required_kv_tokens=0,
@@ -339,18 +337,18 @@ def _tokens_per_s(wish: Requirements, supply: Supply, hardware: InstanceType, nu
         native_fp8=way.rule.native_fp8_compute if way.rule else None,
     )  # fmt: skip
     load = Load(
-        input_tokens=wish.input_tokens, output_tokens=wish.output_tokens, concurrency=wish.concurrency,
-        context_tokens=wish.context_tokens,
+        input_tokens=request.input_tokens, output_tokens=request.output_tokens, concurrency=request.concurrency,
+        context_tokens=request.context_tokens,
     )  # fmt: skip
     scheduling = Scheduling(profile="tgi", cuda_graphs=way.rule is None or way.rule.cuda_graphs)
     predicted = performance.predict(
-        wish.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
+        request.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
         interconnect=hardware.interconnect, constants=supply.speed, scheduling=scheduling,
     )  # fmt: skip
     return predicted.output_tokens_per_s
 
 
-def choices(wish: Requirements, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
+def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
     """Every offer on which something works, priced, in no order and under no budget."""
     works: dict[str, list[Verdict]] = {}
     for verdict in judged:
@@ -361,8 +359,8 @@ def choices(wish: Requirements, supply: Supply, judged: tuple[Verdict, ...]) -> 
             yield Choice(
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
                 num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
-                total=total_usd_per_hour(wish, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
-                lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(wish.model.model),
+                total=total_usd_per_hour(request, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
+                lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
                 output_tokens_per_s=verdict.output_tokens_per_s,
             )  # fmt: skip
 
@@ -372,12 +370,12 @@ def sold_in_blocks(offer: Offer) -> bool:
     return offer.market == "on-demand" and offer.instance_type.capacity_block_only
 
 
-def total_usd_per_hour(wish: Requirements, supply: Supply, offer: Offer, way: Way) -> Decimal | None:
+def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way) -> Decimal | None:
     """Instance, root volume and public address; None where the instance's price is not known."""
     if offer.usd_per_hour is None or sold_in_blocks(offer):
         return None
     extras = supply.extra_prices[offer.region]
-    stored = downloaded_bytes(wish.model.model, way)
+    stored = downloaded_bytes(request.model.model, way)
     on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
     gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
     volume = (gib * extras.gp3_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)

@@ -13,9 +13,8 @@ from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.supply import Supply
-from tgi_deploy.planner.types import ExtraPrices, Offer
 from tgi_deploy.values.base import Where
+from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.hub_models import HubModels
     from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.engines.protocol import Engine
-    from tgi_deploy.planner.types import Market
     from tgi_deploy.values.engine import Release
     from tgi_deploy.values.hardware import Accelerator, InstanceType
     from tgi_deploy.values.model import Profile
+    from tgi_deploy.values.request import Market
 
 ENGINE_FILE: Final = "engine.json"
 LOCAL_REGION: Final = "local"
@@ -162,7 +161,6 @@ class Catalog:
         return Supply(
             offers=self.offers(wanted, markets),
             extra_prices=prices.extras(self._store, wanted),
-            engine=self.engine,
             release=self.release(release),
             date=self.date,
             speed=self.predictions.speed,
@@ -188,7 +186,6 @@ class Catalog:
         offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
         return Supply(
             offers=(offer,),
-            engine=self.engine,
             release=self.release(release),
             extra_prices={LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,

@@ -1,6 +1,6 @@
 """The constants of predictions: speed from `performance/constants.json`, memory from `memory/engines.json`.
 
-Their keys and what they mean stand in `planner/speed_constants.py` and `operations/planning/memory_setup.py`.
+Their keys and what they mean stand in `values/speed_constants.py` and `operations/planning/memory_setup.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tgi_deploy.catalog.fields import (
     table_of,
     text,
 )
-from tgi_deploy.planner.speed_constants import DEFAULT, KINDS, Constants, missing
 from tgi_deploy.values.base import Where
+from tgi_deploy.values.speed_constants import DEFAULT, KINDS, Constants, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

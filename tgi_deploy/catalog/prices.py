@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.fields import IGNORED, REQUIRED_TEXT, Field, anything, boolean, read, table, usd
-from tgi_deploy.planner.types import ExtraPrices, Offer
 from tgi_deploy.values.base import Where
+from tgi_deploy.values.supply import ExtraPrices, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.store import Store
-    from tgi_deploy.planner.types import Market
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.request import Market
 
 PRICES_FOLDER: Final = "aws/prices"
 EXTRAS_FILE: Final = "aws/extras.json"

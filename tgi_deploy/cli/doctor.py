@@ -21,7 +21,7 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.checking.check_result import CheckResult
     from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,12 +138,12 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
     from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
 
     plan = _plan(wish, options)
-    if isinstance(plan, NoPlan):
+    if isinstance(plan, NoFeasiblePlan):
         return no_plan_result("doctor", wish, plan)
     setup = wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=plan.requirements.regions if plan and wish.regions else tuple(wish.regions or ()),
+        regions=plan.request.regions if plan and wish.regions else tuple(wish.regions or ()),
         profiles_dir=options.profiles_dir,
         templates_dir=options.templates_dir,
         offline=options.offline,
@@ -162,7 +162,7 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
     return _result(findings)
 
 
-def _plan(wish: Wish, options: Options) -> Plan | NoPlan | None:
+def _plan(wish: Wish, options: Options) -> Plan | NoFeasiblePlan | None:
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
 

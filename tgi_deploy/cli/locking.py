@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.lock import Lock
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
 
 LOCK_FILE: Final = click.Path(path_type=Path)
 # About one deployment, not about the choice.
@@ -32,7 +32,7 @@ def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Cat
         plan,
         wish,
         os.environ,
-        catalog.release(plan.requirements.engine_version),
+        catalog.release(plan.request.engine_version),
         printed=plain(printed.data["plan"]),
         text=click.unstyle(printed.text),
     )

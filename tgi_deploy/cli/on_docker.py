@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.launching.launch_docker import DockerSettings
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import EngineRun
+    from tgi_deploy.values.plan import EngineRun
 
 _ENDS: Final = ("ttl", "max_spend", "idle_timeout", "lease")
 _ELSEWHERE: Final = (

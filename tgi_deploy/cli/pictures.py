@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.cli.output import Result
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.operations.report.report import Report
-    from tgi_deploy.planner.types import NoPlan, Plan
+    from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 _PLOT_ENDINGS: Final = (".png", ".svg")
 
@@ -46,7 +46,9 @@ class Pictures(NamedTuple):
         """The first of the options that was given."""
         return next((f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None), None)
 
-    def added_to(self, result: Result, made: Plan | NoPlan, wish: Wish, catalog: Callable[[], Catalog]) -> Result:
+    def added_to(
+        self, result: Result, made: Plan | NoFeasiblePlan, wish: Wish, catalog: Callable[[], Catalog]
+    ) -> Result:
         """Write what was asked for; the result, saying so."""
         if self.option is None:
             return result
@@ -84,10 +86,10 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
     return report(plot(standing_in(with_pictures, function)))
 
 
-def _commands(made: Plan | NoPlan, wish: Wish) -> list[str]:
+def _commands(made: Plan | NoFeasiblePlan, wish: Wish) -> list[str]:
     """The near misses as command lines to paste."""
     from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- only pictures need it
-    from tgi_deploy.planner.types import Plan  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
 
     return [] if isinstance(made, Plan) else [with_option("plan", wish, miss.option) for miss in made.near_misses]
 

@@ -14,7 +14,7 @@ from tgi_deploy.cli.options import DOCKER, offline_option, profiles_dir_option, 
 from tgi_deploy.cli.output import ErrorItem, Notice, Result
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError, NoFeasiblePlanError
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
         wish, notices = _on_docker(wish, profiles_dir, offline=offline)
     outcome = decide(wish, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
-    if isinstance(outcome, NoPlan):
+    if isinstance(outcome, NoFeasiblePlan):
         return pictures.added_to(no_plan_result("plan", wish, outcome, explain=explain), outcome, wish, catalog)
     result = _plan_result(outcome, notices, explain=explain)
     if lock is not None:
@@ -106,7 +106,7 @@ def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
     return wiring.catalog(profiles_dir, offline=offline)
 
 
-def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoPlan:
+def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
     """The plan for `wish` with the catalogue and environment of this process."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
@@ -114,7 +114,7 @@ def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> P
     return plan(wish, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
-def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: bool = False) -> Result:
+def no_plan_result(command_name: str, wish: Wish, outcome: NoFeasiblePlan, *, explain: bool = False) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
     from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
@@ -134,18 +134,18 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoPlan, *, explain: b
     )
 
 
-def _nothing_near(outcome: NoPlan) -> str:
-    if outcome.requirements.flags:
+def _nothing_near(outcome: NoFeasiblePlan) -> str:
+    if outcome.request.flags:
         return (
             "no change of the wish helps, but less of what is pinned by --set may: look at every refusal with --explain"
         )
     return "no change of the wish helps: look at every refusal with --explain, or choose another model"
 
 
-def _why_not(outcome: NoPlan) -> str:
+def _why_not(outcome: NoFeasiblePlan) -> str:
     codes = sorted({item.code for item in outcome.rejections})
     reasons = f" ({', '.join(codes)})" if codes else ""
-    model = outcome.requirements.model.name
+    model = outcome.request.model.name
     return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
 
 

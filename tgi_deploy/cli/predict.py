@@ -16,7 +16,7 @@ from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.planning.predict import Answer, Question
-    from tgi_deploy.planner.types import Span
+    from tgi_deploy.values.plan import Span
 
 _SATURATED: Final = "saturated"
 _LARGEST: Final = 1_000_000_000

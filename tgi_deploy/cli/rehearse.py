@@ -13,7 +13,7 @@ from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_d
 from tgi_deploy.cli.output import ErrorItem, Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.errors import InputError, LeftBehindError
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.rehearse import Rehearsal
     from tgi_deploy.operations.deploying.up import UpRequest
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
     from tgi_deploy.wiring import Setup
 
 FAULTS: Final = (
@@ -78,7 +78,7 @@ def rehearse_command(
     troubles = chosen(_words(faults), wiring.rehearsable(), lambda word: nearest(word, FAULTS))
     catalog = wiring.catalog(profiles_dir)
     plan = make(wish, catalog, os.environ)
-    if isinstance(plan, NoPlan):
+    if isinstance(plan, NoFeasiblePlan):
         return no_plan_result("rehearse", wish, plan)
     _check_rentable(plan)
     check_market(plan, troubles)

@@ -14,15 +14,15 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
 from tgi_deploy.cli.output import Notice, Result
 from tgi_deploy.cli.plan import decide, no_plan_result
-from tgi_deploy.planner.types import NoPlan
 from tgi_deploy.targets.kinds import KINDS
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.artifacts import Artifact
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.deployable import Deployable
     from tgi_deploy.targets.kinds import Kind
+    from tgi_deploy.values.plan import Plan
 
 
 @command(
@@ -44,7 +44,7 @@ def render_command(
 ) -> Result:
     """Plan MODEL and print one artefact of the plan: finished text, nothing else on stdout."""
     plan = decide(wish, profiles_dir)
-    if isinstance(plan, NoPlan):
+    if isinstance(plan, NoFeasiblePlan):
         return no_plan_result(f"render --as {kind}", wish, plan)
     subject = _deployable(plan, wish, name, profiles_dir)
     artifact = _artifact(subject, kind, templates_dir)

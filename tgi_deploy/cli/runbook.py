@@ -20,12 +20,12 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.operations.watching.runbook import Subject
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
 
 
 @command(
@@ -56,7 +56,7 @@ def runbook_command(
     from tgi_deploy.wiring import engine_named  # noqa: PLC0415 -- likewise
 
     subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
-    if isinstance(subject, NoPlan):
+    if isinstance(subject, NoFeasiblePlan):
         return no_plan_result("runbook", wish, subject)
     engine = engine_named(subject.plan["engine"]["name"])
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
@@ -68,7 +68,7 @@ def runbook_command(
     return Result(data={"name": subject.name, "markdown": text, "out": out}, text="" if out else text)
 
 
-def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoPlan:
+def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoFeasiblePlan:
     """The recorded deployment of that name, else the plan for that model."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
@@ -78,7 +78,7 @@ def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox
         with Progress() as progress:
             return recorded_subject(wiring.context(wiring.Setup(progress=progress, sandbox=sandbox)), wish.model)
     plan = decide(wish, profiles_dir)
-    return plan if isinstance(plan, NoPlan) else _planned(plan, wish, name)
+    return plan if isinstance(plan, NoFeasiblePlan) else _planned(plan, wish, name)
 
 
 def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.ec2.secrets import SecretWishes
+    from tgi_deploy.values.plan import Plan
 
     CommandFunction = Callable[..., Result]
 

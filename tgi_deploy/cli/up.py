@@ -27,7 +27,7 @@ from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.secret_options import secret_options, secret_wishes_of
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
     from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.targets.ec2.secrets import SecretWishes
+    from tgi_deploy.values.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
         check_name(options.name)
     on_docker.check_target_options(options.target, options)
     catalog = wiring.catalog(options.profiles_dir)
-    plan: Plan | NoPlan
+    plan: Plan | NoFeasiblePlan
     host = None
     if options.target == DOCKER:
         wish, host = on_docker.find_hardware(wish, catalog, locked=options.lock is not None)
@@ -153,7 +153,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
         plan = make(wish, catalog, os.environ)
     else:
         wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
-    if isinstance(plan, NoPlan):
+    if isinstance(plan, NoFeasiblePlan):
         return no_plan_result("up", wish, plan)
     setup = wiring.Setup(
         progress=progress,
@@ -170,7 +170,7 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     outcome, cures = stopped_up(
         context,
         lambda guarded: _bring_up(wish, plan, catalog, options, guarded, host, progress),
-        name=options.name or default_name(plan.requirements.model.name),
+        name=options.name or default_name(plan.request.model.name),
         quiet=progress.stop,
     )
     progress.stop()
@@ -218,7 +218,7 @@ def _healed(cures: Sequence[Cure]) -> tuple[Notice, ...]:
 def _places(wish: Wish, plan: Plan, host: on_docker.DockerHost | None) -> tuple[str, ...]:
     if host is not None:
         return (host.place,)
-    return plan.requirements.regions if wish.regions else ()
+    return plan.request.regions if wish.regions else ()
 
 
 def _request(

@@ -1,29 +1,31 @@
-"""The nearest misses of a wish that nothing meets, as options ready to paste."""
+"""The nearest misses of a request that nothing meets, as options ready to paste."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.relax import relaxations
-from tgi_deploy.planner.types import NearMiss
+from tgi_deploy.values.plan import NearMiss
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.relax import Relaxation
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, Requirements
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
 
 _NAMES: Final[Mapping[str, str]] = {"ttft": "ttft-ms", "tpot": "tpot-ms", "throughput": "min-tokens-per-s"}
 
 
-def near_misses(wish: Requirements, wider: Supply) -> tuple[NearMiss, ...]:
+def near_misses(request: Request, wider: Supply, engine: Engine) -> tuple[NearMiss, ...]:
     """Every minimal set of changes that would have been enough. `wider`: all regions and markets."""
-    return tuple(_miss(found) for found in relaxations(wish, wider))
+    return tuple(_miss(found) for found in relaxations(request, wider, engine))
 
 
 def _miss(found: Relaxation) -> NearMiss:
-    option = " ".join(_option(axis, found.wish) for axis in found.axes)
+    option = " ".join(_option(axis, found.request) for axis in found.axes)
     return NearMiss(
         code="+".join(found.axes),
         message=f"fits with {option}: {_choice(found.candidate)}",
@@ -32,21 +34,21 @@ def _miss(found: Relaxation) -> NearMiss:
     )
 
 
-def _option(axis: str, wish: Requirements) -> str:
+def _option(axis: str, request: Request) -> str:
     if axis == "allow_turing":
         return "--allow-turing"
     value = {
-        "budget": wish.budget_usd_per_hour,
-        "quantize": wish.quantize,
-        "context": wish.context_tokens,
-        "concurrency": wish.concurrency,
-        "region": wish.regions[:1],
-        "market": wish.markets[0],
-        "num_shard": wish.num_shard,
-        "instance": wish.instance_type,
-        "ttft": wish.ttft_ms,
-        "tpot": wish.tpot_ms,
-        "throughput": wish.min_tokens_per_s,
+        "budget": request.budget_usd_per_hour,
+        "quantize": request.quantize,
+        "context": request.context_tokens,
+        "concurrency": request.concurrency,
+        "region": request.regions[:1],
+        "market": request.markets[0],
+        "num_shard": request.num_shard,
+        "instance": request.instance_type,
+        "ttft": request.ttft_ms,
+        "tpot": request.tpot_ms,
+        "throughput": request.min_tokens_per_s,
     }[axis]
     return f"--{_NAMES.get(axis, axis.replace('_', '-'))} {_text(value)}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.types import Candidate, Plan
+    from tgi_deploy.values.plan import Candidate, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

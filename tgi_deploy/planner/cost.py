@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.types import Cost, CostLine, Storage
+from tgi_deploy.values.plan import Cost, CostLine, Storage
 from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import ExtraPrices, Offer
+    from tgi_deploy.values.supply import ExtraPrices, Offer
 
 HOURS_PER_MONTH: Final = Decimal(730)
 _CENT: Final = Decimal("0.01")

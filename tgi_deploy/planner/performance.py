@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.planner.types import Performance, Span, UsdSpan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.speed_constants import Constants
-    from tgi_deploy.planner.types import Requirements
     from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
     from tgi_deploy.values.hardware import Accelerator, Interconnect
     from tgi_deploy.values.model import ModelSpec
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.speed_constants import Constants
 
 _LOAD: Final = "closed_loop"
 _NORMAL: Final = NormalDist()
@@ -163,19 +164,19 @@ def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilisation: flo
     return (usd_per_hour / tokens_per_hour * 1_000_000).quantize(Decimal("0.0001"))
 
 
-def with_prices(speed: Performance, usd_per_hour: Decimal, wish: Requirements) -> Performance:
+def with_prices(speed: Performance, usd_per_hour: Decimal, request: Request) -> Performance:
     """With what tokens cost; the fastest of the interval is the cheapest. No price an hour: none of tokens."""
-    speed = replace(speed, utilisation=wish.utilisation)
+    speed = replaced(speed, utilisation=request.utilisation)
     if not usd_per_hour:
         return speed
 
     def million(tokens_per_s: float) -> Decimal:
-        return usd_per_million(usd_per_hour, tokens_per_s, wish.utilisation)
+        return usd_per_million(usd_per_hour, tokens_per_s, request.utilisation)
 
-    rate, rates = speed.output_tokens_per_s, speed.output_tokens_per_s_span
-    return replace(
+    load, rate, rates = request.load, speed.output_tokens_per_s, speed.output_tokens_per_s_span
+    return replaced(
         speed,
         usd_per_million_output_tokens=million(rate),
         usd_per_million_output_tokens_span=UsdSpan(low=million(rates.high), high=million(rates.low)) if rates else None,
-        usd_per_million_blended_tokens=million(rate * (wish.input_tokens + wish.output_tokens) / wish.output_tokens),
+        usd_per_million_blended_tokens=million(rate * load.request_tokens / load.output_tokens),
     )

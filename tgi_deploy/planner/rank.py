@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from tgi_deploy.planner.types import Preference, Rejection
+    from tgi_deploy.values.plan import Rejection
+    from tgi_deploy.values.request import Preference
 
-# What no wish changes, the more surprising first.
+# What no request changes, the more surprising first.
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
@@ -33,7 +34,7 @@ def sort_key(
 
 
 def distance(item: Rejection) -> tuple[Any, ...]:
-    """How far a refusal is from a plan: what no wish changes last, then reasons against it, price, bent model."""
+    """How far a refusal is from a plan: what no request changes last, then reasons against it, price, bent model."""
     price = item.usd_per_hour
     return (
         _alterability(item.code),

@@ -1,8 +1,8 @@
-"""The smallest changes to a wish that nothing meets: every minimal set of relaxations, with exact amounts.
+"""The smallest changes to a request that nothing meets: every minimal set of relaxations, with exact amounts.
 
-Each thing a wish asks for is an axis. What works under the most lenient wish is looked at once, at the wished and at
-the lowest context and concurrency; the axes on which a configuration leaves the wish are what it costs to have it. The
-smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
+Each thing a request asks for is an axis. What works under the most lenient request is looked at once, at the given and
+at the lowest context and concurrency; the axes on which a configuration leaves the request are what it costs to have
+it. The smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
 
 Amounts are settled one after the other: context and concurrency as large as can be, then the cheapest budget, then
 the tightest limits on speed. Numbers are found by bisection, because less context and less concurrency never need
@@ -16,23 +16,26 @@ never get fewer tokens together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.checks import missed_limits
 from tgi_deploy.planner.search import Search
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.planner.search import Evaluation, Option
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, Offer, Requirements
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.planner.search import Configuration, Evaluation
     from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer, Supply
 
 Axes = frozenset[str]
 
@@ -50,16 +53,16 @@ _THROUGHPUT: Final[Axes] = frozenset({"throughput"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relaxation:
-    """A set of changes of which none can be left out. `wish` has them made, by exact amounts; `candidate` meets it."""
+    """A set of changes of which none can be left out. `request` has them made, exactly; `candidate` meets it."""
 
     axes: tuple[str, ...]
-    wish: Requirements
+    request: Request
     candidate: Candidate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Way:
-    """A configuration that works under the most lenient wish. `offers`: on which, and what each of them changes."""
+    """A configuration that works under the most lenient request. `offers`: on which, and what each of them changes."""
 
     hardware: InstanceType
     num_shard: int
@@ -68,12 +71,12 @@ class _Way:
     offers: tuple[tuple[Offer, Axes], ...]
 
 
-def relaxations(wish: Requirements, wider: Supply) -> tuple[Relaxation, ...]:
+def relaxations(request: Request, wider: Supply, engine: Engine) -> tuple[Relaxation, ...]:
     """All minimal sets, the fewest changes first, then the cheapest. `wider`: all regions and markets.
 
-    Empty where nothing helps, or where `wish` can be met as it is.
+    Empty where nothing helps, or where `request` can be met as it is.
     """
-    relaxer = _Relaxer(wish, wider)
+    relaxer = _Relaxer(request, wider, engine)
     found = [relaxer.settled(axes) for axes in minimal(relaxer.needed()) if axes]
     return tuple(sorted(found, key=_order))
 
@@ -96,22 +99,23 @@ def _order(found: Relaxation) -> tuple[int, Decimal, tuple[int, ...]]:
 
 
 class _Relaxer:
-    """One wish, and what works if all of it gives way."""
+    """One request, and what works if all of it gives way."""
 
-    def __init__(self, wish: Requirements, supply: Supply) -> None:
-        self.wish = wish
-        self.lenient = replace(
-            wish, prefer="cost", budget_usd_per_hour=None, quantize=AUTO, num_shard=None,
+    def __init__(self, request: Request, supply: Supply, engine: Engine) -> None:
+        self.request = request
+        self.lenient = replaced(
+            request, prefer="cost", budget_usd_per_hour=None, quantize=AUTO, num_shard=None,
             instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None,
         )  # fmt: skip
         self.supply = supply
+        self.engine = engine
         self._searches: dict[tuple[int, int], Search] = {}
         self.least_context = self._least_context()
         self.ways = tuple(self._ways())
 
     def _least_context(self) -> int:
         """The shortest context that holds a promised request and contradicts none of the pinned flags."""
-        low, high = self.wish.input_tokens + self.wish.output_tokens, self.wish.context_tokens
+        low, high = self.request.input_tokens + self.request.output_tokens, self.request.context_tokens
         while low < high:
             middle = (low + high) // 2
             try:
@@ -125,8 +129,8 @@ class _Relaxer:
     def _search(self, context: int, concurrency: int) -> Search:
         known = self._searches.get((context, concurrency))
         if known is None:
-            wish = replace(self.lenient, context_tokens=context, concurrency=concurrency)
-            known = self._searches[context, concurrency] = Search(wish, self.supply)
+            request = replaced(self.lenient, context_tokens=context, concurrency=concurrency)
+            known = self._searches[context, concurrency] = Search(request, self.supply, self.engine)
         return known
 
     def _ways(self) -> Iterator[_Way]:
@@ -163,27 +167,27 @@ class _Relaxer:
         return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *beside)
 
     def _elsewhere(self, offer: Offer) -> Iterator[str]:
-        if self.wish.regions and offer.region not in self.wish.regions:
+        if self.request.regions and offer.region not in self.request.regions:
             yield "region"
-        if offer.market not in self.wish.markets:
+        if offer.market not in self.request.markets:
             yield "market"
 
     def _shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
-        model, release = self.wish.model.model, self.supply.release
-        usual = self.supply.engine.shard_counts(model, release, hardware.accelerator_count)
-        pinned = self.wish.num_shard
+        model, release = self.request.model.model, self.supply.release
+        usual = self.engine.shard_counts(model, release, hardware.accelerator_count)
+        pinned = self.request.num_shard
         return usual if pinned is None or pinned in usual else (*usual, pinned)
 
     def _left(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Iterator[str]:
-        """The axes on which a configuration leaves the wish, wherever it is rented."""
-        wish = self.wish
-        if wish.quantize not in {AUTO, scheme.name}:
+        """The axes on which a configuration leaves the request, wherever it is rented."""
+        request = self.request
+        if request.quantize not in {AUTO, scheme.name}:
             yield "quantize"
-        if wish.num_shard not in {None, num_shard}:
+        if request.num_shard not in {None, num_shard}:
             yield "num_shard"
-        if wish.instance_type not in {None, hardware.name}:
+        if request.instance_type not in {None, hardware.name}:
             yield "instance"
-        if not wish.allow_turing and self._overridden(hardware):
+        if not request.allow_turing and self._overridden(hardware):
             yield "allow_turing"
 
     def _overridden(self, hardware: InstanceType) -> bool:
@@ -191,9 +195,9 @@ class _Relaxer:
         return rule is not None and rule.verdict == "override"
 
     def needed(self) -> set[Axes]:
-        """The axes of everything that works: on each of them something else than wished."""
+        """The axes of everything that works: on each of them something else than requested."""
         found: set[Axes] = set()
-        limits = (self.wish.ttft_ms, self.wish.tpot_ms, self.wish.min_tokens_per_s)
+        limits = (self.request.ttft_ms, self.request.tpot_ms, self.request.min_tokens_per_s)
         slow = any(limit is not None for limit in limits)
         undone = self.ways
         for level in self._levels():
@@ -205,32 +209,32 @@ class _Relaxer:
 
     def _levels(self) -> Iterator[Axes]:
         """What to lower: nothing first, then context and concurrency, alone and together, where there is room."""
-        context = frozenset({"context"} if self.least_context < self.wish.context_tokens else ())
-        concurrency = frozenset({"concurrency"} if self.wish.concurrency > 1 else ())
+        context = frozenset({"context"} if self.least_context < self.request.context_tokens else ())
+        concurrency = frozenset({"concurrency"} if self.request.concurrency > 1 else ())
         yield from dict.fromkeys((_NOTHING, context, concurrency, context | concurrency))
 
     def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
         """Adds what the configuration needs at this level to `found`; whether it works there at all."""
         context, lowest = self._lowest(level)
-        options = [
+        configurations = [
             axes | level
             for concurrency in self._worth_trying(way, context, lowest)
-            for axes, _ in self._options(way, context, concurrency)
+            for axes, _ in self._configurations(way, context, concurrency)
         ]
-        found.update(options)
-        return bool(options)
+        found.update(configurations)
+        return bool(configurations)
 
     def _worth_trying(self, way: _Way, context: int, lowest: int) -> Iterator[int]:
         """`lowest`, and where it may be too low, the most requests that memory and each limit on latency admit."""
         found = [lowest]
-        if self.wish.min_tokens_per_s is not None and lowest < self.wish.concurrency:
+        if self.request.min_tokens_per_s is not None and lowest < self.request.concurrency:
             found += [self._most_requests(way, context, axes) for axes in _LATENCY]
         yield from dict.fromkeys(found)
 
     def _most_requests(self, way: _Way, context: int, axes: Axes) -> int:
-        """The largest concurrency below the wished one, at least 1, that works but for throughput.
+        """The largest concurrency below the requested one, at least 1, that works but for throughput.
 
-        Of the axes on which the configuration may leave the wish only those on latency count here.
+        Of the axes on which the configuration may leave the request only those on latency count here.
         """
         given_up = axes | _THROUGHPUT
 
@@ -238,51 +242,56 @@ class _Relaxer:
             evaluation = self._search(context, concurrency).evaluation(way.hardware, way.num_shard, way.scheme)
             return not evaluation.problems and given_up.issuperset(self._slow(evaluation))
 
-        return _largest((way,), 1, self.wish.concurrency, works)
+        return _largest((way,), 1, self.request.concurrency, works)
 
     def _lowest(self, axes: Axes) -> tuple[int, int]:
         """Context and concurrency with those of `axes` as low as they go."""
-        context = self.least_context if "context" in axes else self.wish.context_tokens
-        return context, 1 if "concurrency" in axes else self.wish.concurrency
+        context = self.least_context if "context" in axes else self.request.context_tokens
+        return context, 1 if "concurrency" in axes else self.request.concurrency
 
-    def _options(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Option]]:
-        """The configuration on each offer, with the axes on which it leaves the wish (context, concurrency apart)."""
+    def _configurations(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Configuration]]:
+        """The configuration on each offer, with the axes on which it leaves the request but context and concurrency."""
         search = self._search(context, concurrency)
         evaluation = search.evaluation(way.hardware, way.num_shard, way.scheme)
         if evaluation.problems:
             return
         here = way.axes | frozenset(self._slow(evaluation))
         for offer, elsewhere in way.offers:
-            option = search.option(offer, evaluation)
-            if option is not None:
-                yield here | elsewhere | self._dear(option), option
+            configuration = search.configuration(offer, evaluation)
+            if configuration is not None:
+                yield here | elsewhere | self._dear(configuration), configuration
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
         if evaluation.performance is not None:
-            yield from missed_limits(evaluation.performance, self.wish)
+            yield from missed_limits(evaluation.performance, self.request)
 
-    def _dear(self, option: Option) -> Axes:
-        budget = self.wish.budget_usd_per_hour
-        return frozenset({"budget"}) if budget is not None and option.cost.usd_per_hour > budget else _NOTHING
+    def _dear(self, configuration: Configuration) -> Axes:
+        budget = self.request.budget_usd_per_hour
+        return frozenset({"budget"}) if budget is not None and configuration.cost.usd_per_hour > budget else _NOTHING
 
     def settled(self, axes: Axes) -> Relaxation:
         """The amounts of a set that is known to be enough."""
         context, concurrency = self._lowest(axes)
         ways = sorted((way for way in self.ways if way.axes <= axes), key=self._room, reverse=True)
         if "context" in axes:
-            context = _largest(ways, context, self.wish.context_tokens,
+            context = _largest(ways, context, self.request.context_tokens,
                                lambda way, value: self._works_for_some(way, value, axes))  # fmt: skip
         if "concurrency" in axes:
             concurrency = self._settled_concurrency(ways, context, axes)
-        options = (pair for way in ways for pair in self._options(way, context, concurrency))
-        option = min((option for needed, option in options if needed <= axes), key=lambda item: _change(item, axes))
-        candidate = self._search(context, concurrency).candidate(option)
-        wish = self._changed(axes, replace(self.wish, context_tokens=context, concurrency=concurrency), candidate)
-        return Relaxation(axes=in_order(axes), wish=wish, candidate=candidate)
+        configurations = (pair for way in ways for pair in self._configurations(way, context, concurrency))
+        configuration = min(
+            (configuration for needed, configuration in configurations if needed <= axes),
+            key=lambda item: _change(item, axes),
+        )
+        candidate = self._search(context, concurrency).candidate(configuration)
+        request = self._changed(
+            axes, replaced(self.request, context_tokens=context, concurrency=concurrency), candidate
+        )
+        return Relaxation(axes=in_order(axes), request=request, candidate=candidate)
 
     def _settled_concurrency(self, ways: Sequence[_Way], context: int, axes: Axes) -> int:
-        if self.wish.min_tokens_per_s is None or "throughput" in axes:
-            return _largest(ways, 1, self.wish.concurrency,
+        if self.request.min_tokens_per_s is None or "throughput" in axes:
+            return _largest(ways, 1, self.request.concurrency,
                             lambda way, value: self._works(way, context, value, axes))  # fmt: skip
         working = (way for way in ways if self._works_for_some(way, context, axes))
         return max(self._most_requests(way, context, axes) for way in working)
@@ -290,10 +299,10 @@ class _Relaxer:
     def _works_for_some(self, way: _Way, context: int, axes: Axes) -> bool:
         """Whether the configuration works at this context, at the concurrency of its choice if that gives way."""
         if "concurrency" not in axes:
-            return self._works(way, context, self.wish.concurrency, axes)
+            return self._works(way, context, self.request.concurrency, axes)
         if self._works(way, context, 1, axes):
             return True
-        if self.wish.min_tokens_per_s is None or "throughput" in axes:
+        if self.request.min_tokens_per_s is None or "throughput" in axes:
             return False
         return self._works(way, context, self._most_requests(way, context, axes), axes)
 
@@ -302,10 +311,10 @@ class _Relaxer:
         return search.evaluation(way.hardware, way.num_shard, way.scheme).memory.kv_capacity_tokens
 
     def _works(self, way: _Way, context: int, concurrency: int, axes: Axes) -> bool:
-        return any(needed <= axes for needed, _ in self._options(way, context, concurrency))
+        return any(needed <= axes for needed, _ in self._configurations(way, context, concurrency))
 
-    def _changed(self, axes: Axes, wish: Requirements, candidate: Candidate) -> Requirements:
-        """The wish with every axis of `axes` at what the candidate takes, rounded up to what people write."""
+    def _changed(self, axes: Axes, request: Request, candidate: Candidate) -> Request:
+        """The request with every axis of `axes` at what the candidate takes, rounded up to what people write."""
         offer, speed = candidate.offer, candidate.performance
         values: dict[str, dict[str, Any]] = {
             "budget": {"budget_usd_per_hour": _cents(candidate.cost.usd_per_hour)},
@@ -321,8 +330,8 @@ class _Relaxer:
         }
         for axis, change in values.items():
             if axis in axes:
-                wish = replace(wish, **change)
-        return wish
+                request = replaced(request, **change)
+        return request
 
 
 def _largest(ways: Sequence[_Way], low: int, beyond: int, works: Callable[[_Way, int], bool]) -> int:
@@ -340,15 +349,15 @@ def _last_true(low: int, beyond: int, way: _Way, works: Callable[[_Way, int], bo
     return low
 
 
-def _change(option: Option, axes: Axes) -> tuple[object, ...]:
-    """How much an option changes on the axes that give way; then the cheapest, and names."""
-    speed = option.evaluation.performance
+def _change(configuration: Configuration, axes: Axes) -> tuple[object, ...]:
+    """How much a configuration changes on the axes that give way; then the cheapest, and names."""
+    speed = configuration.evaluation.performance
     return (
-        _cents(option.cost.usd_per_hour) if "budget" in axes else 0,
+        _cents(configuration.cost.usd_per_hour) if "budget" in axes else 0,
         _up(speed.ttft_ms, _MILLISECOND) if speed and "ttft" in axes else 0,
         _up(speed.tpot_ms, _TENTH) if speed and "tpot" in axes else 0,
         -_down(speed.output_tokens_per_s, _TENTH) if speed and "throughput" in axes else 0,
-        *option.key,
+        *configuration.key,
     )
 
 

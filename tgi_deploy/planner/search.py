@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.planner import checks, cost, performance, rank
 from tgi_deploy.planner.time_to_ready import rates
-from tgi_deploy.planner.types import Candidate, EngineRun, Rejection
 from tgi_deploy.values.engine import Case, Pins
+from tgi_deploy.values.plan import Candidate, EngineRun, Rejection
 from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Cost, Offer, Performance, Requirements, Storage
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.values.engine import Fit, MemoryBudget, Scheme
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Cost, Performance, Storage
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer, Supply
 
 _UNPRICED: Final = {
     "capacity_block_only": "on-demand hours are sold only inside a Capacity Block that is paid for in advance",
@@ -35,7 +37,7 @@ _UNPRICED: Final = {
 class Evaluation:
     """A configuration on a kind of hardware: what speaks against it, and its figures.
 
-    `performance` is None where memory does not fit, and where something else speaks against a wish without limits
+    `performance` is None where memory does not fit, and where something else speaks against a request without limits
     on speed.
     """
 
@@ -57,7 +59,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Option:
+class Configuration:
     """An offer on which an evaluation works, within the budget; ranked by `key`."""
 
     offer: Offer
@@ -69,32 +71,32 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
-    """`options` best first; `considered` counts offers x shards x quantizations."""
+    """`configurations` best first; `considered` counts offers x shards x quantizations."""
 
-    options: tuple[Option, ...]
+    configurations: tuple[Configuration, ...]
     rejections: tuple[Rejection, ...]
     considered: int
 
 
 class Search:
-    """One wish against one supply. Holds what is shared between evaluations; `run` does the work."""
+    """One request, one supply, one engine. Holds what is shared between evaluations; `run` does the work."""
 
-    def __init__(self, wish: Requirements, supply: Supply) -> None:
-        self.wish = wish
+    def __init__(self, request: Request, supply: Supply, engine: Engine) -> None:
+        self.request = request
         self.supply = supply
-        self.engine = supply.engine
+        self.engine = engine
         self.release = supply.release
-        self.model = wish.model.model
-        self.pins = Pins.of(wish.flags, wish.env)
-        self.load = wish.load
+        self.model = request.model.model
+        self.pins = Pins.of(request.flags, request.env)
+        self.load = request.load
         for problem in self.engine.check_pins(self.pins, self.load, self.model, self.release):
             raise InputError(problem.code, problem.message, hint=problem.hint)
-        self.schemes = self.engine.schemes(wish.model, self.release, wish.quantize)
+        self.schemes = self.engine.schemes(request.model, self.release, request.quantize)
         self._evaluations: dict[tuple[Any, ...], Evaluation] = {}
         self._billed: dict[tuple[str, ...], tuple[Decimal, Cost, Storage]] = {}
 
     def run(self) -> SearchResult:
-        options: list[Option] = []
+        configurations: list[Configuration] = []
         rejections: list[Rejection] = []
         considered = 0
         for offers in self._by_type().values():
@@ -103,17 +105,17 @@ class Search:
                 if evaluation.problems:
                     rejections.append(self._rejected(offers, evaluation))
                 else:
-                    found = [(offer, self.option(offer, evaluation)) for offer in offers]
-                    options.extend(option for _, option in found if option is not None)
+                    found = [(offer, self.configuration(offer, evaluation)) for offer in offers]
+                    configurations.extend(configuration for _, configuration in found if configuration is not None)
                     rejections.extend(self._too_dear([offer for offer, kept in found if kept is None], evaluation))
-        options.sort(key=lambda option: option.key)
-        return SearchResult(options=tuple(options), rejections=tuple(rejections), considered=considered)
+        configurations.sort(key=lambda configuration: configuration.key)
+        return SearchResult(configurations=tuple(configurations), rejections=tuple(rejections), considered=considered)
 
     def _by_type(self) -> Mapping[str, list[Offer]]:
-        """Offers by instance type, the cheapest first; of the wished type alone if one is wished."""
+        """Offers by instance type, the cheapest first; of the requested type alone if there is one."""
         found: dict[str, list[Offer]] = {}
         for offer in self.supply.offers:
-            if self.wish.instance_type in {None, offer.instance_type.name}:
+            if self.request.instance_type in {None, offer.instance_type.name}:
                 found.setdefault(offer.instance_type.name, []).append(offer)
         for offers in found.values():
             offers.sort(key=_price_order)
@@ -126,8 +128,8 @@ class Search:
 
     def _shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
         """A pinned count is judged whether it can work or not."""
-        if self.wish.num_shard is not None:
-            return (self.wish.num_shard,)
+        if self.request.num_shard is not None:
+            return (self.request.num_shard,)
         return self.engine.shard_counts(self.model, self.release, hardware.accelerator_count)
 
     def evaluation(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Evaluation:
@@ -142,11 +144,11 @@ class Search:
         fit = self.engine.fit(
             Case(
                 model=self.model, hardware=hardware, num_shard=num_shard, scheme=scheme, load=self.load,
-                pins=self.pins, release=self.release, allow_turing=self.wish.allow_turing,
+                pins=self.pins, release=self.release, allow_turing=self.request.allow_turing,
             )
         )  # fmt: skip
         speed = self._speed(fit) if self._is_timed and fit.memory.fits else None
-        problems = fit.problems + (checks.speed_problems(speed, self.wish) if speed else ())
+        problems = fit.problems + (checks.speed_problems(speed, self.request) if speed else ())
         if not problems and speed is None:
             speed = self._speed(fit)
         return Evaluation(fit=fit, problems=problems, performance=speed)
@@ -154,8 +156,8 @@ class Search:
     @property
     def _is_timed(self) -> bool:
         """Whether a check looks at speed; where none does, only what works is worth a prediction."""
-        wish = self.wish
-        return any(limit is not None for limit in (wish.ttft_ms, wish.tpot_ms, wish.min_tokens_per_s))
+        request = self.request
+        return any(limit is not None for limit in (request.ttft_ms, request.tpot_ms, request.min_tokens_per_s))
 
     def _speed(self, fit: Fit) -> Performance:
         hardware = fit.case.hardware
@@ -165,17 +167,17 @@ class Search:
             scheduling=fit.scheduling,
         )  # fmt: skip
 
-    def option(self, offer: Offer, evaluation: Evaluation) -> Option | None:
+    def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
         """The offer as a choice, if its price is known and within the budget."""
         price = self.price(offer, evaluation)
         if price is None:
             return None
         total, bill, storage = price
-        if self.wish.budget_usd_per_hour is not None and total > self.wish.budget_usd_per_hour:
+        if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
             return None
         speed = evaluation.performance
         key = rank.sort_key(
-            self.wish.prefer,
+            self.request.prefer,
             lost_bits=evaluation.scheme.lost_bits,
             usd_per_hour=total,
             output_tokens_per_s=speed.output_tokens_per_s if speed else 0.0,
@@ -184,7 +186,7 @@ class Search:
                 offer.market,
             ),
         )  # fmt: skip
-        return Option(offer=offer, evaluation=evaluation, cost=bill, storage=storage, key=key)
+        return Configuration(offer=offer, evaluation=evaluation, cost=bill, storage=storage, key=key)
 
     def price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
         """Everything billed by the hour; None where it cannot be had for a known price."""
@@ -199,13 +201,13 @@ class Search:
                 offer,
                 weights_bytes=weights,
                 image_bytes=self.release.image_bytes,
-                least_gib=self.wish.disk_gib or 0,
+                least_gib=self.request.disk_gib or 0,
             )
             bill = cost.hourly_cost(
                 offer,
                 storage,
                 self.supply.extra_prices.get(offer.region),
-                public_ipv4=self.wish.public_ipv4,
+                public_ipv4=self.request.public_ipv4,
             )
             known = self._billed[key] = (bill.usd_per_hour, bill, storage)
         return known
@@ -225,7 +227,7 @@ class Search:
 
     def _price_problems(self, offer: Offer, evaluation: Evaluation) -> Iterator[Problem]:
         price = self.price(offer, evaluation)
-        budget = self.wish.budget_usd_per_hour
+        budget = self.request.budget_usd_per_hour
         unpriced = _unpriced(offer)
         if unpriced is not None:
             yield Problem(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
@@ -245,23 +247,24 @@ class Search:
             usd_per_hour=cheapest.usd_per_hour, offers=len(offers),
         )  # fmt: skip
 
-    def candidate(self, option: Option) -> Candidate:
-        """The option in full, with the finished command line of the engine."""
-        evaluation, fit = option.evaluation, option.evaluation.fit
+    def candidate(self, configuration: Configuration) -> Candidate:
+        """The configuration in full, with the finished command line of the engine."""
+        offer, storage = configuration.offer, configuration.storage
+        evaluation, fit = configuration.evaluation, configuration.evaluation.fit
         if evaluation.performance is None:
-            raise AssertionError("an option has been evaluated")
+            raise AssertionError("a configuration has been evaluated")
         return Candidate(
-            offer=option.offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=fit.dtype,
-            lost_bits=evaluation.scheme.lost_bits, cost=option.cost, memory=fit.memory,
-            performance=performance.with_prices(evaluation.performance, option.cost.usd_per_hour, self.wish),
+            offer=offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=fit.dtype,
+            lost_bits=evaluation.scheme.lost_bits, cost=configuration.cost, memory=fit.memory,
+            performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),
             engine=EngineRun(
                 name=self.engine.name, version=self.release.version, settings=fit.settings,
                 container=self.engine.container(fit),
-                startup=self.engine.startup(fit.settings, rates(option.offer.instance_type, option.storage)),
+                startup=self.engine.startup(fit.settings, rates(offer.instance_type, storage)),
                 metrics=self.engine.metrics(self.release), access=self.engine.access(self.release),
-                port=self.wish.port,
+                port=self.request.port,
             ),
-            storage=option.storage,
+            storage=storage,
         )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from tgi_deploy.values import sizes
 from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.speed_constants import Constants, EngineProfile
     from tgi_deploy.values.hardware import Accelerator, Interconnect
     from tgi_deploy.values.model import ModelSpec
+    from tgi_deploy.values.speed_constants import Constants, EngineProfile
 
 _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2

@@ -21,8 +21,8 @@ from tgi_deploy.values.engine import Rates, StartupPhase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.types import Candidate, Storage
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Candidate, Storage
 
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0

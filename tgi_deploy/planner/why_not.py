@@ -1,24 +1,27 @@
-"""Hardware under a wish, with the arithmetic: what speaks against each shards x quantization, or its rank.
+"""Hardware under a request, with the arithmetic: what speaks against each shards x quantization, or its rank.
 
 The evaluations are the search's own, so an explanation can't differ from the plan it explains.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.search import Search
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.errors import Problem
-    from tgi_deploy.planner.search import Evaluation, Option
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, Cost, Offer, Performance, Preference, Requirements
+    from tgi_deploy.planner.search import Configuration, Evaluation
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Candidate, Cost, Performance
+    from tgi_deploy.values.request import Preference, Request
+    from tgi_deploy.values.supply import Offer, Supply
 
 # What the parts of `rank.sort_key` compare.
 CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
@@ -53,7 +56,7 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """An instance type under the wish.
+    """An instance type under the request.
 
     `best` is its best working configuration, `rank` its place among the `ranked` instance types that work, and
     `decided_by` the first criterion on which `chosen`, the plan's choice, is ahead.
@@ -68,25 +71,31 @@ class Explanation:
     decided_by: str | None
 
 
-def explain(wish: Requirements, supply: Supply, hardware: Sequence[InstanceType]) -> tuple[Explanation, ...]:
-    """Each of `hardware` under the wish, in their order. An instance type that the wish pins counts for the choice."""
-    search = Search(replace(wish, instance_type=None), supply)
-    options = search.run().options
-    places = _first_of_each_type(options)
-    pinned = [option for option in options if wish.instance_type in {None, option.offer.instance_type.name}]
+def explain(
+    request: Request, supply: Supply, engine: Engine, hardware: Sequence[InstanceType]
+) -> tuple[Explanation, ...]:
+    """Return each of `hardware` under the request. An instance type that the request pins counts for the choice."""
+    search = Search(replaced(request, instance_type=None), supply, engine)
+    configurations = search.run().configurations
+    places = _first_of_each_type(configurations)
+    pinned = [
+        configuration
+        for configuration in configurations
+        if request.instance_type in {None, configuration.offer.instance_type.name}
+    ]
     chosen = pinned[0] if pinned else None
     return tuple(_explanation(search, kind, places, chosen) for kind in hardware)
 
 
-def _first_of_each_type(options: Sequence[Option]) -> dict[str, Option]:
-    found: dict[str, Option] = {}
-    for option in options:
-        found.setdefault(option.offer.instance_type.name, option)
+def _first_of_each_type(configurations: Sequence[Configuration]) -> dict[str, Configuration]:
+    found: dict[str, Configuration] = {}
+    for configuration in configurations:
+        found.setdefault(configuration.offer.instance_type.name, configuration)
     return found
 
 
 def _explanation(
-    search: Search, hardware: InstanceType, places: dict[str, Option], chosen: Option | None
+    search: Search, hardware: InstanceType, places: dict[str, Configuration], chosen: Configuration | None
 ) -> Explanation:
     best = places.get(hardware.name)
     return Explanation(
@@ -96,14 +105,14 @@ def _explanation(
         rank=None if best is None else list(places).index(hardware.name) + 1,
         ranked=len(places),
         chosen=None if chosen is None else search.candidate(chosen),
-        decided_by=None if best is None or chosen is None else _decided_by(search.wish.prefer, best, chosen),
+        decided_by=None if best is None or chosen is None else _decided_by(search.request.prefer, best, chosen),
     )
 
 
-def _decided_by(prefer: Preference, option: Option, chosen: Option) -> str | None:
-    if option.key <= chosen.key:
+def _decided_by(prefer: Preference, configuration: Configuration, chosen: Configuration) -> str | None:
+    if configuration.key <= chosen.key:
         return None
-    pairs = zip(CRITERIA[prefer], option.key, chosen.key, strict=True)
+    pairs = zip(CRITERIA[prefer], configuration.key, chosen.key, strict=True)
     return next(criterion for criterion, mine, theirs in pairs if mine != theirs)
 
 
@@ -127,7 +136,7 @@ def _ways(search: Search, hardware: InstanceType) -> Iterator[Way]:
 
 def _priced(search: Search, offer: Offer, evaluation: Evaluation) -> Priced:
     price = search.price(offer, evaluation)
-    budget = search.wish.budget_usd_per_hour
+    budget = search.request.budget_usd_per_hour
     within = price is not None and (budget is None or price[0] <= budget)
     return Priced(offer=offer, cost=None if price is None else price[1], within_budget=within)
 

@@ -13,9 +13,9 @@ from tgi_deploy.targets.deployable import HUB_TOKEN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tgi_deploy.planner.types import Candidate
     from tgi_deploy.targets.deployable import Deployable
     from tgi_deploy.values.container import Container, Health, Mount
+    from tgi_deploy.values.plan import Candidate
 
 MODEL_DIR: Final = "/model"
 _WEIGHTS: Final = "weights"

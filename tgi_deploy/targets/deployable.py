@@ -10,8 +10,8 @@ from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.machine_filter import LogFilter
-    from tgi_deploy.planner.types import Candidate
     from tgi_deploy.values.model import Profile
+    from tgi_deploy.values.plan import Candidate
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tgi_deploy.errors import Problem
@@ -152,8 +151,7 @@ class Case(Value, frozen=True, kw_only=True):
     allow_turing: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineSettings:
+class EngineSettings(Value, frozen=True, kw_only=True):
     """What the engine is set to, by meaning; it turns them into flags of the exact release.
 
     `default_prefill_tokens` is the prefill batch that the release would choose by itself, where it chooses one.
@@ -173,8 +171,7 @@ class EngineSettings:
     default_prefill_tokens: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryBudget:
+class MemoryBudget(Value, frozen=True, kw_only=True):
     """Memory of one accelerator, by parts. The parts add up to `total_bytes` when it fits.
 
     `reserved_bytes` is the share the engine leaves alone; `kv_cache_bytes` is everything that remains and may be

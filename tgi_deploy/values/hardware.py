@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tgi_deploy.values.base import Value
+
 Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
 TypeStatus = Literal["offered", "gone", "announced", "owned"]
 
@@ -59,3 +61,15 @@ class InstanceType:
     quota_on_demand: str | None = None
     quota_spot: str | None = None
     note: str | None = None
+
+
+class LocalGpu(Value, frozen=True, kw_only=True):
+    """A GPU of this computer. `mig`: it is cut into instances and can't be used as a whole."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    used_bytes: int | None = None
+    compute_capability: str | None = None
+    mig: bool = False

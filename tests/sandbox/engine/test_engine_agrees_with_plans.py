@@ -9,7 +9,6 @@ import pytest
 
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.host import Host, image_environment
@@ -17,6 +16,7 @@ from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.situation import Stage
 from tgi_deploy.sandbox.engine.startup import Container, start
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 # Any profile may be asked for; about fifteen of them, and three older releases, keep this quick.

@@ -15,8 +15,8 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.predict import Question, answer
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner import speed_numerics
-from tgi_deploy.planner.speed_constants import missing
 from tgi_deploy.values.hardware import Interconnect
+from tgi_deploy.values.speed_constants import missing
 from tgi_deploy.wiring import open_catalog
 
 WISH = Wish(model="llama3-8b", regions=("us-east-1",))

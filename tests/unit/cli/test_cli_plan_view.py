@@ -13,6 +13,7 @@ import pytest
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import MemoryBudget
 from tgi_deploy.wiring import open_catalog
 
@@ -62,9 +63,9 @@ def test_predictions_come_with_their_intervals(made):
     price = speed.usd_per_million_output_tokens_span
     assert f"(${price.low:.2f} to ${price.high:.2f})" in text
     assert f"${speed.usd_per_million_blended_tokens:.2f}" in text
-    bare = replace(speed, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None,
+    bare = replaced(speed, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None,
                    usd_per_million_output_tokens_span=None)  # fmt: skip
-    without = replace(made, chosen=replace(made.chosen, performance=bare))
+    without = replaced(made, chosen=replaced(made.chosen, performance=bare))
     text = section(plan_text(without, explain=False), "Predicted speed")
     assert "(" not in text
     assert "interval" not in text
@@ -85,7 +86,7 @@ def test_the_top_five_candidates_in_a_line_each(made):
 
 
 def test_a_choice_without_fallbacks_needs_no_list(made):
-    assert "Top candidates" not in click.unstyle(plan_text(replace(made, fallbacks=()), explain=False))
+    assert "Top candidates" not in click.unstyle(plan_text(replaced(made, fallbacks=()), explain=False))
 
 
 def test_the_longest_names_fit_too(made):
@@ -94,9 +95,9 @@ def test_the_longest_names_fit_too(made):
         made.chosen.offer.instance_type, name="p4de.24xlarge", accelerator_count=16,
         accelerator=replace(made.chosen.offer.instance_type.accelerator, name="RTX-PRO-6000-SE"),
     )  # fmt: skip
-    offer = replace(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
-    wide = replace(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
-    text = section(plan_text(replace(made, chosen=wide, fallbacks=(wide,) * 5), explain=False), "Top candidates")
+    offer = replaced(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
+    wide = replaced(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
+    text = section(plan_text(replaced(made, chosen=wide, fallbacks=(wide,) * 5), explain=False), "Top candidates")
     assert all(len(line) <= 100 for line in text.splitlines()), text
 
 
@@ -151,8 +152,8 @@ def test_nothing_is_wider_than_100_columns(catalog, model):
 
 
 def test_a_hostile_name_cannot_steer_the_terminal(made):
-    wanted = made.requirements
-    hostile = replace(made, requirements=replace(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
+    wanted = made.request
+    hostile = replaced(made, request=replaced(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
     text = click.unstyle(plan_text(hostile, explain=False))
     assert text.replace("\n", "").isprintable()
 

@@ -13,7 +13,7 @@ from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.cli.views.text import gib, plural, table, usd
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.planner.types import Cost, CostLine
+from tgi_deploy.values.plan import Cost, CostLine
 
 
 @pytest.mark.parametrize(

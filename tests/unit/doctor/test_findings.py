@@ -16,6 +16,7 @@ from tgi_deploy.operations.launching.quota import Headroom
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
 from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity
 from tgi_deploy.reconcile.model import MachineImage
+from tgi_deploy.values.base import replaced
 
 DENIED = PermissionDeniedError("x is not allowed", action="x:Y")
 NOBODY = DeployError("no_credentials", "needs credentials", hint="aws configure")
@@ -114,7 +115,7 @@ def test_permissions_are_one_line_and_each_denial_is_its_own():
     [(100, 15, True, "disk"), (40, 30, True, "disk_tight"), (20, 8, False, "disk_short"), (100, None, True, "disk")],
 )
 def test_the_root_volume_must_hold_image_and_weights(size_gib, snapshot_gib, nvme, code):
-    storage = replace(candidate().storage, weights_on_nvme=nvme, weights_bytes=26 * 10**9, image_bytes=18 * 2**30)
+    storage = replaced(candidate().storage, weights_on_nvme=nvme, weights_bytes=26 * 10**9, image_bytes=18 * 2**30)
     assert launch_checks.disk_finding(candidate(storage=storage), size_gib, snapshot_gib).code == code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.planner.search import Option
-    from tgi_deploy.planner.types import Candidate, Requirements
+    from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.engine import Flag
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
 
 NEW, OLD = "8xH100-80GB", "4xT4"
 EVERY_FOURTH = 4
@@ -36,26 +36,27 @@ def shared_catalog() -> Catalog:
     return open_catalog()
 
 
-def search_over(hardware: str, wish: Requirements) -> Search:
-    supply = shared_catalog().owned_supply(release=wish.engine_version, hardware=hardware)
-    return Search(replace(wish, allow_turing=True), supply)
+def search_over(hardware: str, request: Request) -> Search:
+    supply = shared_catalog().owned_supply(release=request.engine_version, hardware=hardware)
+    return Search(replaced(request, allow_turing=True), supply, shared_catalog().engine)
 
 
 def one_of_each_method(search: Search) -> Iterator[Candidate]:
     seen: set[tuple[str, bool]] = set()
-    option: Option
-    for option in search.run().options:
-        kind = option.evaluation.scheme.hub_id + option.evaluation.scheme.name, option.evaluation.num_shard > 1
+    configuration: Configuration
+    for configuration in search.run().configurations:
+        scheme = configuration.evaluation.scheme
+        kind = scheme.hub_id + scheme.name, configuration.evaluation.num_shard > 1
         if kind not in seen:
             seen.add(kind)
-            yield search.candidate(option)
+            yield search.candidate(configuration)
 
 
-def prefills_in_chunks(candidate: Candidate, release: TgiRelease, wish: Requirements) -> bool:
-    served = release.model_classes[wish.model.model.model_type]
+def prefills_in_chunks(candidate: Candidate, release: TgiRelease, request: Request) -> bool:
+    served = release.model_classes[request.model.model.model_type]
     capability = candidate.offer.instance_type.accelerator.compute_capability
     rule = next(rule for rule in release.architectures if rule.minimum <= (capability or (0, 0)) <= rule.maximum)
-    kernels = attention_kernels(wish.model.model, served, release, rule.env.get("ATTENTION", ""))
+    kernels = attention_kernels(request.model.model, served, release, rule.env.get("ATTENTION", ""))
     return release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
 
 
@@ -66,10 +67,10 @@ def test_launcher_and_router_take_every_command(version: str) -> None:
     release = catalog.release(version)
     checked = 0
     for number, name in enumerate(catalog.profile_names()):
-        wish = resolve(Wish(model=name, engine_version=version), {}, catalog)
+        request = resolve(Wish(model=name, engine_version=version), {}, catalog)
         for hardware in (NEW,) if number % EVERY_FOURTH else (NEW, OLD):
-            for candidate in one_of_each_method(search_over(hardware, wish)):
-                chunks = prefills_in_chunks(candidate, release, wish)
+            for candidate in one_of_each_method(search_over(hardware, request)):
+                chunks = prefills_in_chunks(candidate, release, request)
                 found = launcher.complaints(candidate.engine.container, release, prefills_in_chunks=chunks)
                 assert found == (), (name, candidate.quantize, candidate.engine.container.args)
                 checked += 1
@@ -80,8 +81,8 @@ def test_the_naive_launcher_can_complain() -> None:
     """A checker that cannot fail checks nothing."""
     catalog = shared_catalog()
     release = catalog.release("3.3.7")
-    wish = resolve(Wish(model="llama3-8b"), {}, catalog)
-    good = next(one_of_each_method(search_over(NEW, wish))).engine.container
+    request = resolve(Wish(model="llama3-8b"), {}, catalog)
+    good = next(one_of_each_method(search_over(NEW, request))).engine.container
     spoilt = {
         "unexpected argument": (*good.args, "--made-up", "1"),
         "multiple times": (*good.args, "--num-shard", "8"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from builders.plans import candidate
-from fakes.surroundings import Surroundings, on, plan, request, requirements
+from fakes.surroundings import Surroundings, on, plan, planner_request, request
 
 from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, InputError
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import NoPlan
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 WISH = Wish(model="example", budget="5", set=("max-best-of=4",))
 START = "[tgi-deploy] phase=starting-engine\nStarting shard\n"
@@ -149,7 +149,7 @@ def test_a_full_disk_is_doubled(around):
 
 def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
     sick = Sick(around, (PREFILL,))
-    refused = NoPlan(requirements=requirements(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
+    refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
     outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _wish: refused)
     assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
     assert outcome.deployment.phase == "ready"

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.local_hardware import local_hardware
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.local_gpus import LocalGpu
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.hardware import LocalGpu
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
 
 MIB = 2**20
@@ -89,7 +88,7 @@ def test_memory_in_use_by_others_is_told_in_mib(catalog):
 
 def test_the_freest_cards_are_taken_first(catalog):
     busy, free = cards(("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
-    two = (replace(busy, used_bytes=9000 * MIB), replace(free, used_bytes=0))
+    two = (replaced(busy, used_bytes=9000 * MIB), replaced(free, used_bytes=0))
     assert local_hardware(two, catalog, release=catalog.default_release).devices == ("GPU-1", "GPU-0")
 
 
@@ -115,7 +114,7 @@ def test_without_a_gpu_it_says_which_image_could_and_why_it_is_slow(catalog):
 def test_a_t4_is_planned_for_and_refused_for_what_it_is(catalog):
     hardware = found(catalog, ("Tesla T4", 15360)).hardware
     outcome = plan(Wish(model="llama3-8b", hardware=hardware), catalog, {})
-    assert isinstance(outcome, NoPlan)
+    assert isinstance(outcome, NoFeasiblePlan)
     assert "arch_flash_attention" in {item.code for item in outcome.rejections}
 
 

@@ -12,7 +12,6 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
-from tgi_deploy.planner.types import Rejection
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
@@ -25,6 +24,8 @@ from tgi_deploy.reconcile.errors import (
 )
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
 from tgi_deploy.targets.deployable import default_name
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Rejection
 
 
 def bring_up(around, **changes):
@@ -80,7 +81,7 @@ def test_the_record_keeps_the_plan_without_what_was_refused(around):
         market="on-demand",
         usd_per_hour=None,
     )
-    deployment = up(around.context(), request(replace(plan(), rejections=(refused,) * 800))).deployment
+    deployment = up(around.context(), request(replaced(plan(), rejections=(refused,) * 800))).deployment
     assert "rejections" not in deployment.plan
     assert deployment.plan["chosen"]["instance_type"] == "g6e.xlarge"
     assert (around.home / "deployments" / "demo" / "deployment.json").stat().st_size < 16_384

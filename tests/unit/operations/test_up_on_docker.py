@@ -30,6 +30,7 @@ from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable, HostRefusedError
 from tgi_deploy.targets.docker.pull import pull
+from tgi_deploy.values.base import replaced
 
 URL = "unix:///var/run/docker.sock"
 CACHE = "tgi-deploy-cache-hf-home"
@@ -62,7 +63,7 @@ def context(around, docker, **changes):
 def owned_plan(**changes):
     there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
     engine = altered(there.engine, **changes)
-    return plan(chosen=replace(there, engine=engine), regions=("local",), markets=("owned",), hardware="1xA10G")
+    return plan(chosen=replaced(there, engine=engine), regions=("local",), markets=("owned",), hardware="1xA10G")
 
 
 def wanted(*, settings=None, engine=None, **changes):
@@ -324,14 +325,14 @@ def test_a_paused_container_is_kept(around, docker):
 
 def of_a_folder(path="/models/mine"):
     asked = wanted(wait=True, ready="fast")
-    model = asked.plan.requirements.model
+    model = asked.plan.request.model
     chosen = asked.plan.chosen
-    settings = replace(chosen.engine.settings, model_id=path)
+    settings = replaced(chosen.engine.settings, model_id=path)
     engine = altered(chosen.engine, settings=settings, args=("--model-id", path))
-    requirements = replace(
-        asked.plan.requirements, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
+    asked_for = replaced(
+        asked.plan.request, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
     )
-    made = replace(asked.plan, requirements=requirements, chosen=replace(chosen, engine=engine))
+    made = replaced(asked.plan, request=asked_for, chosen=replaced(chosen, engine=engine))
     return replace(asked, plan=made)
 
 

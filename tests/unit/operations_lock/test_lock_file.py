@@ -37,7 +37,7 @@ def document_of(made, catalog, wish=None, environ=None, text="printed\n"):
         made,
         wish or Wish(model="llama3-13b", budget="5"),
         environ or {},
-        catalog.release(made.requirements.engine_version),
+        catalog.release(made.request.engine_version),
         printed={},
         text=text,
     )
@@ -71,7 +71,7 @@ def test_the_environment_becomes_part_of_the_wish(made, catalog):
     environ = {"TGI_DEPLOY_CONTEXT": "4096", "TGI_DEPLOY_BUDGET": "9", "TGI_DEPLOY_REGION": "eu-west-1", "HOME": "/"}
     document = document_of(made, catalog, environ=environ)
     assert document["wish"] == {
-        "model": "llama3-13b", "budget": "5", "context": "4096", "regions": list(made.requirements.regions),
+        "model": "llama3-13b", "budget": "5", "context": "4096", "regions": list(made.request.regions),
     }  # fmt: skip
 
 
@@ -99,23 +99,23 @@ def test_an_owned_machine_has_no_region_in_its_wish(catalog):
 
 
 def test_where_a_shape_was_read_does_not_matter(made):
-    model = made.requirements.model.model
+    model = made.request.model.model
     assert config_sha256(model) == config_sha256(replace(model, local_path="/models/x", source="a file", note="n"))
     assert config_sha256(model) != config_sha256(replace(model, layers=model.layers + 1))
     assert config_sha256(model) != config_sha256(replace(model, revision="0" * 40))
 
 
 def test_the_catalogue_hash_is_of_what_was_used(made, catalog):
-    release = catalog.release(made.requirements.engine_version)
+    release = catalog.release(made.request.engine_version)
     offer = made.chosen.offer
-    dearer = replace(made, chosen=replace(made.chosen, offer=replace(offer, usd_per_hour=offer.usd_per_hour + 1)))
-    assert catalogue_sha256(made, release) == catalogue_sha256(replace(made, rejections=()), release)
+    dearer = replaced(made, chosen=replaced(made.chosen, offer=replaced(offer, usd_per_hour=offer.usd_per_hour + 1)))
+    assert catalogue_sha256(made, release) == catalogue_sha256(replaced(made, rejections=()), release)
     assert catalogue_sha256(made, release) != catalogue_sha256(dearer, release)
     assert catalogue_sha256(made, release) != catalogue_sha256(made, replaced(release, memory_share=0.5))
 
 
 def test_the_hash_is_sha256_of_canonical_json(made):
-    small = replace(made.requirements.model.model, hub_id="a/b")
+    small = replace(made.request.model.model, hub_id="a/b")
     assert len(config_sha256(small)) == hashlib.sha256().digest_size * 2
 
 

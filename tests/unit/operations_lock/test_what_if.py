@@ -13,7 +13,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.what_if import CSV_COLUMNS, SWEPT, read_sweep, what_if
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.values.plan import Plan
 
 WISH = Wish(model="llama3-8b", budget="5")
 

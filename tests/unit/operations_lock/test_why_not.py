@@ -10,7 +10,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.why_not import verdict, why_not
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.values.plan import Plan
 
 WISHES = (
     Wish(model="llama3-13b", budget="5"),

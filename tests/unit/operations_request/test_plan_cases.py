@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.documents import choice_document, memory_document, requirements_document
+from tgi_deploy.operations.planning.documents import choice_document, memory_document, request_document
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Rejection
+    from tgi_deploy.values.plan import Rejection
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "plan").glob("*.toml"))
 SECTIONS = {
@@ -53,7 +53,7 @@ def catalog() -> Catalog:
     return open_catalog()
 
 
-def answer(case: Mapping[str, Any]) -> Plan | NoPlan:
+def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
     raw = dict(case["wish"])
     for name in ("regions", "set"):
         raw[name] = tuple(raw.get(name, ()))
@@ -72,7 +72,7 @@ def test_case(path: Path) -> None:
         check_error(refused.value, expect["error"])
         return
     made = answer(case)
-    assert isinstance(made, {"plan": Plan, "no_plan": NoPlan}[expect["outcome"]])
+    assert isinstance(made, {"plan": Plan, "no_plan": NoFeasiblePlan}[expect["outcome"]])
     check_what_both_have(made, expect)
     if isinstance(made, Plan):
         check_choice(made, expect)
@@ -88,8 +88,8 @@ def check_error(error: InputError, expect: Mapping[str, Any]) -> None:
     assert expect.get("hint", "") in (error.hint or "")
 
 
-def check_what_both_have(made: Plan | NoPlan, expect: Mapping[str, Any]) -> None:
-    assert_within(expect.get("requirements", {}), requirements_document(made.requirements))
+def check_what_both_have(made: Plan | NoFeasiblePlan, expect: Mapping[str, Any]) -> None:
+    assert_within(expect.get("requirements", {}), request_document(made.request))
     for wanted in expect.get("rejected", ()):
         assert any(matches(rejection, wanted) for rejection in made.rejections), wanted
     if "every_code" in expect:
@@ -133,7 +133,7 @@ def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:
     assert secrets == expect.get("secret_env", secrets)
 
 
-def check_near_misses(made: NoPlan, expect: Mapping[str, Any]) -> None:
+def check_near_misses(made: NoFeasiblePlan, expect: Mapping[str, Any]) -> None:
     options = [miss.option for miss in made.near_misses]
     assert [option for option in expect.get("near_misses", ()) if option not in options] == []
     if expect.get("no_near_misses"):

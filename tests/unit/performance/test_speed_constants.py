@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from tgi_deploy.planner.speed_constants import CardShares, EngineProfile, Kernel, Link
+from tgi_deploy.values.speed_constants import CardShares, EngineProfile, Kernel, Link
 from tgi_deploy.wiring import open_catalog
 
 CONSTANTS = open_catalog().predictions.speed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tgi_deploy.planner.types import Requirements
+from tgi_deploy.values.request import Request
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ def catalog() -> Catalog:
 
 
 @pytest.fixture(scope="session")
-def requirements(catalog: Catalog) -> Callable[..., Requirements]:
-    """Requirements of a model with the usual promises, any field changed."""
+def make_request(catalog: Catalog) -> Callable[..., Request]:
+    """Request of a model with the usual promises, any field changed."""
 
-    def make(model: str, **changes: Any) -> Requirements:
+    def make(model: str, **changes: Any) -> Request:
         profile = catalog.resolve(model)
         usual: dict[str, Any] = {
             "model": profile,
@@ -37,6 +37,6 @@ def requirements(catalog: Catalog) -> Callable[..., Requirements]:
         }
         if isinstance(changes.get("budget_usd_per_hour"), str):
             changes["budget_usd_per_hour"] = Decimal(changes["budget_usd_per_hour"])
-        return Requirements(**(usual | changes))
+        return Request(**(usual | changes))
 
     return make

@@ -12,14 +12,14 @@ import pytest
 
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import NearMiss
+    from tgi_deploy.values.plan import NearMiss
 
 FOLDER = Path(__file__).parents[2] / "cases" / "plan"
 FIELDS = {"--region": "regions"}
@@ -40,7 +40,7 @@ def catalog() -> Catalog:
 
 
 @cache
-def answered(name: str) -> tuple[Wish, Mapping[str, str], Plan | NoPlan]:
+def answered(name: str) -> tuple[Wish, Mapping[str, str], Plan | NoFeasiblePlan]:
     if name in MORE:
         wish, environ = MORE[name][0], {}
     else:
@@ -62,7 +62,7 @@ def cases_without_a_plan() -> tuple[str, ...]:
 @pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
 def test_every_option_works_when_pasted(name: str) -> None:
     wish, environ, made = answered(name)
-    assert isinstance(made, NoPlan)
+    assert isinstance(made, NoFeasiblePlan)
     for miss in made.near_misses:
         again = plan(pasted(wish, miss.option), catalog(), environ)
         assert isinstance(again, Plan), miss.option
@@ -89,7 +89,7 @@ def pasted(wish: Wish, option: str) -> Wish:
 @pytest.mark.parametrize("name", MORE)
 def test_which_changes_are_named(name: str) -> None:
     made = answered(name)[2]
-    assert isinstance(made, NoPlan)
+    assert isinstance(made, NoFeasiblePlan)
     codes = {miss.code for miss in made.near_misses}
     assert codes >= MORE[name][1]
     assert codes or not MORE[name][1]
@@ -97,7 +97,7 @@ def test_which_changes_are_named(name: str) -> None:
 
 def test_a_budget_is_rounded_up_to_the_cent() -> None:
     made = answered("budget-0.3")[2]
-    assert isinstance(made, NoPlan)
+    assert isinstance(made, NoFeasiblePlan)
     miss: NearMiss = next(miss for miss in made.near_misses if miss.code == "budget")
     assert miss.option == "--budget 0.83"
     assert str(miss.candidate.cost.usd_per_hour) == "0.8206"

@@ -12,7 +12,7 @@ import pytest
 from tgi_deploy.operations.planning.documents import no_plan_document, plan_document
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
-from tgi_deploy.planner.types import Plan
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 WISHES = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,15 @@ from tgi_deploy.planner.breakeven import breakeven, breakevens
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.performance import usd_per_million, with_prices
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.types import Cost, CostLine, Performance, Plan, Span, UsdSpan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Cost, CostLine, Performance, Plan, Span, UsdSpan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Candidate, Requirements
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
 
 HUNDRED_A_SECOND = Performance(
     ttft_ms=100, tpot_ms=10, output_tokens_per_s=100, output_tokens_per_s_span=Span(low=80, high=125)
@@ -30,7 +31,7 @@ def machine(usd_per_hour: str, tokens_per_s: float) -> Candidate:
     return candidate(
         offer=offer(usd_per_hour=Decimal(usd_per_hour)),
         cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal(usd_per_hour)),)),
-        performance=replace(HUNDRED_A_SECOND, output_tokens_per_s=tokens_per_s),
+        performance=replaced(HUNDRED_A_SECOND, output_tokens_per_s=tokens_per_s),
     )
 
 
@@ -44,19 +45,19 @@ def test_a_million_tokens() -> None:
     assert usd_per_million(Decimal("0.36"), 100, 0.25) == Decimal(4)
 
 
-def test_an_interval_turns_round_in_money(requirements: Callable[..., Requirements]) -> None:
-    wish = requirements("llama3-8b", input_tokens=300, output_tokens=100)
-    priced = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), wish)
+def test_an_interval_turns_round_in_money(make_request: Callable[..., Request]) -> None:
+    request = make_request("llama3-8b", input_tokens=300, output_tokens=100)
+    priced = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), request)
     assert priced.usd_per_million_output_tokens == 1
     assert priced.usd_per_million_output_tokens_span == UsdSpan(low=Decimal("0.8"), high=Decimal("1.25"))
     assert priced.usd_per_million_blended_tokens == Decimal("0.25"), "four tokens in all for one that comes out"
-    half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replace(wish, utilisation=0.5))
+    half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replaced(request, utilisation=0.5))
     assert (half.usd_per_million_output_tokens, half.utilisation) == (2, 0.5)
     assert half.usd_per_million_blended_tokens == Decimal("0.5")
 
 
-def test_no_price_an_hour_is_no_price_of_tokens(requirements: Callable[..., Requirements]) -> None:
-    bare = with_prices(HUNDRED_A_SECOND, Decimal(0), requirements("llama3-8b"))
+def test_no_price_an_hour_is_no_price_of_tokens(make_request: Callable[..., Request]) -> None:
+    bare = with_prices(HUNDRED_A_SECOND, Decimal(0), make_request("llama3-8b"))
     assert bare.usd_per_million_output_tokens is None
     assert bare.usd_per_million_output_tokens_span is None
     assert bare.usd_per_million_blended_tokens is None
@@ -90,22 +91,23 @@ def test_both_cost_the_same_per_token_at_breakeven() -> None:
 
 
 def test_each_fallback_has_one_and_owned_machines_have_none(
-    catalog: Catalog, requirements: Callable[..., Requirements]
+    catalog: Catalog, make_request: Callable[..., Request]
 ) -> None:
-    wish = requirements("llama3-8b")
-    rented = make_plan(wish, catalog.supply(release=wish.engine_version, regions=wish.regions, markets=wish.markets))
+    request = make_request("llama3-8b")
+    supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+    rented = make_plan(request, supply, catalog.engine)
     assert isinstance(rented, Plan)
     assert [item.fallback for item in breakevens(rented)] == list(rented.fallbacks)
     free = machine("0", 100)
-    assert list(breakevens(replace(rented, chosen=free, fallbacks=(free,)))) == []
+    assert list(breakevens(replaced(rented, chosen=free, fallbacks=(free,)))) == []
 
 
 def test_utilisation_prices_tokens_and_changes_nothing_else(
-    catalog: Catalog, requirements: Callable[..., Requirements]
+    catalog: Catalog, make_request: Callable[..., Request]
 ) -> None:
-    wish = requirements("llama3-8b", prefer="value")
-    supply = catalog.supply(release=wish.engine_version, regions=wish.regions, markets=wish.markets)
-    busy, idle = make_plan(wish, supply), make_plan(replace(wish, utilisation=0.25), supply)
+    request = make_request("llama3-8b", prefer="value")
+    supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+    busy, idle = (make_plan(item, supply, catalog.engine) for item in (request, replaced(request, utilisation=0.25)))
     assert isinstance(busy, Plan)
     assert isinstance(idle, Plan)
     assert busy.chosen.engine == idle.chosen.engine

@@ -16,14 +16,15 @@ from tgi_deploy.planner.cost import hourly_cost, storage_for
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import sort_key
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import ExtraPrices
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.model import CheckpointQuantization
+from tgi_deploy.values.supply import ExtraPrices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Preference, Requirements
+    from tgi_deploy.values.request import Preference, Request
 
 GIB = 2**30
 EXTRAS = ExtraPrices(
@@ -60,7 +61,7 @@ def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme
 
 
 @pytest.mark.parametrize(("least_gib", "root_gib"), [(0, 100), (100, 100), (500, 500)])
-def test_the_root_volume_is_as_big_as_was_wished_at_least(least_gib: int, root_gib: int) -> None:
+def test_the_root_volume_is_at_least_as_big_as_requested(least_gib: int, root_gib: int) -> None:
     storage = storage_for(offer(), weights_bytes=30 * GIB, image_bytes=20 * GIB, least_gib=least_gib)
     assert storage.root_volume_gib == root_gib
 
@@ -72,29 +73,29 @@ def test_no_address_no_line() -> None:
 @pytest.mark.parametrize(("above", "works"), [("0", True), ("-0.0001", False)])
 def test_the_budget_is_compared_with_the_sum(
     catalog: Catalog,
-    requirements: Callable[..., Requirements],
+    make_request: Callable[..., Request],
     above: str,
     works: bool,  # noqa: FBT001 -- a case
 ) -> None:
     supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
-    wish = requirements("llama3-13b", instance_type="g6e.xlarge")
-    total = make_plan(wish, supply).chosen.cost.usd_per_hour
-    made = make_plan(replace(wish, budget_usd_per_hour=total + Decimal(above)), supply)
+    request = make_request("llama3-13b", instance_type="g6e.xlarge")
+    total = make_plan(request, supply, catalog.engine).chosen.cost.usd_per_hour
+    made = make_plan(replaced(request, budget_usd_per_hour=total + Decimal(above)), supply, catalog.engine)
     assert hasattr(made, "chosen") is works
 
 
 @pytest.mark.parametrize("prefer", ["quality", "cost", "speed", "value"])
 def test_the_order_is_total_and_does_not_depend_on_the_order_of_offers(
-    catalog: Catalog, requirements: Callable[..., Requirements], prefer: Preference
+    catalog: Catalog, make_request: Callable[..., Request], prefer: Preference
 ) -> None:
     supply = catalog.supply(release="3.3.7", regions=("us-east-1", "us-west-2"), markets=("on-demand", "spot"))
-    wish = requirements("llama3-8b", prefer=prefer)
+    request = make_request("llama3-8b", prefer=prefer)
     shuffled = list(supply.offers)
     Random(7).shuffle(shuffled)  # noqa: S311 -- any fixed order will do
-    options = Search(wish, supply).run().options
-    keys = [option.key for option in options]
+    keys = [found.key for found in Search(request, supply, catalog.engine).run().configurations]
     assert all(one < other for one, other in pairwise(keys))
-    assert [option.key for option in Search(wish, replace(supply, offers=tuple(shuffled))).run().options] == keys
+    again = Search(request, replaced(supply, offers=tuple(shuffled)), catalog.engine)
+    assert [found.key for found in again.run().configurations] == keys
 
 
 @pytest.mark.parametrize(

@@ -8,28 +8,28 @@ import pytest
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Requirements
+    from tgi_deploy.values.request import Request
 
     MakePlan = Callable[..., Any]
 
 
 @pytest.fixture
-def planned(catalog: Catalog, requirements: Callable[..., Requirements]) -> Callable[..., Plan | NoPlan]:
-    def make(model: str, *pins: tuple[str, str], **changes: Any) -> Plan | NoPlan:
-        wish = requirements(model, flags=pins, **changes)
-        supply = catalog.supply(release=wish.engine_version, regions=("us-east-1",), markets=("on-demand",))
-        return make_plan(wish, supply)
+def planned(catalog: Catalog, make_request: Callable[..., Request]) -> Callable[..., Plan | NoFeasiblePlan]:
+    def make(model: str, *pins: tuple[str, str], **changes: Any) -> Plan | NoFeasiblePlan:
+        request = make_request(model, flags=pins, **changes)
+        supply = catalog.supply(release=request.engine_version, regions=("us-east-1",), markets=("on-demand",))
+        return make_plan(request, supply, catalog.engine)
 
     return make
 
 
-def codes_by_type(made: Plan | NoPlan) -> dict[str, set[str]]:
+def codes_by_type(made: Plan | NoFeasiblePlan) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for rejection in made.rejections:
         found.setdefault(rejection.instance_type, set()).update(rejection.codes)
@@ -97,14 +97,14 @@ def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
 
 def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePlan) -> None:
     """Its cache grows with what is batched; only this flag bounds it."""
-    wish = {"instance_type": "g6e.xlarge", "quantize": "none"}
-    holds = planned("bigscience/bloom-7b1", **wish).chosen.memory.kv_capacity_tokens
+    request = {"instance_type": "g6e.xlarge", "quantize": "none"}
+    holds = planned("bigscience/bloom-7b1", **request).chosen.memory.kv_capacity_tokens
     pins = [("max-batch-total-tokens", str(tokens)) for tokens in (holds, holds + 1)]
-    fits, too_much = (planned("bigscience/bloom-7b1", pin, **wish) for pin in pins)
+    fits, too_much = (planned("bigscience/bloom-7b1", pin, **request) for pin in pins)
     assert fits.chosen.engine.container.args[-2:] == ("--max-batch-total-tokens", str(holds))
-    assert isinstance(too_much, NoPlan)
+    assert isinstance(too_much, NoFeasiblePlan)
     assert codes_by_type(too_much)["g6e.xlarge"] == {"memory_kv_cache"}
-    flash = planned("llama3-8b", ("max-batch-total-tokens", "10000000"), **wish)
+    flash = planned("llama3-8b", ("max-batch-total-tokens", "10000000"), **request)
     assert isinstance(flash, Plan), "the engine ignores it for models with flash attention"
 
 

@@ -15,8 +15,8 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
-from tgi_deploy.planner.types import NoPlan, Plan
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.relax import Relaxation
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Requirements
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
 
 CENT = Decimal("0.01")
 
@@ -74,44 +74,44 @@ def small_supply() -> Supply:
     every = catalog().supply(
         release=catalog().default_release, regions=SMALL_REGIONS, markets=("on-demand", "spot")
     )  # fmt: skip
-    return replace(every, offers=tuple(offer for offer in every.offers if offer.instance_type.name in SMALL))
+    return replaced(every, offers=tuple(offer for offer in every.offers if offer.instance_type.name in SMALL))
 
 
-def wished(given: dict[str, Any]) -> Requirements:
+def requested(given: dict[str, Any]) -> Request:
     return resolve(Wish(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, catalog())
 
 
 @cache
-def answered(name: str) -> tuple[Requirements, Supply, tuple[Relaxation, ...]]:
-    wish = wished(SYNTHETIC[name] if name in SYNTHETIC else REAL[name])
-    supply = small_supply() if name in SYNTHETIC else everything(wish)
-    return wish, supply, relaxations(wish, supply)
+def answered(name: str) -> tuple[Request, Supply, tuple[Relaxation, ...]]:
+    request = requested(SYNTHETIC[name] if name in SYNTHETIC else REAL[name])
+    supply = small_supply() if name in SYNTHETIC else everything(request)
+    return request, supply, relaxations(request, supply, catalog().engine)
 
 
-def everything(wish: Requirements) -> Supply:
-    if wish.hardware:
-        return catalog().owned_supply(release=wish.engine_version, hardware=wish.hardware)
+def everything(request: Request) -> Supply:
+    if request.hardware:
+        return catalog().owned_supply(release=request.engine_version, hardware=request.hardware)
     return catalog().supply(
-        release=wish.engine_version, regions=catalog().regions(), markets=("on-demand", "spot")
+        release=request.engine_version, regions=catalog().regions(), markets=("on-demand", "spot")
     )  # fmt: skip
 
 
-def met(wish: Requirements, supply: Supply) -> Plan | None:
-    """The cheapest plan with the offers that the wish admits, and no others."""
-    offers = tuple(o for o in supply.offers if o.region in wish.regions and o.market in wish.markets)
+def met(request: Request, supply: Supply) -> Plan | None:
+    """The cheapest plan with the offers that the request admits, and no others."""
+    offers = tuple(o for o in supply.offers if o.region in request.regions and o.market in request.markets)
     try:
-        made = make_plan(replace(wish, prefer="cost"), replace(supply, offers=offers))
+        made = make_plan(replaced(request, prefer="cost"), replaced(supply, offers=offers), catalog().engine)
     except InputError:
         return None
     return made if isinstance(made, Plan) else None
 
 
-def lenient(wish: Requirements, axes: frozenset[str], supply: Supply) -> Requirements:
-    """The wish with everything about these axes given up."""
+def lenient(request: Request, axes: frozenset[str], supply: Supply) -> Request:
+    """The request with everything about these axes given up."""
     given_up: dict[str, dict[str, Any]] = {
         "budget": {"budget_usd_per_hour": None},
         "quantize": {"quantize": "auto"},
-        "context": {"context_tokens": least_context(wish, supply)},
+        "context": {"context_tokens": least_context(request, supply)},
         "concurrency": {"concurrency": 1},
         "region": {"regions": tuple({offer.region for offer in supply.offers})},
         "market": {"markets": tuple({offer.market for offer in supply.offers})},
@@ -123,63 +123,63 @@ def lenient(wish: Requirements, axes: frozenset[str], supply: Supply) -> Require
         "throughput": {"min_tokens_per_s": None},
     }
     for axis in sorted(axes):
-        wish = replace(wish, **given_up[axis])
-    return wish
+        request = replaced(request, **given_up[axis])
+    return request
 
 
-def least_context(wish: Requirements, supply: Supply) -> int:
+def least_context(request: Request, supply: Supply) -> int:
     """Counted up, as far as a pinned flag says that it is too short."""
-    for context in range(wish.input_tokens + wish.output_tokens, wish.context_tokens):
+    for context in range(request.input_tokens + request.output_tokens, request.context_tokens):
         try:
-            make_plan(replace(wish, context_tokens=context), replace(supply, offers=()))
+            make_plan(replaced(request, context_tokens=context), replaced(supply, offers=()), catalog().engine)
         except InputError:
             continue
         return context
-    return wish.context_tokens
+    return request.context_tokens
 
 
-def brute_force(wish: Requirements, supply: Supply) -> set[frozenset[str]]:
+def brute_force(request: Request, supply: Supply) -> set[frozenset[str]]:
     """Every subset of axes, small before large, those with an enough subset left out."""
     enough: set[frozenset[str]] = set()
-    axes = [axis for axis in AXES if lenient(wish, frozenset({axis}), supply) != wish]
+    axes = [axis for axis in AXES if lenient(request, frozenset({axis}), supply) != request]
     for size in range(1, len(axes) + 1):
         for subset in map(frozenset, combinations(axes, size)):
-            if not any(known <= subset for known in enough) and met_somewhere(wish, subset, supply):
+            if not any(known <= subset for known in enough) and met_somewhere(request, subset, supply):
                 enough.add(subset)
     return enough
 
 
-def met_somewhere(wish: Requirements, axes: frozenset[str], supply: Supply) -> bool:
+def met_somewhere(request: Request, axes: frozenset[str], supply: Supply) -> bool:
     """With these axes given up; where few requests at once may be too few, every concurrency is tried."""
-    given_up = lenient(wish, axes, supply)
-    if wish.min_tokens_per_s is None or not {"concurrency"} <= axes <= set(AXES) - {"throughput"}:
+    given_up = lenient(request, axes, supply)
+    if request.min_tokens_per_s is None or not {"concurrency"} <= axes <= set(AXES) - {"throughput"}:
         return met(given_up, supply) is not None
-    return any(met(replace(given_up, concurrency=value), supply) for value in range(1, wish.concurrency))
+    return any(met(replaced(given_up, concurrency=value), supply) for value in range(1, request.concurrency))
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_the_sets_are_all_minimal_ones(name: str) -> None:
-    wish, supply, found = answered(name)
-    assert met(wish, supply) is None, "a case that needs no change shows nothing"
-    assert {frozenset(item.axes) for item in found} == brute_force(wish, supply)
+    request, supply, found = answered(name)
+    assert met(request, supply) is None, "a case that needs no change shows nothing"
+    assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["owned", "nowhere", "three-shards"])
 def test_the_sets_are_all_minimal_ones_in_the_whole_catalogue(name: str) -> None:
-    wish, supply, found = answered(name)
-    assert {frozenset(item.axes) for item in found} == brute_force(wish, supply)
+    request, supply, found = answered(name)
+    assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
 
 
 @pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
 def test_each_set_is_enough_and_none_contains_another(name: str) -> None:
-    wish, supply, found = answered(name)
+    request, supply, found = answered(name)
     assert found
     for item in found:
-        made = met(item.wish, supply)
+        made = met(item.request, supply)
         assert made is not None, item.axes
         assert made.chosen.cost.usd_per_hour == item.candidate.cost.usd_per_hour or limits_speed(item.axes)
-        assert {axis for axis in AXES if changed(axis, wish, item.wish)} == set(item.axes)
+        assert {axis for axis in AXES if changed(axis, request, item.request)} == set(item.axes)
         for other in found:
             assert other is item or not set(other.axes) <= set(item.axes)
 
@@ -196,25 +196,25 @@ FIELDS = {
 }  # fmt: skip
 
 
-def changed(axis: str, wish: Requirements, relaxed: Requirements) -> bool:
-    return bool(getattr(wish, FIELDS[axis]) != getattr(relaxed, FIELDS[axis]))
+def changed(axis: str, request: Request, relaxed: Request) -> bool:
+    return bool(getattr(request, FIELDS[axis]) != getattr(relaxed, FIELDS[axis]))
 
 
-def a_step_less(item: Relaxation) -> Iterator[tuple[str, Requirements]]:
-    """The relaxed wish with one amount a step nearer to what was wished."""
-    wish = item.wish
-    if "budget" in item.axes and wish.budget_usd_per_hour is not None:
-        yield "budget", replace(wish, budget_usd_per_hour=wish.budget_usd_per_hour - CENT)
+def a_step_less(item: Relaxation) -> Iterator[tuple[str, Request]]:
+    """The relaxed request with one amount a step nearer to what was asked for."""
+    request = item.request
+    if "budget" in item.axes and request.budget_usd_per_hour is not None:
+        yield "budget", replaced(request, budget_usd_per_hour=request.budget_usd_per_hour - CENT)
     if "context" in item.axes:
-        yield "context", replace(wish, context_tokens=wish.context_tokens + 1)
+        yield "context", replaced(request, context_tokens=request.context_tokens + 1)
     if "concurrency" in item.axes:
-        yield "concurrency", replace(wish, concurrency=wish.concurrency + 1)
-    if "ttft" in item.axes and wish.ttft_ms is not None:
-        yield "ttft", replace(wish, ttft_ms=wish.ttft_ms - 1)
-    if "tpot" in item.axes and wish.tpot_ms is not None:
-        yield "tpot", replace(wish, tpot_ms=round(wish.tpot_ms - 0.1, 1))
-    if "throughput" in item.axes and wish.min_tokens_per_s is not None:
-        yield "throughput", replace(wish, min_tokens_per_s=round(wish.min_tokens_per_s + 0.1, 1))
+        yield "concurrency", replaced(request, concurrency=request.concurrency + 1)
+    if "ttft" in item.axes and request.ttft_ms is not None:
+        yield "ttft", replaced(request, ttft_ms=request.ttft_ms - 1)
+    if "tpot" in item.axes and request.tpot_ms is not None:
+        yield "tpot", replaced(request, tpot_ms=round(request.tpot_ms - 0.1, 1))
+    if "throughput" in item.axes and request.min_tokens_per_s is not None:
+        yield "throughput", replaced(request, min_tokens_per_s=round(request.min_tokens_per_s + 0.1, 1))
 
 
 @pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
@@ -243,15 +243,15 @@ COUNTED = (
 @pytest.mark.parametrize(("name", "axis"), COUNTED)
 def test_no_larger_amount_works_anywhere_in_the_range(name: str, axis: str) -> None:
     """Counted through, where bisection only looked here and there."""
-    wish, supply, found = answered(name)
+    request, supply, found = answered(name)
     field = FIELDS[axis]
     given_up = [item for item in found if axis in item.axes]
     assert given_up
     for item in given_up:
         others = frozenset(item.axes) - {axis} - ({"context"} if axis == "concurrency" else frozenset())
-        fixed = {"context_tokens": item.wish.context_tokens} if axis == "concurrency" else {}
-        open_choices = replace(lenient(wish, others, supply), **fixed)
-        asked, amount = getattr(wish, field), getattr(item.wish, field)
+        fixed = {"context_tokens": item.request.context_tokens} if axis == "concurrency" else {}
+        open_choices = replace(lenient(request, others, supply), **fixed)
+        asked, amount = getattr(request, field), getattr(item.request, field)
         for value in range(amount + 1, asked, max(1, (asked - amount) // 200)):
             assert met(replace(open_choices, **{field: value}), supply) is None, (item.axes, value)
 
@@ -275,15 +275,16 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 9])
-def test_random_wishes_agree_with_brute_force(seed: int) -> None:
-    random = Random(seed)  # noqa: S311 -- the same wishes every time
-    wish, supply = None, small_supply()
-    while wish is None or met(wish, supply):
-        wish = wished({name: value for name, some in CHOICES.items() if (value := random.choice(some)) is not None})
-    found = relaxations(wish, supply)
-    assert {frozenset(item.axes) for item in found} == brute_force(wish, supply)
+def test_random_requests_agree_with_brute_force(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 -- the same requests every time
+    request, supply = None, small_supply()
+    while request is None or met(request, supply):
+        chosen = {name: random.choice(some) for name, some in CHOICES.items()}
+        request = requested({name: value for name, value in chosen.items() if value is not None})
+    found = relaxations(request, supply, catalog().engine)
+    assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
     for item in found:
-        assert met(item.wish, supply) is not None, item.axes
+        assert met(item.request, supply) is not None, item.axes
 
 
 def test_the_order_is_fewest_changes_then_cheapest() -> None:
@@ -294,21 +295,21 @@ def test_the_order_is_fewest_changes_then_cheapest() -> None:
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    wish, supply, found = answered("three-shards")
-    assert relaxations(wish, replace(supply, offers=tuple(reversed(supply.offers)))) == found
+    request, supply, found = answered("three-shards")
+    assert relaxations(request, replaced(supply, offers=tuple(reversed(supply.offers))), catalog().engine) == found
 
 
 def test_a_wish_that_can_be_met_needs_no_change() -> None:
-    wish = wished({"context": "2048"})
-    assert isinstance(make_plan(wish, small_supply()), Plan)
-    assert relaxations(wish, small_supply()) == ()
+    request = requested({"context": "2048"})
+    assert isinstance(make_plan(request, small_supply(), catalog().engine), Plan)
+    assert relaxations(request, small_supply(), catalog().engine) == ()
 
 
 def test_a_model_that_the_engine_refuses_is_helped_by_nothing() -> None:
-    wish = wished({"context": "2048"})
-    nowhere = replace(small_supply(), release=replaced(small_supply().release, model_classes={}))
-    assert isinstance(make_plan(wish, nowhere), NoPlan)
-    assert relaxations(wish, nowhere) == ()
+    request = requested({"context": "2048"})
+    nowhere = replaced(small_supply(), release=replaced(small_supply().release, model_classes={}))
+    assert isinstance(make_plan(request, nowhere, catalog().engine), NoFeasiblePlan)
+    assert relaxations(request, nowhere, catalog().engine) == ()
 
 
 def test_minimal_keeps_what_contains_no_other() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from builders.plans import candidate, engine, instance_type, offer, storage
 from fakes.surroundings import plan
 
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.planner.time_to_ready import estimate, packed_mb, ready_deadline_s, to_go_through
+from tgi_deploy.values.base import replaced
 
 GB = 10**9
 ORDER = ["launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready"]
@@ -62,7 +61,7 @@ def test_weights_that_fit_in_memory_are_read_from_its_cache() -> None:
 
 def test_a_larger_image_takes_longer() -> None:
     small = candidate(storage=storage(image_bytes=5 * GB))
-    large = replace(small, storage=storage(image_bytes=20 * GB))
+    large = replaced(small, storage=storage(image_bytes=20 * GB))
     assert estimate(large)[2].expected_s == pytest.approx(4 * estimate(small)[2].expected_s)
 
 
@@ -96,7 +95,7 @@ def test_a_stall_is_noticed_before_the_deadline_and_after_one_quiet_step(weights
 
 def test_every_captured_batch_lengthens_the_warm_up() -> None:
     made, usual = candidate(), engine()
-    none = candidate(engine=replace(usual, settings=replace(usual.settings, cuda_graphs=(0,))))
+    none = candidate(engine=replaced(usual, settings=replaced(usual.settings, cuda_graphs=(0,))))
     assert estimate(none)[5].expected_s < estimate(made)[5].expected_s
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, get_args
@@ -16,16 +15,20 @@ from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner import plan as plan_module
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.types import Plan, Preference, Rejection
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Plan, Rejection
+from tgi_deploy.values.request import Preference
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.search import Evaluation
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Candidate, NoPlan, Offer, Requirements
+    from tgi_deploy.values.plan import Candidate, NoFeasiblePlan
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer, Supply
 
 BUDGETS = (Decimal("0.3"), Decimal("0.9"), Decimal("1.2"), Decimal("2.5"), Decimal(25), None)
 PREFERENCES: tuple[Preference, ...] = get_args(Preference)
@@ -42,10 +45,10 @@ def shared_catalog() -> Catalog:
     return open_catalog()
 
 
-def wished(profile: str, regions: tuple[str, ...]) -> tuple[Requirements, Supply]:
+def requested(profile: str, regions: tuple[str, ...]) -> tuple[Request, Supply]:
     catalog = shared_catalog()
-    wish = resolve(Wish(model=profile, regions=regions), {}, catalog)
-    return wish, supply_for(wish, catalog)
+    request = resolve(Wish(model=profile, regions=regions), {}, catalog)
+    return request, supply_for(request, catalog)
 
 
 def identity(candidate: Candidate) -> tuple[object, ...]:
@@ -62,13 +65,13 @@ def identity(candidate: Candidate) -> tuple[object, ...]:
 def test_the_plan_is_what_exhaustive_search_finds(
     profile: str, regions: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base, supply = wished(profile, regions)
+    base, supply = requested(profile, regions)
     share_what_no_budget_changes(monkeypatch, base, supply)
     judged = tuple(naive.verdicts(base, supply))
     found = tuple(naive.choices(base, supply, judged))
     for budget in BUDGETS:
         for prefer in PREFERENCES:
-            made = make_plan(replace(base, budget_usd_per_hour=budget, prefer=prefer), supply)
+            made = make_plan(replaced(base, budget_usd_per_hour=budget, prefer=prefer), supply, shared_catalog().engine)
             expected = naive.best(found, prefer, budget)
             chosen = identity(made.chosen) if isinstance(made, Plan) else None
             assert chosen == (expected.identity if expected else None), (profile, regions, budget, prefer)
@@ -82,17 +85,17 @@ class ResumedSearch(Search):
     """
 
     def _rejected(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
-        return super()._rejected(offers, evaluation) if self.wish.prefer == PREFERENCES[-1] else UNTOLD
+        return super()._rejected(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else UNTOLD
 
     def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
-        return super()._too_dear(offers, evaluation) if self.wish.prefer == PREFERENCES[-1] else iter(())
+        return super()._too_dear(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else iter(())
 
 
-def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Requirements, supply: Supply) -> None:
-    search = ResumedSearch(base, supply)
+def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Request, supply: Supply) -> None:
+    search = ResumedSearch(base, supply, shared_catalog().engine)
 
-    def resumed(wish: Requirements, _supply: Supply) -> Search:
-        search.wish = wish
+    def resumed(request: Request, _supply: Supply, _engine: Engine) -> Search:
+        search.request = request
         return search
 
     monkeypatch.setattr(plan_module, "Search", resumed)
@@ -100,20 +103,23 @@ def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Requirem
 
 @pytest.mark.parametrize("profile", ["llama3-13b", "qwen2.5-7b"])
 def test_sharing_a_search_changes_no_plan(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, supply = wished(profile, ("us-east-1",))
-    wishes = [
-        replace(base, budget_usd_per_hour=budget, prefer=prefer) for budget in BUDGETS[::2] for prefer in PREFERENCES
+    base, supply = requested(profile, ("us-east-1",))
+    requests = [
+        replaced(base, budget_usd_per_hour=budget, prefer=prefer) for budget in BUDGETS[::2] for prefer in PREFERENCES
     ]
-    fresh = [make_plan(wish, supply) for wish in wishes]
+    fresh = [make_plan(request, supply, shared_catalog().engine) for request in requests]
     share_what_no_budget_changes(monkeypatch, base, supply)
-    for wish, expected in zip(wishes, fresh, strict=True):
-        made = make_plan(wish, supply)
-        told = made if wish.prefer == PREFERENCES[-1] else replace(made, rejections=expected.rejections)
+    for request, expected in zip(requests, fresh, strict=True):
+        made = make_plan(request, supply, shared_catalog().engine)
+        told = made if request.prefer == PREFERENCES[-1] else replaced(made, rejections=expected.rejections)
         assert told == expected
 
 
 def agrees_on_every_configuration(
-    made: Plan | NoPlan, judged: tuple[naive.Verdict, ...], found: tuple[naive.Choice, ...], budget: Decimal | None
+    made: Plan | NoFeasiblePlan,
+    judged: tuple[naive.Verdict, ...],
+    found: tuple[naive.Choice, ...],
+    budget: Decimal | None,
 ) -> None:
     """Nothing is refused that works and is affordable, nothing else is taken; and the reasons are the same."""
     assert technical(made.rejections) == Counter((*key_of(v), v.codes) for v in judged if v.codes)

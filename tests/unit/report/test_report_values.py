@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def test_predictions_come_with_their_intervals(reports, thirteen):
 
 def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
     made, wish = thirteen
-    bare = replace(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
-    page = report(replace(made, chosen=replace(made.chosen, performance=bare)), wish, catalog, {})
+    bare = replaced(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
+    page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), wish, catalog, {})
     notes = {figure.label: figure.note for figure in page.figures}
     assert {notes[label] for label in ("first token", "each reader gets", "output in all")} == {"predicted"}
 
@@ -81,8 +81,8 @@ def test_memory_parts_add_up_to_the_card(name, reports):
 
 def test_what_no_part_names_is_shown(catalog, thirteen):
     made, wish = thirteen
-    memory = replace(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
-    page = report(replace(made, chosen=replace(made.chosen, memory=memory)), wish, catalog, {})
+    memory = replaced(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
+    page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), wish, catalog, {})
     (other,) = [part for part in page.memory.parts if part.kind == "other"]
     assert other.size_bytes >= 10**9 * 0.99
 

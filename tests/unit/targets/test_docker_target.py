@@ -13,13 +13,14 @@ from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.targets.container import container_for
 from tgi_deploy.targets.docker.commands import removal_command, tunnel
 from tgi_deploy.targets.docker.resources import Host, cache_name, is_place, resources
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
 from tgi_deploy.wiring import open_catalog
 
 
 def deployable(**changes):
     there = candidate()
-    changed = replace(there, engine=altered(there.engine, **changes))
+    changed = replaced(there, engine=altered(there.engine, **changes))
     return Deployable(name="demo", candidate=changed, model=profile(), log_filter=log_filter())
 
 

@@ -17,18 +17,9 @@ from tgi_deploy.planner.time_to_ready import to_go_through
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.planner.types import (
-        Candidate,
-        EngineRun,
-        NearMiss,
-        NoPlan,
-        Plan,
-        Rejection,
-        Requirements,
-        Span,
-        UsdSpan,
-    )
     from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.plan import Candidate, EngineRun, NearMiss, NoFeasiblePlan, Plan, Rejection, Span, UsdSpan
+    from tgi_deploy.values.request import Request
 
 _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
@@ -46,10 +37,10 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
     chosen = plan.chosen
     blocks = [
         _choice(plan),
-        _cost(chosen, plan.requirements),
+        _cost(chosen, plan.request),
         _memory(chosen),
         _engine(chosen.engine),
-        _performance(chosen, plan.requirements),
+        _performance(chosen, plan.request),
         _ready(chosen),
         _top((plan.chosen, *plan.fallbacks)),
         _refusals(plan.rejections, explain=explain),
@@ -58,9 +49,9 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def no_plan_text(outcome: NoPlan, commands: Sequence[str], *, explain: bool) -> str:
+def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str], *, explain: bool) -> str:
     """`commands` are the near misses of `outcome`, in their order, ready to paste."""
-    model = one_line(outcome.requirements.model.name)
+    model = one_line(outcome.request.model.name)
     blocks = [
         wrapped(f"No machine serves {model} as wished.", first=""),
         _near_misses(outcome.near_misses, commands),
@@ -90,17 +81,17 @@ def precision(candidate: Candidate) -> str:
 
 
 def _choice(plan: Plan) -> str:
-    model = plan.requirements.model
+    model = plan.request.model
     size = f"{model.model.parameters / 1e9:.1f}B parameters"
     known_as = size if model.name == model.model.hub_id else f"{one_line(model.model.hub_id)}, {size}"
     sentence = f"{one_line(model.name)} ({known_as}) runs on {summary(plan.chosen)}."
     return click.style(wrapped(sentence, first="", rest=""), bold=True)
 
 
-def _cost(candidate: Candidate, requirements: Requirements) -> str:
+def _cost(candidate: Candidate, request: Request) -> str:
     if candidate.offer.usd_per_hour is None:
         return ""
-    budget = requirements.budget_usd_per_hour
+    budget = request.budget_usd_per_hour
     rows = [(line.item, line.usd_per_hour) for line in candidate.cost.lines]
     rows.append(("sum", candidate.cost.usd_per_hour))
     month = usd_per_month(candidate.cost.usd_per_hour)
@@ -177,11 +168,11 @@ def _pairs(args: Sequence[str]) -> list[str]:
     return pairs
 
 
-def _performance(candidate: Candidate, requirements: Requirements) -> str:
+def _performance(candidate: Candidate, request: Request) -> str:
     speed = candidate.performance
     load = (
-        f"at {plural(requirements.concurrency, 'request')} of {count(requirements.input_tokens)} tokens in and"
-        f" {count(requirements.output_tokens)} out{', with 80 % intervals' if speed.ttft_ms_span else ''}"
+        f"at {plural(request.concurrency, 'request')} of {count(request.input_tokens)} tokens in and"
+        f" {count(request.output_tokens)} out{', with 80 % intervals' if speed.ttft_ms_span else ''}"
     )
     lines = [
         heading("Predicted speed", load),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
 
 _MINUTE_S: Final = 60
 _WIDTH: Final = 8

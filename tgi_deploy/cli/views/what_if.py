@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.operations.planning.what_if import Row
-    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.plan import Candidate
 
 _COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.operations.planning.why_not import WhyNot
-    from tgi_deploy.planner.types import Candidate, Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
 
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
@@ -28,10 +29,10 @@ _STATUS: Final = {
 
 def why_not_text(found: WhyNot) -> str:
     shown = _shown(found)
-    blocks = [click.style(wrapped(_sentence(shown, found.requirements), first="", rest=""), bold=True)]
+    blocks = [click.style(wrapped(_sentence(shown, found.request), first="", rest=""), bold=True)]
     if len(found.explanations) > 1:
         blocks.append(_overview(found))
-    blocks.append(_details(shown, found.requirements))
+    blocks.append(_details(shown, found.request))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -47,8 +48,8 @@ def _distance(item: Explanation) -> tuple[bool, int, int, int]:
     return (True, item.hardware.status in {"gone", "announced"}, len(codes), item.hardware.accelerator_count)
 
 
-def _sentence(item: Explanation, wish: Requirements) -> str:
-    name, model = item.hardware.name, one_line(wish.model.name)
+def _sentence(item: Explanation, request: Request) -> str:
+    name, model = item.hardware.name, one_line(request.model.name)
     if item.best is None:
         codes = nearest_way(item).codes if item.ways else ("not_offered",)
         return f"{name} does not serve {model} as wished; nearest to it: {', '.join(codes)}."
@@ -57,7 +58,7 @@ def _sentence(item: Explanation, wish: Requirements) -> str:
     if item.hardware.status == "owned":
         return f"{name} serves {model}: {_figures(item.best)}."
     if item.chosen is None or item.decided_by is None:
-        return f"{name} would serve {model}, and the wish asks for {wish.instance_type}."
+        return f"{name} would serve {model}, and the request asks for {request.instance_type}."
     return (
         f"{name} would serve {model}: number {item.rank} of {item.ranked} instance types, behind "
         f"{item.chosen.offer.instance_type.name} by {item.decided_by} ({_versus(item.best, item.chosen)})."
@@ -91,7 +92,7 @@ def _row(item: Explanation) -> tuple[str, ...]:
     )
 
 
-def _details(item: Explanation, wish: Requirements) -> str:
+def _details(item: Explanation, request: Request) -> str:
     hardware = item.hardware
     size = (
         f"{hardware.accelerator_count} x {hardware.accelerator.name}, {gib(hardware.memory_bytes_per_accelerator)} each"
@@ -100,11 +101,11 @@ def _details(item: Explanation, wish: Requirements) -> str:
     if hardware.status in _STATUS:
         lines.append(wrapped(f"{_STATUS[hardware.status]}. {hardware.note or ''}".strip()))
     for way in item.ways:
-        lines += ["", *_way(way, wish)]
+        lines += ["", *_way(way, request)]
     return "\n".join(lines)
 
 
-def _way(way: Way, wish: Requirements) -> Iterator[str]:
+def _way(way: Way, request: Request) -> Iterator[str]:
     verdict_of_it = "works" if not way.codes else ", ".join(way.codes)
     yield heading(f"{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
     for problem in way.problems:
@@ -116,7 +117,7 @@ def _way(way: Way, wish: Requirements) -> Iterator[str]:
             f"  speed: {count(speed.ttft_ms)} ms to the first token, {speed.tpot_ms:.1f} ms a token, "
             f"{count(speed.output_tokens_per_s)} tokens/s"
         )
-    yield from _prices(way, wish)
+    yield from _prices(way, request)
 
 
 def _arithmetic(memory: MemoryBudget) -> str:
@@ -130,25 +131,25 @@ def _arithmetic(memory: MemoryBudget) -> str:
     )
 
 
-def _prices(way: Way, wish: Requirements) -> Iterator[str]:
+def _prices(way: Way, request: Request) -> Iterator[str]:
     for item in way.prices[:_MAX_PRICES]:
         if item.offer.market != "owned":
-            yield wrapped(_price(item, wish), rest="      ")
+            yield wrapped(_price(item, request), rest="      ")
     more = len(way.prices) - _MAX_PRICES
     if more > 0:
         yield f"  and {plural(more, 'more price')}"
     if not way.prices:
-        places = ", ".join(wish.regions)
-        yield wrapped(f"price: no {' or '.join(wish.markets)} offer in {places}", rest="      ")
+        places = ", ".join(request.regions)
+        yield wrapped(f"price: no {' or '.join(request.markets)} offer in {places}", rest="      ")
 
 
-def _price(item: Priced, wish: Requirements) -> str:
+def _price(item: Priced, request: Request) -> str:
     where = f"price, {item.offer.market} in {item.offer.region}"
     if item.cost is None:
         return f"{where}: unknown, and an unknown price is never free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)
     text = f"{where}: {parts} = {usd(item.cost.usd_per_hour)}/h"
-    budget = wish.budget_usd_per_hour
+    budget = request.budget_usd_per_hour
     if budget is None:
         return text
     over = item.cost.usd_per_hour - budget

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.inspection import Workstation
+    from tgi_deploy.values.plan import Plan
 
 _NAME: Final = "doctor"
 _ID: Final = "rehearsal"

@@ -11,9 +11,9 @@ from tgi_deploy.targets.machine.user_data import MAX_BYTES
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.planner.types import Candidate
     from tgi_deploy.reconcile.model import MachineImage
     from tgi_deploy.values.model import ModelSpec
+    from tgi_deploy.values.plan import Candidate
 
 _CROWDED: Final = 0.9
 _GIB: Final = 1024**3

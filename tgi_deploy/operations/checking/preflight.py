@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.launching.attempt import Attempt
     from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.inspection import Inspector
+    from tgi_deploy.values.plan import Candidate, Plan
 
 CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:RunInstances")
 
@@ -140,7 +140,7 @@ def _questions(
         "identity": inspector.identity,
         "addresses": lambda: inspector.free_addresses(launch.subnet),
         "route": lambda: inspector.way_out(launch.subnet, launch.network),
-        "hub": lambda: hub_finding(survey, plan.requirements.model.model, token_parameter=token_parameter),
+        "hub": lambda: hub_finding(survey, plan.request.model.model, token_parameter=token_parameter),
         **{action: _rehearsal(inspector, action, launch) for action in actions},
     }
     if flight.roles:

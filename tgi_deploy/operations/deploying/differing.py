@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.planning.documents import as_recorded, requirements_document
+from tgi_deploy.operations.planning.documents import as_recorded, request_document
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.plan import Plan
 
 _MOST: Final = 3
 _LONGEST: Final = 60
@@ -16,7 +16,7 @@ _LONGEST: Final = 60
 
 def differences(recorded: Deployment, plan: Plan, target: str) -> str:
     """`: model a, now b; …`, the first three; empty where the record does not tell."""
-    asked = as_recorded({"target": target, **requirements_document(plan.requirements)})
+    asked = as_recorded({"target": target, **request_document(plan.request)})
     before = {"target": recorded.target, **recorded.plan.get("requirements", {})}
     told = [_told(name, before[name], now) for name, now in asked.items() if before.get(name, now) != now]
     more = f"; and {len(told) - _MOST} more" if len(told) > _MOST else ""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import Decision, UpOutcome, UpRequest
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.values.engine import RequestEdit
+    from tgi_deploy.values.plan import Plan
 
 MOST: Final = 2
 _AGAIN: Final = "again"
@@ -49,7 +50,7 @@ class Healer:
 
     engine: Engine
     edits: Mapping[str, Sequence[str]]
-    plan_again: Callable[[Wish], Plan | NoPlan]
+    plan_again: Callable[[Wish], Plan | NoFeasiblePlan]
 
     def __post_init__(self) -> None:
         known = (_AGAIN, _OTHER_MACHINE, *self.engine.edits, *_EDITS)
@@ -85,7 +86,7 @@ class Healer:
             again = self.plan_again(changed)
         except InputError:  # the change does not go with the rest of the wish: a disk for one's own machine
             return None
-        return None if isinstance(again, NoPlan) else (changed, again, what)
+        return None if isinstance(again, NoFeasiblePlan) else (changed, again, what)
 
     def _edited(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, str]:
         if edit in self.engine.edits:
@@ -213,4 +214,4 @@ def _other_machine(wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
     if not others:
         return None
     name = others[0].offer.instance_type.name
-    return wish, replace(plan, chosen=others[0], fallbacks=others[1:]), f"{name} instead of {failed}"
+    return wish, replaced(plan, chosen=others[0], fallbacks=others[1:]), f"{name} instead of {failed}"

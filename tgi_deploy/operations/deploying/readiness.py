@@ -13,9 +13,9 @@ from tgi_deploy.targets.ec2.resources import endpoint
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.planner.types import Candidate
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.reconcile.model import Deployment, ResourceRecord
+    from tgi_deploy.values.plan import Candidate
 
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
 # but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import UpRequest
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.model import Step
+    from tgi_deploy.values.plan import Plan
 
 _CALL_S: Final = 1.0
 _END_S: Final = 60.0
@@ -137,7 +137,7 @@ def rehearse(
     context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
 ) -> Rehearsal:
     """Play `up` with the troubles, then `down` if something came up, and look what is left."""
-    name = request.name or default_name(request.plan.requirements.model.name)
+    name = request.name or default_name(request.plan.request.model.name)
     story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
     told = replace(context, reporter=story, listener=story)
     for trouble in troubles:

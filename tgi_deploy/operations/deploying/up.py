@@ -20,7 +20,7 @@ from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
 from tgi_deploy.operations.launching.launch import await_visible
 from tgi_deploy.operations.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
-from tgi_deploy.operations.planning.documents import requirements_document
+from tgi_deploy.operations.planning.documents import request_document
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_made
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.attempt import Attempt, Launchpad
     from tgi_deploy.operations.launching.launchpads import Settings
-    from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.values.plan import Candidate, Plan
 
 Decision = Literal["keep", "remove"]
 
@@ -114,7 +114,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         NotHealthyError: it runs and is not healthy; what became of it is in the message.
         DeployError: whatever stopped it; nothing is left that the record does not know.
     """
-    name = request.name or default_name(request.plan.requirements.model.name)
+    name = request.name or default_name(request.plan.request.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
         pad = launchpad(context, request.plan, request.settings, spent=lambda known: spent_by(context, known))
@@ -183,7 +183,7 @@ def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
 
 def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
     """A hash of what was asked for: two runs with the same one want the same deployment."""
-    return digest({"target": target, **requirements_document(plan.requirements), **(marks or {})})
+    return digest({"target": target, **request_document(plan.request), **(marks or {})})
 
 
 def _starting_point(
@@ -391,9 +391,7 @@ def _make_ready(
     except DeployError as error:
         raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error
     deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
-    executor.event(
-        deployment, "ready", f"{url} serves {request.plan.requirements.model.name}", data=_measurements(proof)
-    )
+    executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=_measurements(proof))
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 
 
@@ -403,7 +401,7 @@ def _question(request: UpRequest, deployment: Deployment, url: str, ready: Ready
         url=url,
         level=request.ready,
         versions=request.versions,
-        chat=request.plan.requirements.model.chat,
+        chat=request.plan.request.model.chat,
         kv_capacity_tokens=ready.kv_capacity_tokens,
     )
 

@@ -11,16 +11,17 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import as_recorded, plan_document
 from tgi_deploy.operations.planning.wish import SHORTEST_TTL_S, least_spend
 from tgi_deploy.reconcile.model import MACHINES
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.launching.traffic import Traffic
-    from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.ends import Spent
     from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
     from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.values.plan import Candidate, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +85,7 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
         deployment,
         region=attempt.place,
         phase="creating",
-        plan=_recorded_plan(replace(plan, chosen=candidate)),
+        plan=_recorded_plan(replaced(plan, chosen=candidate)),
         usd_per_hour=None if owned else candidate.cost.usd_per_hour,
         ttl_s=attempt.ttl_s,
         expires=attempt.expires,
@@ -142,6 +143,6 @@ def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
     """Without what was refused: by far the largest part, it is written anew at every step, and helps nobody later."""
-    document = plan_document(replace(plan, rejections=()))
+    document = plan_document(replaced(plan, rejections=()))
     del document["rejections"]
     return as_recorded(document)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.launching.pools import PoolMemory
     from tgi_deploy.operations.launching.traffic import Reach
-    from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import Deployment, Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.values.plan import Candidate, Plan
 
 _MISSING_GRACE_S: Final = 60.0
 # What a region lacks: fallbacks in another one go on without it.
@@ -94,7 +94,7 @@ class Launcher:
 
     @property
     def traffic(self) -> Traffic:
-        abroad: Reach = "public" if self.plan.requirements.public_ipv4 else "private"
+        abroad: Reach = "public" if self.plan.request.public_ipv4 else "private"
         reach: Reach = "loopback" if self.context.loopback else abroad
         return Traffic(reach=reach, api_key=self.settings.secrets.api_key is not None)
 
@@ -259,14 +259,14 @@ class Launcher:
         return Deployable(
             name=name,
             candidate=candidate,
-            model=self.plan.requirements.model,
+            model=self.plan.request.model,
             log_filter=self.context.log_grammar().log_filter,
             ttl_s=ttl_s,
             idle_s=self.settings.idle_s,
             lease_s=self.settings.lease_s,
             region=candidate.offer.region,
             image_id=image.id,
-            public_ipv4=self.plan.requirements.public_ipv4,
+            public_ipv4=self.plan.request.public_ipv4,
             ready_deadline_s=ready_deadline_s(candidate),
         )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.planner.types import Candidate, Plan
     from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.plan import Candidate, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +157,7 @@ class DockerLauncher:
         if missing:
             raise InputError(
                 "secret_missing",
-                f"{self.plan.requirements.model.name} needs the variable {', '.join(missing)}, which is not set here",
+                f"{self.plan.request.model.name} needs the variable {', '.join(missing)}, which is not set here",
                 hint=f"export {missing[0]}=…: its value goes to the container alone, into no record",
             )
 
@@ -165,7 +165,7 @@ class DockerLauncher:
         return Deployable(
             name=name,
             candidate=candidate,
-            model=self.plan.requirements.model,
+            model=self.plan.request.model,
             log_filter=self.context.log_grammar().log_filter,
             ready_deadline_s=ready_deadline_s(candidate),
         )

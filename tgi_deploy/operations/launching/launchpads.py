@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.launching.attempt import Launchpad
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.plan import Plan
 
 Settings = LaunchSettings | DockerSettings
 

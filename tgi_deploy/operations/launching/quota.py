@@ -12,7 +12,7 @@ from tgi_deploy.operations.survey import attempt
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.plan import Candidate
 
 _OF_VOLUMES: Final = ("Volume", "IOPS")
 _E = TypeVar("_E", bound=DeployError)

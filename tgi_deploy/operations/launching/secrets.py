@@ -16,7 +16,7 @@ from tgi_deploy.targets.ec2.secrets import FOLDER, SecretWish, SecretWishes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import EngineRun, Plan
+    from tgi_deploy.values.plan import EngineRun, Plan
 
 TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
@@ -77,7 +77,7 @@ def _hub_token(options: SecretOptions, plan: Plan, environment: Mapping[str, str
             )
         return SecretWish(parameter=options.hub_token_parameter)
     variable = hub_token_variable(environment)
-    needed = plan.requirements.model.model.gated or bool(plan.chosen.engine.container.secrets)
+    needed = plan.request.model.model.gated or bool(plan.chosen.engine.container.secrets)
     if not options.hub_token_from_env and not (needed and variable):
         return None
     name = variable or TOKEN_VARIABLES[0]

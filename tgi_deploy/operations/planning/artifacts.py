@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Plan
+    from tgi_deploy.values.plan import Plan
 
 
 def deployable(
@@ -24,14 +24,14 @@ def deployable(
     """Return what is rendered; what a machine knows of its log is in the tables of `profiles_dir`, if it has any."""
     chosen = plan.chosen
     return Deployable(
-        name=name or default_name(plan.requirements.model.name),
+        name=name or default_name(plan.request.model.name),
         candidate=chosen,
-        model=plan.requirements.model,
+        model=plan.request.model,
         log_filter=grammar_from(read_phases(user_dir=profiles_dir)).log_filter,
         ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
         idle_s=idle_timeout_s(wish, environ),
         lease_s=lease_s(wish, environ),
         region=chosen.offer.region,
-        public_ipv4=plan.requirements.public_ipv4,
+        public_ipv4=plan.request.public_ipv4,
         ready_deadline_s=ready_deadline_s(chosen),
     )

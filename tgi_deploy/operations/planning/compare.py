@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.comparison import Misquote
-    from tgi_deploy.planner.types import Offer
     from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.supply import Offer
 
 Verdict = Literal["runs", "by_hand", "override", "no"]
 

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.planner.breakeven import Breakeven
-    from tgi_deploy.planner.types import (
+    from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.plan import (
         Candidate,
         Cost,
         NearMiss,
-        NoPlan,
+        NoFeasiblePlan,
         Performance,
         Plan,
         Rejection,
-        Requirements,
         Span,
         UsdSpan,
     )
-    from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.request import Request
 
 
 def as_recorded(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """`data.plan` of the JSON contract. Money stays `Decimal`; the printer turns it into a number."""
     chosen = plan.chosen
     return {
-        "model": _model(plan.requirements, chosen),
-        "requirements": requirements_document(plan.requirements),
+        "model": _model(plan.request, chosen),
+        "requirements": request_document(plan.request),
         "chosen": choice_document(chosen),
         "cost": cost_document(chosen.cost),
         "memory": memory_document(chosen.memory, chosen.engine.settings.default_prefill_tokens),
@@ -70,10 +70,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def no_plan_document(made: NoPlan) -> dict[str, Any]:
+def no_plan_document(made: NoFeasiblePlan) -> dict[str, Any]:
     """`data` of the JSON contract where nothing fits."""
     return {
-        "requirements": requirements_document(made.requirements),
+        "requirements": request_document(made.request),
         "near_misses": [_near_miss(miss) for miss in made.near_misses],
         "rejections": [rejection_document(rejection) for rejection in made.rejections],
         "considered": made.considered,
@@ -81,11 +81,11 @@ def no_plan_document(made: NoPlan) -> dict[str, Any]:
     }
 
 
-def _model(wish: Requirements, chosen: Candidate) -> dict[str, Any]:
-    model = wish.model.model
+def _model(request: Request, chosen: Candidate) -> dict[str, Any]:
+    model = request.model.model
     return {
         "id": model.hub_id,
-        "profile": wish.model.name,
+        "profile": request.model.name,
         "served_id": chosen.engine.settings.model_id,
         "params": model.parameters,
         "weights_bytes": chosen.storage.weights_bytes,
@@ -94,35 +94,35 @@ def _model(wish: Requirements, chosen: Candidate) -> dict[str, Any]:
         "max_position_embeddings": model.max_position_embeddings,
         "gated": model.gated,
         "license": model.license,
-        "notice": wish.model.notice,
+        "notice": request.model.notice,
     }
 
 
-def requirements_document(wish: Requirements) -> dict[str, Any]:
+def request_document(request: Request) -> dict[str, Any]:
     return {
-        "model": wish.model.name,
-        "engine_version": wish.engine_version,
-        "input_tokens": wish.input_tokens,
-        "output_tokens": wish.output_tokens,
-        "concurrency": wish.concurrency,
-        "context_tokens": wish.context_tokens,
-        "budget_usd_per_hour": wish.budget_usd_per_hour,
-        "prefer": wish.prefer,
-        "quantize": wish.quantize,
-        "num_shard": wish.num_shard,
-        "instance_type": wish.instance_type,
-        "hardware": wish.hardware,
-        "regions": list(wish.regions),
-        "markets": list(wish.markets),
-        "ttft_ms": wish.ttft_ms,
-        "tpot_ms": wish.tpot_ms,
-        "min_tokens_per_s": wish.min_tokens_per_s,
-        "utilisation": wish.utilisation,
-        "allow_turing": wish.allow_turing,
-        "flags": dict(wish.flags),
-        "env": dict(wish.env),
-        "disk_gib": wish.disk_gib,
-        "port": wish.port,
+        "model": request.model.name,
+        "engine_version": request.engine_version,
+        "input_tokens": request.input_tokens,
+        "output_tokens": request.output_tokens,
+        "concurrency": request.concurrency,
+        "context_tokens": request.context_tokens,
+        "budget_usd_per_hour": request.budget_usd_per_hour,
+        "prefer": request.prefer,
+        "quantize": request.quantize,
+        "num_shard": request.num_shard,
+        "instance_type": request.instance_type,
+        "hardware": request.hardware,
+        "regions": list(request.regions),
+        "markets": list(request.markets),
+        "ttft_ms": request.ttft_ms,
+        "tpot_ms": request.tpot_ms,
+        "min_tokens_per_s": request.min_tokens_per_s,
+        "utilisation": request.utilisation,
+        "allow_turing": request.allow_turing,
+        "flags": dict(request.flags),
+        "env": dict(request.env),
+        "disk_gib": request.disk_gib,
+        "port": request.port,
     }
 
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.local_gpus import largest_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.local_gpus import LocalGpu
-    from tgi_deploy.values.hardware import Accelerator
+    from tgi_deploy.values.hardware import Accelerator, LocalGpu
 
 _MIB: Final = 2**20
 _GIB: Final = 2**30
@@ -45,13 +43,22 @@ def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) 
             f"{_named(gpus)}: MIG is on, and plans are made for whole cards",
             hint="switch it off with 'sudo nvidia-smi -mig 0', or plan for another machine with --hardware NxCARD",
         )
-    group = largest_group(whole)
+    group = _largest_group(whole)
     card = _card(group[0], catalog)
     return LocalHardware(
         hardware=f"{len(group)}x{card.name}",
         devices=tuple(gpu.uuid for gpu in sorted(group, key=lambda gpu: gpu.used_bytes or 0)),
         notices=tuple(_notices(gpus, group, card)),
     )
+
+
+def _largest_group(gpus: Sequence[LocalGpu]) -> tuple[LocalGpu, ...]:
+    """Return the most cards that are alike, as shards must be; of equally many the larger, in the driver's order."""
+    groups: dict[tuple[str, int], list[LocalGpu]] = {}
+    for gpu in gpus:
+        groups.setdefault((gpu.name, gpu.memory_bytes), []).append(gpu)
+    best = max(groups.values(), key=lambda group: (len(group), group[0].memory_bytes), default=[])
+    return tuple(best)
 
 
 def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:

@@ -20,9 +20,9 @@ from tgi_deploy.operations.planning.wish import Wish, variable_of_option
 from tgi_deploy.values.base import Value, field_names
 
 if TYPE_CHECKING:
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.values.engine import Release
     from tgi_deploy.values.model import ModelSpec
+    from tgi_deploy.values.plan import Plan
 
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 1
@@ -55,14 +55,14 @@ def lock_document(
     text: str,
 ) -> dict[str, Any]:
     """The lock of `plan`, ready for JSON. `printed`: the plan as `--json` prints it; `text`: as it is printed else."""
-    model, engine = plan.requirements.model.model, plan.chosen.engine
+    model, engine = plan.request.model.model, plan.chosen.engine
     return {
         "kind": KIND,
         "schema": SCHEMA,
         "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
-        "wish": wish_document(_with_environment(wish, environ, plan.requirements.regions)),
+        "wish": wish_document(_with_environment(wish, environ, plan.request.regions)),
         "plan": printed,
         "text": text.splitlines(),
     }

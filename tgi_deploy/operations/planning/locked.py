@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,15 +13,15 @@ from tgi_deploy.operations.planning.plan import plan as make_plan_for
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.planning.wish import resolve
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.types import NoPlan
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.lock import Lock
-    from tgi_deploy.planner.types import EngineRun, Plan
+    from tgi_deploy.values.plan import EngineRun, Plan
 
 # What is run: a plan that differs in one of these starts something else.
 _RUN: Final = (
@@ -78,14 +78,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Differe
     return tuple(found)
 
 
-def current(lock: Lock, catalog: Catalog) -> Plan | NoPlan:
+def current(lock: Lock, catalog: Catalog) -> Plan | NoFeasiblePlan:
     """Today's plan for the locked wish. Raises InputError where the catalogue no longer knows a name of it."""
     return make_plan_for(lock.wish, catalog, {})
 
 
-def changes(lock: Lock, made: Plan | NoPlan) -> tuple[Difference, ...]:
+def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
     """How today's plan differs from the locked one."""
-    if isinstance(made, NoPlan):
+    if isinstance(made, NoFeasiblePlan):
         return (Difference(field="chosen", old=lock.plan["chosen"]["instance_type"], new="nothing"),)
     return differences(lock.plan, plan_document(made))
 
@@ -99,8 +99,8 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
     """
     made = current(lock, catalog)
     stale = changes(lock, made)
-    if not isinstance(made, NoPlan) and not stale:
-        return replace(made, fallbacks=())
+    if not isinstance(made, NoFeasiblePlan) and not stale:
+        return replaced(made, fallbacks=())
     if not force:
         raise ConflictError(
             "stale_plan",
@@ -114,14 +114,14 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     """The locked machine with the locked command line, whatever would be chosen today."""
     chosen = lock.plan["chosen"]
     owned = chosen["market"] == "owned"
-    wish = replace(
+    request = replaced(
         resolve(lock.wish, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
         min_tokens_per_s=None,
         num_shard=chosen["num_shard"], quantize=chosen["quantize"], regions=(chosen["region"],),
         markets=(chosen["market"],), instance_type=None if owned else chosen["instance_type"],
     )  # fmt: skip
-    made = make_plan(wish, supply_for(wish, catalog))
-    if isinstance(made, NoPlan):
+    made = make_plan(request, supply_for(request, catalog), catalog.engine)
+    if isinstance(made, NoFeasiblePlan):
         raise ConflictError(
             "locked_choice_gone",
             f"deploying the lock: {chosen['instance_type']} on {chosen['num_shard']} cards in {chosen['region']} "
@@ -129,13 +129,13 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
             hint="plan again without the lock",
         )
     command = _locked_engine(made.chosen.engine, lock.plan)
-    return replace(made, chosen=replace(made.chosen, engine=command), fallbacks=())
+    return replaced(made, chosen=replaced(made.chosen, engine=command), fallbacks=())
 
 
 def _locked_engine(engine: EngineRun, plan: Mapping[str, Any]) -> EngineRun:
     """The engine as it would run today, with the locked release, command line and limits."""
     locked = plan["engine"]
-    settings = replace(
+    settings = replaced(
         engine.settings,
         model_id=plan["model"]["served_id"],
         max_input_tokens=locked["max_input_tokens"],
@@ -147,4 +147,4 @@ def _locked_engine(engine: EngineRun, plan: Mapping[str, Any]) -> EngineRun:
         args=tuple(locked["args"]),
         env=tuple((str(name), str(value)) for name, value in sorted(locked["env"].items())),
     )
-    return replace(engine, version=locked["version"], container=container, settings=settings)
+    return replaced(engine, version=locked["version"], container=container, settings=settings)

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import region_source, resolve
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.types import NoPlan, Plan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.supply import Supply
-    from tgi_deploy.planner.types import Requirements
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
 
 
-def plan(wish: Wish, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoPlan:
-    """Raises InputError for a wish that cannot be meant; a wish that cannot be met is a `NoPlan`."""
-    requirements = resolve(wish, environ, catalog)
+def plan(wish: Wish, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
+    """Raises InputError for a wish that cannot be meant; a wish that cannot be met is a `NoFeasiblePlan`."""
+    request = resolve(wish, environ, catalog)
     try:
-        supply = supply_for(requirements, catalog)
+        supply = supply_for(request, catalog)
     except InputError as error:
         if error.code != "unknown_region":
             raise
         raise InputError(error.code, f"{region_source(wish, environ)}: {error.message}", hint=error.hint) from None
-    made = make_plan(requirements, supply)
+    made = make_plan(request, supply, catalog.engine)
     return made if isinstance(made, Plan) else with_advice(made, supply, catalog)
 
 
-def supply_for(requirements: Requirements, catalog: Catalog) -> Supply:
-    """What is on offer for these requirements."""
-    if requirements.hardware is not None:
-        return catalog.owned_supply(release=requirements.engine_version, hardware=requirements.hardware)
-    return catalog.supply(
-        release=requirements.engine_version, regions=requirements.regions, markets=requirements.markets
-    )
+def supply_for(request: Request, catalog: Catalog) -> Supply:
+    """What is on offer for the request."""
+    if request.hardware is not None:
+        return catalog.owned_supply(release=request.engine_version, hardware=request.hardware)
+    return catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
 
 
-def with_advice(made: NoPlan, supply: Supply, catalog: Catalog) -> NoPlan:
+def with_advice(made: NoFeasiblePlan, supply: Supply, catalog: Catalog) -> NoFeasiblePlan:
     """The same, with the single changes that would have been enough."""
     from tgi_deploy.planner.advice import near_misses  # noqa: PLC0415 -- not needed where a plan was found
 
-    wish = made.requirements
+    request = made.request
     wider = supply
-    if wish.hardware is None:
-        wider = catalog.supply(release=wish.engine_version, regions=catalog.regions(), markets=("on-demand", "spot"))
-    return replace(made, near_misses=near_misses(wish, wider))
+    if request.hardware is None:
+        wider = catalog.supply(release=request.engine_version, regions=catalog.regions(), markets=("on-demand", "spot"))
+    return replaced(made, near_misses=near_misses(request, wider, catalog.engine))

@@ -15,7 +15,7 @@ from tgi_deploy.planner.speed_work import Work
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.types import Performance
+    from tgi_deploy.values.plan import Performance
 
 Estimator = Callable[[Mapping[str, str], "Catalog"], Any]
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.planner.speed_constants import Constants
     from tgi_deploy.planner.speed_load import Timing
     from tgi_deploy.values.hardware import Interconnect
+    from tgi_deploy.values.speed_constants import Constants
 
 COLUMNS: Final = frozenset(
     {

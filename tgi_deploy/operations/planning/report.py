@@ -21,7 +21,8 @@ from tgi_deploy.operations.report.scatter import Refusal, Way
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.time_to_ready import to_go_through
-from tgi_deploy.planner.types import NoPlan, Span
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import NoFeasiblePlan, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.operations.report.scatter import State
-    from tgi_deploy.planner.search import Option
-    from tgi_deploy.planner.types import Candidate, NearMiss, Offer, Performance, Plan, Rejection, Requirements
+    from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.plan import Candidate, NearMiss, Performance, Plan, Rejection
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer
 
 _TITLES: Final = {
     "docker": "docker run",
@@ -55,25 +58,30 @@ _S_PER_MINUTE: Final = 60
 
 
 def report(
-    made: Plan | NoPlan, wish: Wish, catalog: Catalog, environ: Mapping[str, str], *, commands: Sequence[str] = ()
+    made: Plan | NoFeasiblePlan,
+    wish: Wish,
+    catalog: Catalog,
+    environ: Mapping[str, str],
+    *,
+    commands: Sequence[str] = (),
 ) -> Report:
-    """`commands` are the command lines of a NoPlan's near misses, in their order."""
-    requirements = made.requirements
-    chosen = None if isinstance(made, NoPlan) else made.chosen
+    """`commands` are the command lines of a NoFeasiblePlan's near misses, in their order."""
+    request = made.request
+    chosen = None if isinstance(made, NoFeasiblePlan) else made.chosen
     ways, refusals = _configurations(made, catalog)
     page = Report(
-        title=requirements.model.name,
-        sentence=_sentence(requirements, chosen),
+        title=request.model.name,
+        sentence=_sentence(request, chosen),
         feasible=chosen is not None,
-        load=_load(requirements),
-        budget_usd_per_hour=_float(requirements.budget_usd_per_hour),
+        load=_load(request),
+        budget_usd_per_hour=_float(request.budget_usd_per_hour),
         catalogue_date=made.catalogue_date,
         version=__version__,
         considered=made.considered,
         ways=ways,
         refusals=refusals,
     )
-    if isinstance(made, NoPlan):
+    if isinstance(made, NoFeasiblePlan):
         return replace(page, near_misses=tuple(_near_misses(made.near_misses, commands)))
     return replace(
         page,
@@ -88,24 +96,29 @@ def report(
     )
 
 
-def _configurations(made: Plan | NoPlan, catalog: Catalog) -> tuple[tuple[Way, ...], tuple[Refusal, ...]]:
+def _configurations(made: Plan | NoFeasiblePlan, catalog: Catalog) -> tuple[tuple[Way, ...], tuple[Refusal, ...]]:
     """What works, each at its cheapest, over the budget or not; and what was refused for more than its price."""
-    wish = made.requirements
-    found = Search(replace(wish, budget_usd_per_hour=None), supply_for(wish, catalog)).run()
-    cheapest: dict[tuple[object, ...], Option] = {}
-    for option in found.options:
-        kept = cheapest.setdefault(_configuration(option), option)
-        if option.cost.usd_per_hour < kept.cost.usd_per_hour:
-            cheapest[_configuration(option)] = option
+    request = made.request
+    found = Search(replaced(request, budget_usd_per_hour=None), supply_for(request, catalog), catalog.engine).run()
+    cheapest: dict[tuple[object, ...], Configuration] = {}
+    for configuration in found.configurations:
+        kept = cheapest.setdefault(_key_of(configuration), configuration)
+        if configuration.cost.usd_per_hour < kept.cost.usd_per_hour:
+            cheapest[_key_of(configuration)] = configuration
     states = _States(made)
-    ways = [_way(option, states.of(option), wish.utilisation) for option in cheapest.values()]
+    ways = [_way(configuration, states.of(configuration), request.utilisation) for configuration in cheapest.values()]
     refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
     return tuple(sorted(ways, key=_way_order)), tuple(refusals)
 
 
-def _configuration(option: Option) -> tuple[object, ...]:
-    evaluation = option.evaluation
-    return option.offer.instance_type.name, evaluation.num_shard, evaluation.scheme.name, option.offer.market
+def _key_of(configuration: Configuration) -> tuple[object, ...]:
+    evaluation = configuration.evaluation
+    return (
+        configuration.offer.instance_type.name,
+        evaluation.num_shard,
+        evaluation.scheme.name,
+        configuration.offer.market,
+    )
 
 
 def _way_order(way: Way) -> tuple[object, ...]:
@@ -114,33 +127,33 @@ def _way_order(way: Way) -> tuple[object, ...]:
 
 
 class _States:
-    """Where a plan puts an option: chosen, fallback, merely possible, or over the budget."""
+    """Where a plan puts a configuration: chosen, fallback, merely possible, or over the budget."""
 
-    def __init__(self, made: Plan | NoPlan) -> None:
-        self._budget = made.requirements.budget_usd_per_hour
+    def __init__(self, made: Plan | NoFeasiblePlan) -> None:
+        self._budget = made.request.budget_usd_per_hour
         self._named: dict[tuple[object, ...], State] = {}
-        if isinstance(made, NoPlan):
+        if isinstance(made, NoFeasiblePlan):
             return
         for item in made.fallbacks:
             self._named[_key(item.offer, item.num_shard, item.quantize)] = "fallback"
         self._named[_key(made.chosen.offer, made.chosen.num_shard, made.chosen.quantize)] = "chosen"
 
-    def of(self, option: Option) -> State:
-        if self._budget is not None and option.cost.usd_per_hour > self._budget:
+    def of(self, configuration: Configuration) -> State:
+        if self._budget is not None and configuration.cost.usd_per_hour > self._budget:
             return "over"
-        evaluation = option.evaluation
-        return self._named.get(_key(option.offer, evaluation.num_shard, evaluation.scheme.name), "works")
+        evaluation = configuration.evaluation
+        return self._named.get(_key(configuration.offer, evaluation.num_shard, evaluation.scheme.name), "works")
 
 
 def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
     return offer.instance_type.name, offer.market, num_shard, quantize
 
 
-def _way(option: Option, state: State, utilisation: float) -> Way:
-    offer, evaluation, speed = option.offer, option.evaluation, option.evaluation.performance
+def _way(configuration: Configuration, state: State, utilisation: float) -> Way:
+    offer, evaluation, speed = configuration.offer, configuration.evaluation, configuration.evaluation.performance
     if speed is None:
         raise AssertionError("what works has a speed")
-    usd = option.cost.usd_per_hour if offer.usd_per_hour is not None else None
+    usd = configuration.cost.usd_per_hour if offer.usd_per_hour is not None else None
     million = usd_per_million(usd, speed.output_tokens_per_s, utilisation) if usd else None
     return Way(
         instance_type=offer.instance_type.name,
@@ -186,29 +199,29 @@ def _configurations_text(items: Sequence[Rejection]) -> str:
     return "; ".join(f"{words.TIMES}{', '.join(numbers)}: {names}" for names, numbers in shards.items())
 
 
-def _sentence(wish: Requirements, chosen: Candidate | None) -> str:
-    model = wish.model.model
+def _sentence(request: Request, chosen: Candidate | None) -> str:
+    model = request.model.model
     size = f"{model.parameters / 1e9:.1f}B parameters" if model.parameters else "size unknown"
-    known_as = size if wish.model.name == model.hub_id else f"{model.hub_id}, {size}"
+    known_as = size if request.model.name == model.hub_id else f"{model.hub_id}, {size}"
     if chosen is None:
-        return f"No machine serves {wish.model.name} ({known_as}) as wished."
+        return f"No machine serves {request.model.name} ({known_as}) as wished."
     price = f", for {words.usd(float(chosen.cost.usd_per_hour))} an hour" if chosen.offer.usd_per_hour else ""
-    return f"{wish.model.name} ({known_as}) runs on {_summary(chosen)}{price}{_within(wish, chosen)}."
+    return f"{request.model.name} ({known_as}) runs on {_summary(chosen)}{price}{_within(request, chosen)}."
 
 
-def _within(wish: Requirements, chosen: Candidate) -> str:
-    budget = wish.budget_usd_per_hour
+def _within(request: Request, chosen: Candidate) -> str:
+    budget = request.budget_usd_per_hour
     if budget is None or chosen.offer.usd_per_hour is None:
         return ""
     return f": {round(_PERCENT * chosen.cost.usd_per_hour / budget)} % of the budget"
 
 
-def _load(wish: Requirements) -> str:
-    budget = f", at most {words.usd(float(wish.budget_usd_per_hour))} an hour" if wish.budget_usd_per_hour else ""
+def _load(request: Request) -> str:
+    budget = f", at most {words.usd(float(request.budget_usd_per_hour))} an hour" if request.budget_usd_per_hour else ""
     return (
-        f"Promised: {words.plural(wish.concurrency, 'request')} at once, {words.count(wish.input_tokens)} tokens in and"
-        f" {words.count(wish.output_tokens)} out, contexts up to {words.count(wish.context_tokens)} tokens{budget};"
-        f" preferring {wish.prefer}."
+        f"Promised: {words.plural(request.concurrency, 'request')} at once,"
+        f" {words.count(request.input_tokens)} tokens in and {words.count(request.output_tokens)} out,"
+        f" contexts up to {words.count(request.context_tokens)} tokens{budget}; preferring {request.prefer}."
     )
 
 

@@ -13,14 +13,14 @@ from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.planning.wish import resolve, shown
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import distance
-from tgi_deploy.planner.types import NoPlan
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Candidate
+    from tgi_deploy.values.plan import Candidate
 
 MAX_VALUES: Final = 200
 
@@ -140,11 +140,11 @@ def what_if(wish: Wish, sweep: Sweep, catalog: Catalog, environ: Mapping[str, st
 def _row(wish: Wish, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]) -> Row | InputError:
     changes: dict[str, Any] = {field: (value,) if field == "regions" else value}
     try:
-        requirements = resolve(replace(wish, **changes), environ, catalog)
-        made = make_plan(requirements, supply_for(requirements, catalog))
+        request = resolve(replace(wish, **changes), environ, catalog)
+        made = make_plan(request, supply_for(request, catalog), catalog.engine)
     except InputError as error:
         return error
-    if not isinstance(made, NoPlan):
+    if not isinstance(made, NoFeasiblePlan):
         return Row(value=value, choice=made.chosen)
     nearest = min(made.rejections, key=distance, default=None)
     if nearest is None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.planner.types import Requirements
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.hardware import Accelerator, InstanceType
+    from tgi_deploy.values.request import Request
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
 
@@ -34,7 +34,7 @@ class WhyNot:
 
     name: str
     kind: str
-    requirements: Requirements
+    request: Request
     rentable: bool
     explanations: tuple[Explanation, ...]
 
@@ -47,17 +47,17 @@ def why_not(wish: Wish, name: str, catalog: Catalog, environ: Mapping[str, str])
     Raises:
         InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a wish can get wrong.
     """
-    requirements = resolve(wish, environ, catalog)
+    request = resolve(wish, environ, catalog)
     meant = _instance_type(name, catalog)
     if meant is not None:
-        return _explained(meant.name, "instance_type", requirements, catalog, (meant,))
+        return _explained(meant.name, "instance_type", request, catalog, (meant,))
     card = catalog.accelerator(name)
     hardware = tuple(
         item for item in catalog.instance_types().values() if item.accelerator.name == card.name
     )  # fmt: skip
     if hardware:
-        return _explained(card.name, "accelerator", requirements, catalog, hardware)
-    return _owned(card, requirements, catalog)
+        return _explained(card.name, "accelerator", request, catalog, hardware)
+    return _owned(card, request, catalog)
 
 
 def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
@@ -70,27 +70,23 @@ def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
         return None
 
 
-def _explained(
-    name: str, kind: str, requirements: Requirements, catalog: Catalog, hardware: tuple[InstanceType, ...]
-) -> WhyNot:
+def _explained(name: str, kind: str, request: Request, catalog: Catalog, hardware: tuple[InstanceType, ...]) -> WhyNot:
     ordered = tuple(sorted(hardware, key=lambda item: (item.accelerator_count, item.partition, item.name)))
     return WhyNot(
         name=name,
         kind=kind,
-        requirements=requirements,
+        request=request,
         rentable=any(item.status == "offered" for item in hardware),
-        explanations=explain(requirements, supply_for(requirements, catalog), ordered),
+        explanations=explain(request, supply_for(request, catalog), catalog.engine, ordered),
     )
 
 
-def _owned(card: Accelerator, requirements: Requirements, catalog: Catalog) -> WhyNot:
+def _owned(card: Accelerator, request: Request, catalog: Catalog) -> WhyNot:
     explanations: list[Explanation] = []
     for number in _OWNED_COUNTS:
-        supply = catalog.owned_supply(release=requirements.engine_version, hardware=f"{number}x{card.name}")
-        explanations.extend(explain(requirements, supply, (supply.offers[0].instance_type,)))
-    return WhyNot(
-        name=card.name, kind="accelerator", requirements=requirements, rentable=False, explanations=tuple(explanations)
-    )
+        supply = catalog.owned_supply(release=request.engine_version, hardware=f"{number}x{card.name}")
+        explanations.extend(explain(request, supply, catalog.engine, (supply.offers[0].instance_type,)))
+    return WhyNot(name=card.name, kind="accelerator", request=request, rentable=False, explanations=tuple(explanations))
 
 
 def why_not_document(found: WhyNot) -> dict[str, Any]:

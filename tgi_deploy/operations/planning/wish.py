@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.region import default_region
-from tgi_deploy.planner.types import Market, Preference, Requirements
+from tgi_deploy.values.request import Market, Preference, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -265,7 +265,7 @@ def check_lifetime(wish: Wish, environ: Mapping[str, str]) -> None:
     lease_s(wish, environ)
 
 
-def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Requirements:
+def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request:
     """The wish, complete with defaults. Raises InputError for whatever cannot be meant."""
     profile = catalog.resolve(wish.model)
     settings = Settings(wish, environ, profile.defaults)
@@ -274,7 +274,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Require
     check_lifetime(wish, environ)
     hardware = settings.get("hardware").value
     context, input_tokens, output_tokens = _tokens(settings, profile)
-    return Requirements(
+    return Request(
         model=profile,
         engine_version=version,
         input_tokens=input_tokens,

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.access import Access
-    from tgi_deploy.planner.types import Plan
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.values.plan import Plan
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"

@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.planner.local_gpus import LocalGpu
+from tgi_deploy.values.hardware import LocalGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

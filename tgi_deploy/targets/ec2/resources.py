@@ -11,8 +11,8 @@ from tgi_deploy.reconcile.model import Ref, Resource
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.planner.types import Candidate
     from tgi_deploy.reconcile.model import MachineImage, Placement
+    from tgi_deploy.values.plan import Candidate
 
 NAME: Final = "ec2"
 GROUP: Final = "security-group"

@@ -1,0 +1,48 @@
+"""What is on offer: machines at their prices, and the facts that plans are made with. `catalog/` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.engine import Release
+from tgi_deploy.values.hardware import InstanceType
+from tgi_deploy.values.request import Market
+from tgi_deploy.values.speed_constants import Constants
+
+
+class Offer(Value, frozen=True, kw_only=True):
+    """An instance type in a region and market. No price means unknown (or owned): never free."""
+
+    instance_type: InstanceType
+    region: str
+    market: Market
+    usd_per_hour: Decimal | None
+    price_source: str = ""
+    price_date: str = ""
+    estimated: bool = False
+
+
+class ExtraPrices(Value, frozen=True, kw_only=True):
+    """What a region bills beside the instance."""
+
+    gp3_usd_per_gib_month: Decimal
+    public_ipv4_usd_per_hour: Decimal
+    estimated: bool
+    source: str
+    date: str
+
+
+class Supply(Value, frozen=True, kw_only=True):
+    """Everything on offer for one request: offers of its regions and markets, an engine release, extra prices.
+
+    `extra_prices` is keyed by region. `date` is the day of the newest figure in the catalogue. `speed` holds
+    the constants that predictions are made with.
+    """
+
+    offers: tuple[Offer, ...]
+    release: Release
+    extra_prices: Mapping[str, ExtraPrices]
+    date: str
+    speed: Constants
