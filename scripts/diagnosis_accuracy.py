@@ -174,7 +174,7 @@ def scores(outcomes: Iterable[Outcome]) -> dict[str, Score]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
-    grammar = grammar_from(read_phases())
+    grammar = grammar_from(read_phases("tgi"))
     every = cases()
     outcomes = [examine(case, grammar) for case in every]
     clean = [item for item in outcomes if not item.expected]

@@ -29,7 +29,7 @@ _NOTE: Final = "Written by `scripts/update_runbooks.py` from `profiles/diagnosis
 
 def pages() -> dict[str, str]:
     """Every file of the folder: its name and its text."""
-    grammar = grammar_from(read_phases())
+    grammar = grammar_from(read_phases("tgi"))
     examples = _examples(grammar)
     files = {f"{code}.md": _page(page, grammar, examples.get(code, "")) for code, page in grammar.pages.items()}
     return {"README.md": _index(grammar.pages), **files}

@@ -91,7 +91,7 @@ def context(setup: Setup) -> Context:
         engine=engine_named,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         keyed_engine_client=_engine_client,
-        log_grammar=lambda: _log_grammar(setup.profiles_dir),
+        log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=regions,
         version=__version__,
         command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
@@ -394,11 +394,13 @@ def _profile_data(name: str) -> dict[str, Any]:
     return Store.behind().json(name)
 
 
-def _log_grammar(profiles_dir: Path | None) -> LogGrammar:
+@cache
+def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
+    """Return what logs of an engine are read by; None: of what plans are made with."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
 
-    return grammar_from(read_phases(user_dir=profiles_dir))
+    return grammar_from(read_phases(engine_named(engine).name, user_dir=profiles_dir))
 
 
 def _caller_cidr() -> str:

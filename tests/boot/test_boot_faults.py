@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS, Kind
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
@@ -29,7 +28,7 @@ def test_what_a_restart_would_not_mend_is_not_tried_again_and_named(docker_engin
         machine.until("the verdict", lambda: "verdict=configuration exit=64" in machine.markers())
         machine.until("the unit to fail", lambda: machine.show(ENGINE, "ActiveState") == "failed")
         assert machine.show(ENGINE, "NRestarts") == "0"
-        assert read(machine.console(), grammar_from(read_phases())).findings[0].code == code
+        assert read(machine.console(), GRAMMAR).findings[0].code == code
         # The user data did its part: the failure is the engine's alone.
         machine.check_boot()
         assert machine.units("failed") == [ENGINE]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import API_KEY, HUB_TOKEN, KINDS, PARAMETERS
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
@@ -32,7 +31,7 @@ def check_phases(machine):
     """As markers, and as whoever waits reads them from the console."""
     phases = [marker.split()[0] for marker in machine.markers() if marker.startswith("phase=")]
     assert phases == ["phase=booting", "phase=pulling", "phase=starting-engine"]
-    assert read(machine.console(), grammar_from(read_phases())).startup_phase == "ready"
+    assert read(machine.console(), GRAMMAR).startup_phase == "ready"
 
 
 def check_engine(machine, deployable):

@@ -6,8 +6,8 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
+from builders.logs import GRAMMAR
+
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.planner.time_to_ready import rates
 from tgi_deploy.targets.deployable import Deployable
@@ -241,7 +241,7 @@ def storage(**changes: Any) -> Storage:
 @cache
 def log_filter() -> LogFilter:
     """What machines get: that of the packaged tables."""
-    return grammar_from(read_phases()).log_filter
+    return GRAMMAR.log_filter
 
 
 def deployable(**changes: Any) -> Deployable:

@@ -8,15 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from builders.logs import DATA, GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.lines import log_lines
 from tgi_deploy.diagnosis.reader import read
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "diagnosis"
-DATA = read_phases()
-GRAMMAR = grammar_from(DATA)
 FINAL = [
     (page["code"], pattern)
     for page in DATA["codes"]

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from builders.logs import GRAMMAR
 from builders.plans import VERSION, candidate, instance_type, offer, profile
 from fakes.cloud import BEGINNING, FakeWorld
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.operations.context import Context, Pace
 from tgi_deploy.operations.deploying.up import UpRequest
 from tgi_deploy.operations.launching.launch import LaunchSettings
@@ -113,7 +112,7 @@ class Surroundings:
             "probe": lambda _url: self.probe,
             "engine": engine_named,
             "engine_client": lambda _url: self.engine,
-            "log_grammar": lambda: grammar_from(read_phases()),
+            "log_grammar": lambda _engine: GRAMMAR,
             "regions": ("us-east-1",),
             "version": "0.1.0",
             "command": "test",

@@ -1,4 +1,4 @@
-"""Reader of `profiles/engines/*/phases.json` and `profiles/diagnosis/`: what logs tell of a start."""
+"""Reader of `profiles/engines/*/phases.json` and `profiles/diagnosis/`: what logs show of a start."""
 
 from __future__ import annotations
 
@@ -13,18 +13,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_MACHINE: Final = "diagnosis/machine.json"
 # Where one line fits two causes alike, the file that comes first here names it.
 _TABLES: Final = ("hub", "gpu", "docker", "host", "ec2", "engine")
 
 
-def read_phases(engine: str = "tgi", *, user_dir: Path | None = None) -> Mapping[str, Any]:
-    """The engine's phase table as plain data, with `codes`: every known failure. A user's own file stands in for ours.
+def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, Any]:
+    """Return what logs of an engine on a machine show, as plain data, with `codes`: every known failure.
+
+    The engine's texts and the machine's are lists of the same names. A user's own file stands in for ours.
 
     Raises:
         InputError: `bad_phase_table` when a file can't be read as a JSON object.
     """
-    table = _read(f"engines/{engine}/phases.json", user_dir)
-    return {**table, "codes": [*table.get("codes", ()), *read_failures(user_dir=user_dir)]}
+    machine, own = _read(_MACHINE, user_dir), _read(f"engines/{engine}/phases.json", user_dir)
+    lists = {key: _joined(machine.get(key), own.get(key)) for key in {**machine, **own}}
+    return {**lists, "phases": _phases(machine, own), "codes": read_failures(user_dir=user_dir)}
+
+
+def _joined(ours: object, own: object) -> object:
+    """Return both lists as one; of anything else the engine's, where it has it."""
+    return [*ours, *own] if isinstance(ours, list) and isinstance(own, list) else (ours if own is None else own)
+
+
+def _phases(machine: Mapping[str, Any], own: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the machine's phases, which are all that there are, each with the engine's texts besides."""
+    texts = {item.get("name"): item for item in _objects(own.get("phases"))}
+    return [
+        {key: _joined(item.get(key), texts.get(item.get("name"), {}).get(key)) for key in item}
+        for item in _objects(machine.get("phases"))
+    ]
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def read_failures(*, user_dir: Path | None = None) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The files of a model, wherever they lie, and which of them the engine downloads and loads.
 
-What TGI takes from the hub: every safetensors file of the root whose name holds none of "arguments", "args" and
+What is taken from the hub: every safetensors file of the root whose name holds none of "arguments", "args" and
 "training"; without one, the `.bin` files by the same rule, which it then converts (`utils/hub.py`, read at 3.3.7).
 """
 

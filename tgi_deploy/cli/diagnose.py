@@ -61,11 +61,10 @@ def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) ->
 
 def _of_text(source: str, text: str, before: int) -> Result:
     """`before`: how many lines of the log come before `text`."""
-    from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- likewise
 
-    result = _result(source, read(text, grammar_from(read_phases())), {}, before=before)
+    result = _result(source, read(text, wiring.log_grammar()), {}, before=before)
     return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
 
 

@@ -1,7 +1,7 @@
 """The grammar that logs are read by: phases, progress, exits, redactions and known failures, as one value.
 
-It comes as plain data from `profiles/engines/*/phases.json`, with the failures of `profiles/diagnosis/` as `codes`;
-here it is checked and its patterns are compiled.
+It comes as plain data: the texts of `profiles/engines/*/phases.json` and of the machine, with the failures of
+`profiles/diagnosis/` as `codes`. Here it is checked and its patterns are compiled.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 # The kind of the table's `error_lines` that is an exception's own line.
 EXCEPTION: Final = "exception"
+# The most telling first.
+_ERROR_KINDS: Final = ("tool", EXCEPTION, "message", "daemon", "level", "panic")
+# An engine need not have every kind of text.
+_NEVER: Final = re.compile(r"(?!)")
 _UNKNOWN_CODE: Final = -1
 
 
@@ -98,7 +102,7 @@ class LogGrammar:
     gave_up: re.Pattern[str]
     spans: re.Pattern[str]
     redactions: tuple[tuple[re.Pattern[str], str], ...]
-    hang: HangRule
+    hang: HangRule | None
     log_filter: LogFilter
 
 
@@ -132,14 +136,14 @@ def _grammar(data: Mapping[str, Any]) -> LogGrammar:
         consequences=any_of(data["consequences"]),
         failures=any_of(data["failures"]),
         stops=any_of(data["stops"]),
-        survived=any_of(data["survived"]),
+        survived=_optional(data.get("survived", ())) or _NEVER,
         error_lines=_error_lines(data["error_lines"]),
         exited=_with_code(exits["match"]),
         final_exit_codes=tuple(int(code) for code in exits["final_codes"]),
         gave_up=any_of(exits["gave_up"]),
-        spans=any_of(data["spans"]["match"]),
+        spans=_optional(data.get("spans", {}).get("match", ())) or _NEVER,
         redactions=tuple((re.compile(item["match"]), item["by"]) for item in data["redactions"]),
-        hang=_hang(data["hang"], pages),
+        hang=_hang(data["hang"], pages) if "hang" in data else None,
         log_filter=log_filter_from(data),
     )
 
@@ -151,7 +155,13 @@ def _progress(item: Mapping[str, Any]) -> ProgressPattern:
 
 
 def _error_lines(items: Sequence[Mapping[str, Any]]) -> tuple[ErrorLine, ...]:
-    lines = tuple(ErrorLine(kind=item["kind"], pattern=re.compile(item["match"])) for item in items)
+    unknown = {item["kind"] for item in items}.difference(_ERROR_KINDS)
+    if unknown:
+        raise bad_table(f"unknown kinds of error_lines: {', '.join(sorted(unknown))}")
+    lines = tuple(
+        ErrorLine(kind=item["kind"], pattern=re.compile(item["match"]))
+        for item in sorted(items, key=lambda item: _ERROR_KINDS.index(item["kind"]))
+    )
     if not any(line.kind == EXCEPTION for line in lines):
         raise bad_table(f"no kind of error_lines is {EXCEPTION!r}")
     return lines

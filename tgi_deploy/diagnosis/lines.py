@@ -28,9 +28,11 @@ _PREFIXES: Final = (
     re.compile(rf"{_DAY} (?!\s*{_LEVEL_WORD})[\w.-]+ {_UNIT}"),
     # The unit alone, as in "tgi-deploy-engine[812]: ".
     re.compile(r"(?P<unit>[a-z][\w@.-]*)\[\d+\]:(?: |$)"),
-    # Compose and kubectl: "tgi-1  | ", "[pod/tgi-0/tgi] ".
+    # Compose and kubectl: "engine-1  | ", "[pod/engine-0/engine] ".
     re.compile(r"[a-z][\w.-]*\s*\|(?: |$)"),
     re.compile(r"\[pod/[\w./-]+\] "),
+    # An engine of several processes that share one log: "(Worker pid=812) INFO …".
+    re.compile(rf"\([\w-]+ pid=\d+\) (?={_LEVEL_WORD})"),
     # CRI and `docker logs -t`: a stamp of their own before the line's.
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "),
     re.compile(rf"\d{{4}}-\d\d-\d\dT[\d:.]{{18,}}(?:Z|[+-]\d\d:\d\d) (?!\s*{_LEVEL_WORD})"),

@@ -135,7 +135,7 @@ def _kv_cache(progress: Progress, match: re.Match[str], _line: LogLine) -> Progr
 
 
 def _batch_tokens(progress: Progress, match: re.Match[str], _line: LogLine) -> Progress:
-    return progress if progress.assumed else _with_capacity(progress, int(match["tokens"]))
+    return progress if progress.assumed else _with_capacity(progress, int(match["tokens"].replace(",", "")))
 
 
 def _batch_tokens_assumed(progress: Progress, _match: re.Match[str], _line: LogLine) -> Progress:

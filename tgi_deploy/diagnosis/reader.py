@@ -476,8 +476,10 @@ def _hang(start: EngineStart, grammar: LogGrammar, subject: Subject) -> Finding 
     """Only waiting lines for long, of several shards, and no error."""
     progress = start.progress
     waits = start.phase == _LOADING and progress.ranks > 1 and progress.shards_ready == 0 and not start.failed
+    if grammar.hang is None or not waits or progress.last_wait is None:
+        return None
     waited_s = progress.waited_s(grammar.hang.line_s)
-    if not waits or progress.last_wait is None or waited_s < subject.hang_s:
+    if waited_s < subject.hang_s:
         return None
     page, facts = grammar.pages[grammar.hang.code], _facts(start, subject)
     return hang_of(page, progress.last_wait, ranks=progress.ranks, waited_s=waited_s, facts=facts)

@@ -53,6 +53,10 @@ class ServingEngine(Protocol):
     def pages(self) -> tuple[tuple[str, str], ...]:
         """Return what a person can read of a running server: paths, each with a few words on its content."""
 
+    @property
+    def remedy_flags(self) -> tuple[tuple[str, str], ...]:
+        """Return facts that remedies of failures use, each with the flag whose value it is."""
+
     def release(self, version: str, documents: Mapping[str, Any]) -> Release:
         """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
 

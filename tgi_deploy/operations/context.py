@@ -53,9 +53,9 @@ def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
 class Context:
     """`regions` are where to look for what no record names. `command` is what the lock says about us, `owner` the tags.
 
-    `engine` takes the name of one, or None for what plans are made with. `keyed_engine_client` takes a URL and the name
-    of the variable with the API key. `unsearched` fills while clouds are searched: (region, kind) → why that could not
-    be looked for.
+    `engine` and `log_grammar` take an engine's name, or None for what plans are made with. `keyed_engine_client` takes
+    a URL and the name of the variable with the API key. `unsearched` fills while clouds are searched: (region, kind) →
+    why that could not be looked for.
 
     `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
 
@@ -72,7 +72,7 @@ class Context:
     probe: Callable[[str], Probe]
     engine: Callable[[str | None], ServingEngine]
     engine_client: Callable[[str], EngineClient]
-    log_grammar: Callable[[], LogGrammar]
+    log_grammar: Callable[[str | None], LogGrammar]
     regions: tuple[str, ...]
     version: str
     command: str
@@ -90,6 +90,10 @@ class Context:
     def engine_of(self, recorded: Deployment) -> ServingEngine:
         """Return what runs there. Records without a plan were written before there was a choice."""
         return self.engine(recorded.plan["engine"]["name"] if recorded.plan else None)
+
+    def grammar_of(self, recorded: Deployment | None) -> LogGrammar:
+        """Return what the log of a deployment is read by."""
+        return self.log_grammar(recorded.plan["engine"]["name"] if recorded and recorded.plan else None)
 
     def probe_of(self, recorded: Deployment) -> Probe | None:
         """Return what the health check of a deployment answers, None for one without an endpoint."""

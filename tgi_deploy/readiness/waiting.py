@@ -47,7 +47,7 @@ _NEAR: Final = STARTUP_PHASES.index("loading")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """What asking `/health` came to. Refused, reset and timeout all mean: nothing listens yet."""
+    """What asking the health check came to. Refused, reset and timeout all mean: nothing listens yet."""
 
     outcome: Literal["refused", "reset", "timeout", "status"]
     status: int | None = None
@@ -220,7 +220,7 @@ def wait_until_ready(
     listener: Listener,
     settings: WaitSettings | None = None,
 ) -> ReadyReport:
-    """Look, judge and sleep until `/health` answers 200 twice, `settle_s` apart.
+    """Look, judge and sleep until the health check answers 200 twice, `settle_s` apart.
 
     A phase that makes progress may go on past its deadline, up to its limit.
 

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
+from builders.logs import GRAMMAR
+
 from tgi_deploy.diagnosis.progress import detail_of, fraction_of
 from tgi_deploy.diagnosis.reader import Subject, read
 
@@ -51,7 +51,7 @@ def _brief(finding: Finding | None) -> dict[str, str] | None:
 
 
 def main() -> None:
-    grammar = grammar_from(read_phases())
+    grammar = GRAMMAR
     for log in sorted(Path(__file__).parent.rglob("*.log")):
         reading = read(log.read_text(encoding="utf-8"), grammar, subject=DEPLOYED)
         log.with_suffix(".json").write_text(

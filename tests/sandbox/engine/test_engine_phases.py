@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 from builders import engines
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
@@ -23,7 +22,6 @@ from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.values.base import replaced
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-GRAMMAR = grammar_from(read_phases())
 COLOURED = {"NO_COLOR": ""}
 
 

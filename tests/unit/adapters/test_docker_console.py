@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from builders.logs import GRAMMAR
 from fakes.docker_host import FakeDocker
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.targets.docker.api import Api
@@ -103,7 +102,7 @@ def test_an_engine_that_ends_again_and_again_is_counted(docker):
     docker.containers_by_id[ID] = container("restarting", restarts=2)
     docker.log = line(1, "Args { one }") + line(3, "Args { two }")
     docker.deaths = [death(2, 1), death(4, 1)]
-    assert read(cloud(docker).console(ID), grammar_from(read_phases())).exits == 2
+    assert read(cloud(docker).console(ID), GRAMMAR).exits == 2
 
 
 def test_the_last_end_is_told_though_the_host_has_forgotten_its_events(docker):

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_cures, read_phases, read_tool_codes
+from tgi_deploy.catalog.phases import read_cures, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.watching import diagnose as use_case
@@ -62,7 +62,7 @@ def test_text_has_phase_code_line_cause_and_remedy(capsys):
 )
 def test_a_machine_that_does_not_run_is_told_whatever_its_log_says(capsys, monkeypatch, tmp_path, machine, last):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
-    found = Examined(reading=read("", grammar_from(read_phases())), machine=machine)
+    found = Examined(reading=read("", GRAMMAR), machine=machine)
     monkeypatch.setattr(use_case, "diagnose_deployment", lambda *_: found)
     code, out, _ = said(capsys, "diagnose", "demo")
     assert (code, out.splitlines()[-1]) == (0, last)

@@ -13,7 +13,7 @@ from tgi_deploy.diagnosis.progress import KINDS
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
 
-DATA = read_phases()
+DATA = read_phases("tgi")
 WANTED = [
     "gated_no_token",
     "token_forbidden",
@@ -115,8 +115,9 @@ def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):
     file = tmp_path / "engines" / "tgi" / "phases.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"mine": True}))
-    assert read_phases(user_dir=tmp_path) == {"mine": True, "codes": DATA["codes"]}
-    assert read_phases(user_dir=tmp_path / "elsewhere") == DATA
+    mine = read_phases("tgi", user_dir=tmp_path)
+    assert (mine["mine"], mine["codes"], "survived" in mine) == (True, DATA["codes"], False)
+    assert read_phases("tgi", user_dir=tmp_path / "elsewhere") == DATA
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "\udcff"])
@@ -125,7 +126,7 @@ def test_an_unreadable_table_is_an_input_error_with_its_path(tmp_path, text):
     file.parent.mkdir(parents=True)
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError) as caught:
-        read_phases(user_dir=tmp_path)
+        read_phases("tgi", user_dir=tmp_path)
     assert str(file) in caught.value.message
 
 

@@ -3,13 +3,11 @@ from __future__ import annotations
 import copy
 
 import pytest
+from builders.logs import DATA
 
-from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.machine_filter import extended
 from tgi_deploy.errors import InputError
-
-DATA = read_phases()
 
 
 def with_final(pattern):

@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 
 RAISED = json.loads((Path(__file__).parents[2] / "cases" / "engine" / "raised.json").read_text(encoding="utf-8"))
-GRAMMAR = grammar_from(read_phases())
 STARTED = (
     "2025-06-02T07:11:04.1Z  INFO download: text_generation_launcher: Starting check and download process for a/b\n"
     "2025-06-02T07:11:40.1Z  INFO shard-manager: text_generation_launcher: Starting shard rank=0\n"

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.lines import read_lines
 from tgi_deploy.diagnosis.reader import Subject, read
 
@@ -19,7 +18,6 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 import diagnosis_accuracy as accuracy  # noqa: E402 -- a script, found by its folder
 
 CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
-GRAMMAR = grammar_from(read_phases())
 EVERY = accuracy.cases()
 WANTED = {
     "gated_no_token", "token_forbidden", "repo_not_found", "revision_not_found", "no_weights", "disk_full", "network",

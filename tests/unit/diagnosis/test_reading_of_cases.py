@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.logs import GRAMMAR
 from cases.phases.rewrite import shown
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.lines import log_lines
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.progress import detail_of, fraction_of
@@ -16,7 +15,6 @@ from tgi_deploy.diagnosis.reader import read as read_any
 
 CASES = Path(__file__).parents[2] / "cases" / "phases"
 LOGS = sorted(CASES.rglob("*.log"))
-GRAMMAR = grammar_from(read_phases())
 DEPLOYED = Subject(planned=True)
 
 

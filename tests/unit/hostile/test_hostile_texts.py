@@ -7,12 +7,11 @@ import os
 
 import pytest
 import yaml
+from builders.logs import GRAMMAR
 from mutations.changes import Raw, dump
 from mutations.texts import record
 from mutations.trial import trials
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.lines import read_lines
 from tgi_deploy.state import codec
 
@@ -81,7 +80,7 @@ def test_one_endless_line_is_a_log(line, trial):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028", "\f"])
 def test_of_more_lines_than_a_log_has_the_last_are_read(end):
     text = end.join(f"line {number}" for number in range(1, 450_001))
-    lines = read_lines(text, grammar_from(read_phases()))
+    lines = read_lines(text, GRAMMAR)
     assert 50_000 < len(lines) <= 200_000
     assert (lines[-1].text, lines[-1].number) == ("line 450000", 450_000)
     whole = [line for line in lines if line.number == 449_000]
@@ -90,7 +89,7 @@ def test_of_more_lines_than_a_log_has_the_last_are_read(end):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028"])
 def test_the_last_line_is_read_whatever_is_before_it(end):
-    lines = read_lines("\u2028" * 1_000_000 + "x" * 2_000_000 + " the last" + end, grammar_from(read_phases()))
+    lines = read_lines("\u2028" * 1_000_000 + "x" * 2_000_000 + " the last" + end, GRAMMAR)
     assert lines[-1].text.endswith("the last")
     assert lines[-1].number == 1_000_001
 

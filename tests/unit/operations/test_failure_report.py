@@ -142,10 +142,10 @@ def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, 
 def test_an_error_of_the_proof_keeps_its_class_and_exit_code(around, monkeypatch, met, decision):
     logs(monkeypatch, READY)
 
-    def refuse(_engine, _path):
+    def refuse(_engine, _probe):
         raise met
 
-    monkeypatch.setattr(FakeEngine, "get", refuse)
+    monkeypatch.setattr(FakeEngine, "ask", refuse)
     error = failure(around, on_failure=lambda _error: decision)
     assert (type(error), error.exit_code, error.code) == (type(met), met.exit_code, met.code)
     assert error.failure.fate == {"keep": "kept", "remove": "removed"}[decision]

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
+from builders.logs import GRAMMAR
+
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.model import MachineState
 
-GRAMMAR = grammar_from(read_phases())
 RUNNING = MachineState(state="running", address="http://127.0.0.1:8080")
 PENDING = MachineState(state="pending")
 REFUSED = Probe(outcome="refused")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders import plans
+from builders.logs import GRAMMAR
 from builders.machine import Machine
 
-from tgi_deploy.catalog.phases import read_phases
-from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.operations.artifacts import render
 
@@ -107,7 +106,7 @@ def test_it_does_not_outlive_a_script_that_is_killed(tmp_path: Path):
 
 
 def test_the_marker_is_progress_and_no_new_attempt():
-    grammar = grammar_from(read_phases())
+    grammar = GRAMMAR
     pull = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n"
     view = read(pull + "[  12.5] run-engine[812]: [tgi-deploy] received mb=4096\n", grammar)
     assert (view.startup_phase, view.progress.received_mb, view.exits) == ("pulling", 4096, 0)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders import plans
 from builders.hostile import HOSTILE
+from builders.logs import DATA
 from builders.machine import Machine
 
-from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.operations.artifacts import render
 
@@ -144,7 +144,7 @@ def test_a_refused_configuration_is_no_reason_to_restart(boot, line: str):
 
 def with_table(*more: dict[str, Any]) -> Deployable:
     """A deployable of a table with these texts besides."""
-    data = copy.deepcopy(dict(read_phases()))
+    data = copy.deepcopy(dict(DATA))
     data["codes"][0]["signatures"] += [{"source": "x"} | text for text in more]
     return plans.deployable(log_filter=grammar_from(data).log_filter)
 

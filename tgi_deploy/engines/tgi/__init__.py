@@ -45,6 +45,7 @@ class Tgi(Value, frozen=True, kw_only=True):
     cache_path: str = CACHE_PATH
     health: Health = HEALTH
     pages: tuple[tuple[str, str], ...] = probes.PAGES
+    remedy_flags: tuple[tuple[str, str], ...] = (("prefill", "--max-batch-prefill-tokens"),)
     edits: tuple[str, ...] = EDITS
     pin_example: str = "max-best-of=4"
 

@@ -29,6 +29,7 @@ class Vllm(Value, frozen=True, kw_only=True):
     cache_path: str = CACHE_PATH
     health: Health = HEALTH
     pages: tuple[tuple[str, str], ...] = probes.PAGES
+    remedy_flags: tuple[tuple[str, str], ...] = (("prefill", "--max-num-batched-tokens"),)
 
     def release(self, version: str, documents: Mapping[str, Any]) -> VllmRelease:
         return read_release(version, documents)

@@ -45,7 +45,7 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
     return wait_until_ready(
         observer,
         deadlines,
-        grammar=context.log_grammar(),
+        grammar=context.log_grammar(candidate.engine.name),
         clock=context.clock,
         listener=context.listener,
         settings=WaitSettings(
@@ -54,6 +54,7 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
             settle_s=context.pace.settle_s,
             name=deployment.name,
             subject=subject_of(
+                context,
                 deployment.name,
                 deployment.plan,
                 machine.place,

@@ -30,7 +30,7 @@ ReadyLevel = Literal["fast", "full"]
 # (profiles/performance/measured.csv); what a CPU takes stands in docs/waiting.md.
 SLOWEST_FACTOR: Final = 5.0
 # An engine without CUDA graphs or flash attention takes up to 1 ms a layer, however small the model is
-# (profiles/performance/constants.json, engine.tgi-legacy.floor_quantized_ms), and models have up to 100 layers.
+# (profiles/performance/constants.json, `floor_quantized_ms`), and models have up to 100 layers.
 _LEAST_SLOW_MS: Final = 100.0
 # From a release to all that it may report itself as.
 ReportedAs = Callable[[str], tuple[str, ...]]
@@ -176,4 +176,5 @@ def _reading(context: Context, deployment: Deployment) -> Reading:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:
         return Reading()
-    return read(log, context.log_grammar(), subject=subject_of(deployment.name, deployment.plan, machine.place))
+    subject = subject_of(context, deployment.name, deployment.plan, machine.place)
+    return read(log, context.grammar_of(deployment), subject=subject)

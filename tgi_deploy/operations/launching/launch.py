@@ -260,7 +260,7 @@ class Launcher:
             name=name,
             candidate=candidate,
             model=self.plan.request.model,
-            log_filter=self.context.log_grammar().log_filter,
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
             ttl_s=ttl_s,
             idle_s=self.settings.idle_s,
             lease_s=self.settings.lease_s,

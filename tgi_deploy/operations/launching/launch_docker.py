@@ -166,6 +166,6 @@ class DockerLauncher:
             name=name,
             candidate=candidate,
             model=self.plan.request.model,
-            log_filter=self.context.log_grammar().log_filter,
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
             ready_deadline_s=ready_deadline_s(candidate),
         )

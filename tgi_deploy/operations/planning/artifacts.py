@@ -27,7 +27,7 @@ def deployable(
         name=name or default_name(plan.request.model.name),
         candidate=chosen,
         model=plan.request.model,
-        log_filter=grammar_from(read_phases(user_dir=profiles_dir)).log_filter,
+        log_filter=grammar_from(read_phases(chosen.engine.name, user_dir=profiles_dir)).log_filter,
         ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
         idle_s=idle_timeout_s(wish, environ),
         lease_s=lease_s(wish, environ),

@@ -25,7 +25,6 @@ _IN_PLAN: Final = {
     "instance": ("chosen", "instance_type"),
 }
 _UP: Final = "tgi-deploy up "
-_PREFILL: Final = "--max-batch-prefill-tokens"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,17 +47,17 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     machine = cloud.machine(instance_id)
     log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
-    subject = subject_of(name, recorded.plan if recorded else {}, place)
+    subject = subject_of(context, name, recorded.plan if recorded else {}, place)
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
-    found = read(text, context.log_grammar(), subject=subject)
+    found = read(text, context.grammar_of(recorded), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
     return Examined(reading=_placed(found, place, last_line=last_line), machine=machine)
 
 
-def subject_of(name: str, plan: Mapping[str, Any], place: str, *, hang_s: float = HANG_S) -> Subject:
+def subject_of(context: Context, name: str, plan: Mapping[str, Any], place: str, *, hang_s: float = HANG_S) -> Subject:
     """Return what is known of a deployment's engine beside its log; `plan` is a plan's document."""
     label = {"state_label": "the container"} if target_of(place) == DOCKER else {}
-    return Subject(facts={"name": name, **_facts(plan)}, planned=True, hang_s=hang_s, **label)
+    return Subject(facts={"name": name, **_facts(context, plan)}, planned=True, hang_s=hang_s, **label)
 
 
 def remedy_there(remedy: str, place: str) -> str:
@@ -75,11 +74,13 @@ def _placed(found: Reading, place: str, *, last_line: int) -> Reading:
     return replace(found, findings=tuple(replace(item, remedy=remedy_there(item.remedy, place)) for item in findings))
 
 
-def _facts(plan: Mapping[str, Any]) -> dict[str, str]:
+def _facts(context: Context, plan: Mapping[str, Any]) -> dict[str, str]:
     found = {name: plan.get(part, {}).get(key) for name, (part, key) in _IN_PLAN.items()}
     if plan.get("model"):
         found["model"] = typed_model(plan)
-    args = [str(word) for word in plan.get("engine", {}).get("args", ())]
-    if _PREFILL in args[:-1]:
-        found["prefill"] = args[args.index(_PREFILL) + 1]
+    engine = plan.get("engine", {})
+    args = [str(word) for word in engine.get("args", ())]
+    for fact, flag in context.engine(engine.get("name")).remedy_flags:
+        if flag in args[:-1]:
+            found[fact] = args[args.index(flag) + 1]
     return {name: str(value) for name, value in found.items() if value is not None}

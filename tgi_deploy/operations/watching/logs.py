@@ -16,6 +16,7 @@ from tgi_deploy.reconcile.observe import observe
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.operations.context import Context
 
 _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
@@ -28,7 +29,7 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
     """
     place, instance_id = locate(context, name)
     text = context.cloud(place).console(instance_id)
-    lines = _shown(context, text, raw=raw)
+    lines = _shown(text, context.grammar_of(context.store.load(name)), raw=raw)
     return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
 
 
@@ -41,6 +42,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
     cloud, window, first = context.cloud(place), LogWindow(), True
     recorded = context.store.load(name)
     keeper = LeaseKeeper.of(context, recorded) if recorded else None
+    grammar = context.grammar_of(recorded)
     while True:
         alive = cloud.machine(instance_id).state in _WRITING
         text = cloud.console(instance_id)
@@ -48,7 +50,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         if first and tail is not None:
             new = new[max(0, len(new) - tail) :]
         if new:
-            yield from _shown(context, "\n".join(new), raw=raw)
+            yield from _shown("\n".join(new), grammar, raw=raw)
         if not alive:
             return
         if keeper is not None:
@@ -57,8 +59,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
         context.clock.sleep(context.pace.ready_poll_s)
 
 
-def _shown(context: Context, text: str, *, raw: bool) -> Sequence[str]:
-    grammar = context.log_grammar()
+def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
     return redacted(text, grammar).splitlines() if raw else log_lines(text, grammar)
 
 

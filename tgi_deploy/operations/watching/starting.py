@@ -43,7 +43,7 @@ def starting(
     if state.state == "pending":
         return Starting(phase="launching")
     try:
-        reading = read(console(), context.log_grammar(), subject=Subject(planned=True))
+        reading = read(console(), context.grammar_of(recorded), subject=Subject(planned=True))
     except DeployError:
         return None
     if not reading.evident:

@@ -18,9 +18,9 @@ PROFILE: Final = "instance-profile"
 # What the boundary of roles lets a machine read, whatever its role says.
 FOLDER: Final = "/tgi-deploy/"
 HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a token
-API_KEY: Final = "api-key"
+_API_KEY: Final = "api-key"
 MACHINE_ROLE: Final = "machine-role"
-_WHAT: Final = {HUB_TOKEN: "hub token", API_KEY: "API key"}
+_WHAT: Final = {HUB_TOKEN: "hub token", _API_KEY: "API key"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Delivery:
 
 def delivery(wishes: SecretWishes, *, name: str, deployment_id: str, region: str) -> Delivery:
     """How the wished secrets reach a machine of deployment `name` in `region`."""
-    named = {HUB_TOKEN: wishes.hub_token, API_KEY: wishes.api_key}
+    named = {HUB_TOKEN: wishes.hub_token, _API_KEY: wishes.api_key}
     there = {key: wish for key, wish in named.items() if wish is not None}
     names = {key: wish.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, wish in there.items()}
     made = [_parameter(key, names[key], wish.reference, region) for key, wish in there.items() if wish.reference]
@@ -66,7 +66,7 @@ def delivery(wishes: SecretWishes, *, name: str, deployment_id: str, region: str
     profile = f"tgi-deploy-{deployment_id}-{region}"
     return Delivery(
         hub_token_parameter=names.get(HUB_TOKEN),
-        api_key_parameter=names.get(API_KEY),
+        api_key_parameter=names.get(_API_KEY),
         instance_profile=profile if own_role else wishes.instance_profile,
         resources=(*made, *(_access(profile, name, region, tuple(names.values())) if own_role else ())),
     )

@@ -1,0 +1,174 @@
+"""What only one engine has stays in `engines/` and `sandbox/`: its name, flags, variables, routes, metrics, log texts.
+
+The words come from the releases' data and from what the engines answer, so a new release or engine brings its own.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+from builders import engines
+
+import tgi_deploy
+from tgi_deploy.cli.main import ROOT
+
+PACKAGE = Path(tgi_deploy.__file__).parent
+REPOSITORY = PACKAGE.parent
+OURS = re.compile(r"(?i)tgi[-_]deploy")
+# The hub's variables are nobody's flags: every client of the hub reads them.
+OF_THE_HUB = ("HF_", "HUGGING")
+# Beginning with a capital, and more than one word: what is shorter can be anybody's.
+TELLING = re.compile(r"[A-Z].* .*")
+
+# Where a word stands outside for a reason: file → the words, and why.
+ALLOWED = {
+    "tgi_deploy/wiring.py": ({"Tgi", "tgi"}, "names the engines, for all others"),
+    "tgi_deploy/cli/plan.py": ({"max-batch-prefill-tokens"}, "a user pins a flag of the engine: help shows one"),
+    "tgi_deploy/cli/predict.py": ({"tgi", "vllm"}, "a user chooses whose speed is predicted"),
+    "tgi_deploy/targets/docker/commands.py": ({"--host"}, "Docker's own option"),
+}
+
+
+def options_of(command):
+    """Every option of the program's own: an engine may have one of the same name."""
+    for param in command.params:
+        yield from (*param.opts, *param.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from options_of(command.get_command(click.Context(command), name))
+
+
+def names():
+    for engine in engines.EVERY:
+        yield from (engine.name, engine.title)
+        yield engines.releases(engine)[-1].image.partition(":")[0].rpartition("/")[2]
+
+
+def flags():
+    theirs = {flag for _, release in engines.every_release() for flag in release.flags}
+    for flag in theirs - set(options_of(ROOT)):
+        yield flag
+        if flag.count("-") > 3:  # as `--set` takes it
+            yield flag.removeprefix("--")
+
+
+def variables():
+    for engine, release in engines.every_release():
+        found = {flag.env for flag in release.flags.values()} | {engine.access(release).key_variable}
+        names = filter(None, found | release.reserved_env)
+        yield from (name for name in names if "_" in name and not name.startswith(OF_THE_HUB))
+
+
+def routes():
+    for engine, release in engines.every_release():
+        yield from (probe.path for probe in engine.probes(engines.PROMISE))
+        yield from (path for path, _ in engine.pages)
+        access = engine.access(release)
+        yield from (*access.guarded_routes, *access.open_inference_routes)
+
+
+def metrics():
+    for engine, release in engines.every_release():
+        found = engine.metrics(release)
+        yield from filter(None, (found.path, found.queued, found.running, found.kv_used, *found.request_counters))
+
+
+def literals(pattern):
+    """Every run of literal characters in a regular expression."""
+    run = ""
+    for kind, value in pattern:
+        if str(kind) == "LITERAL":
+            run += chr(value)
+            continue
+        yield run
+        run = ""
+        parts = value if isinstance(value, tuple | list) else ()
+        for part in parts:
+            for below in part if isinstance(part, list) else [part]:
+                if type(below).__name__ == "SubPattern":
+                    yield from literals(below)
+    yield run
+
+
+def log_texts():
+    for engine in engines.EVERY:
+        table = engines.documents(engine)["phases.json"]
+        found = [*table["failures"], *table["consequences"], *table["stops"]]
+        for item in [*table["phases"], *table["progress"], *table["redactions"], *table["error_lines"]]:
+            found += [*item.get("begins", ()), *item.get("restarts", ()), *filter(None, [item.get("match")])]
+        for pattern in found:
+            texts = (text.strip() for text in literals(re._parser.parse(pattern)))
+            yield from filter(TELLING.fullmatch, texts)
+
+
+@cache
+def words():
+    return {
+        kind: frozenset(found())
+        for kind, found in {
+            "name": names, "flag": flags, "variable": variables, "route": routes, "metric": metrics, "log": log_texts
+        }.items()
+    }  # fmt: skip
+
+
+@cache
+def pattern():
+    alternatives = {
+        kind: "|".join(re.escape(word) for word in sorted(found, key=len, reverse=True))
+        for kind, found in words().items()
+    }
+    name = rf"(?i:{alternatives.pop('name')})(?![a-z0-9])"
+    return re.compile(rf"(?<![\w-])(?:{name}|(?:{'|'.join(alternatives.values())})(?![\w-]))")
+
+
+def found_in(text: str) -> set[str]:
+    return {match[0] for match in pattern().finditer(OURS.sub("", text))}
+
+
+def places():
+    code = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("engines", "sandbox"))
+    templates = (path for path in (REPOSITORY / "templates").rglob("*") if path.is_file())
+    return sorted((*code, *templates))
+
+
+def test_what_one_engine_has_is_named_where_engines_are():
+    found = {path.relative_to(REPOSITORY).as_posix(): found_in(path.read_text(encoding="utf-8")) for path in places()}
+    assert {where: words for where, words in found.items() if words} == {
+        where: words for where, (words, _why) in ALLOWED.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["name", "flag", "variable", "route", "metric", "log"])
+def test_each_kind_of_word_comes_from_the_engines(kind):
+    assert len(words()[kind]) > 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'client.post("/generate", {})',
+        'f"{url}/v1/models"',
+        '{"model": "tgi"}',
+        "# vLLM does this otherwise",
+        '"--max-batch-prefill-tokens"',
+        "tgi-deploy plan x --set max-num-batched-tokens=512",
+        "case $line in *'Args {'*) ;; esac",
+        'env["VLLM_API_KEY"]',
+        "tgi_queue_size > 3",
+        "docker run --name tgi",
+    ],
+)
+def test_a_word_of_an_engine_is_found(line):
+    assert found_in(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["tgi-deploy up x --quantize awq", "TGI_DEPLOY_HOME", "from tgi_deploy import x", "--context 8k", "HF_TOKEN"],
+)
+def test_a_word_of_the_program_is_not_one_of_an_engine(line):
+    assert not found_in(line)

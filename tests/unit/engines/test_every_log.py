@@ -1,0 +1,58 @@
+"""What the logs of every engine show: lines of real ones, read with the grammar of each."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import engines
+from builders.logs import grammar_of
+
+from tgi_deploy.diagnosis.lines import redacted
+from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
+from tgi_deploy.diagnosis.reader import read
+
+CASES = Path(__file__).parents[2] / "cases/engines"
+
+
+def recorded() -> list[Any]:
+    return [
+        pytest.param(engine.name, case, id=f"{engine.name}: {case['name']}")
+        for engine in engines.EVERY
+        for case in json.loads((CASES / engine.name / "logs.json").read_text())
+    ]
+
+
+@pytest.mark.parametrize(("engine", "case"), recorded())
+def test_what_a_real_log_shows(engine: str, case: dict[str, Any]) -> None:
+    grammar, expected = grammar_of(engine), case["expect"]
+    parts = ["\n".join(case["lines"][:count]) + "\n" for count in range(1, len(case["lines"]) + 1)]
+    readings = [read(part, grammar) for part in parts]
+    shown = [reading.startup_phase for reading in readings if reading.latest.evident]
+    assert list(dict.fromkeys(shown)) == expected["phases"]
+    last = readings[-1]
+    assert last.progress.kv_capacity_tokens == expected["kv_capacity_tokens"]
+    assert last.latest.failed == expected["failed"]
+    assert next((item.code for item in last.findings), None) == expected["finding"]
+
+
+@pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
+def test_a_start_that_is_read_line_by_line_never_goes_back(engine: Any) -> None:
+    case = json.loads((CASES / engine.name / "logs.json").read_text())[0]
+    grammar, reading, phases = grammar_of(engine.name), None, []
+    for line in case["lines"]:
+        reading = read(f"{line}\n", grammar, before=reading)
+        phases.append(STARTUP_PHASES.index(reading.startup_phase))
+    assert phases == sorted(phases)
+
+
+@pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
+def test_an_api_key_is_taken_out_of_what_is_shown(engine: Any) -> None:
+    log = (CASES / engine.name / "logs_its_api_key.txt").read_text()
+    shown = redacted(log, grammar_of(engine.name))
+    assert "sekret-key-1" in log
+    assert "sekret-key-1" not in shown
+    assert re.search(r"\*\*\*|…", shown)
