@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from builders.logs import GRAMMAR
 
 from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.engines.tgi.container import REDACTIONS
 from tgi_deploy.planner.time_to_ready import rates
 from tgi_deploy.targets.deployable import Deployable
 from tgi_deploy.values.base import replaced
@@ -148,7 +149,7 @@ def container(*, num_shard: int = 1) -> Container:
         health=Health(path="/health", every_s=20, failures=5, refuses_while_starting=True),
         restart=Restart(policy="on-failure", never_after=(2,), most=3),
         stop=Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False),
-        redactions=(),
+        redactions=REDACTIONS,
     )
 
 
@@ -160,6 +161,7 @@ def altered(run: EngineRun, **changes: Any) -> EngineRun:
         "gpus": lambda gpus: {"accelerators": gpus},
         "image": lambda image: {"image": replaced(run.container.image, reference=image)},
         "secret_env": lambda names: {"secrets": tuple(SecretRef(variable=name) for name in names)},
+        "redactions": lambda hidden: {"redactions": hidden},
         "shm_bytes": lambda size: {"shm_bytes": size},
         "stop_timeout_s": lambda seconds: {"stop": replaced(run.container.stop, grace_s=seconds)},
     }

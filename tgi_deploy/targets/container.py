@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tgi_deploy.targets.deployable import Deployable
-    from tgi_deploy.values.container import Container, Health, Mount
+    from tgi_deploy.values.container import Container, Health, Mount, Redaction
     from tgi_deploy.values.plan import Candidate
 
 MODEL_DIR: Final = "/model"
@@ -87,6 +87,10 @@ class HostedContainer:
     @property
     def health(self) -> Health:
         return self.container.health
+
+    @property
+    def redactions(self) -> tuple[Redaction, ...]:
+        return self.container.redactions
 
     @property
     def never_after(self) -> tuple[int, ...]:

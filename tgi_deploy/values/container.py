@@ -61,11 +61,20 @@ class Stop(Value, frozen=True, kw_only=True):
     accepts_while_draining: bool
 
 
+class Redaction(Value, frozen=True, kw_only=True):
+    """A line of the log that holds `text`, in capitals or not, must not leave the machine.
+
+    `closed_by`: nor must the indented lines after it and the one that begins with this, unless the line has it, too.
+    """
+
+    text: str
+    closed_by: str | None = None
+
+
 class Container(Value, frozen=True, kw_only=True):
     """One container of an engine. Arguments reach the entry point unchanged; `env` is sorted and never secret.
 
-    `port` is the container's own. `redactions` are patterns of log text: what their group `secret` matches must not
-    leave the machine.
+    `port` is the container's own.
     """
 
     image: Image
@@ -79,4 +88,4 @@ class Container(Value, frozen=True, kw_only=True):
     health: Health
     restart: Restart
     stop: Stop
-    redactions: tuple[str, ...]
+    redactions: tuple[Redaction, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.engines.tgi.kernels import ATTENTION_VARIABLE, PADDED, attention_for
-from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
+from tgi_deploy.values.container import Container, Health, Image, Mount, Redaction, Restart, SecretRef, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,8 +21,11 @@ _GLOB_CHARACTERS: Final = "*?["
 HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
 _RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
 _STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # it drains for up to 90 s
-# The launcher logs all its arguments at start.
-_REDACTIONS: Final = (r'(?:api_key|ngrok_authtoken): Some\(\s*"(?P<secret>[^"]*)',)
+# The launcher logs all its arguments at start, and its parser quotes what it could not read.
+REDACTIONS: Final = (
+    Redaction(text="Args {", closed_by="}"),
+    *(Redaction(text=name) for name in ("api_key", "api-key", "ngrok_authtoken", "ngrok-authtoken")),
+)
 
 
 def container(fit: Fit, release: TgiRelease) -> Container:
@@ -43,7 +46,7 @@ def container(fit: Fit, release: TgiRelease) -> Container:
         health=HEALTH,
         restart=_RESTART,
         stop=_STOP,
-        redactions=_REDACTIONS,
+        redactions=REDACTIONS,
     )
 
 

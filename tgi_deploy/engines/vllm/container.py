@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
+from tgi_deploy.values.container import Container, Health, Image, Mount, Redaction, Restart, SecretRef, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _DRAIN_FLAG: Final = "--shutdown-timeout"
 _DRAIN_S: Final = 90
 _MARGIN_S: Final = 30
 # Up to 0.28 the arguments are logged as they are.
-_REDACTIONS: Final = (r"'api_key': \[?'(?P<secret>[^']*)",)
+_REDACTIONS: Final = tuple(Redaction(text=name) for name in ("api_key", "api-key", "hf_token", "hf-token"))
 
 
 def container(fit: Fit, release: VllmRelease) -> Container:
