@@ -30,10 +30,12 @@ _ACCELERATED: Final = ("GpuInfo", "NeuronInfo", "InferenceAcceleratorInfo")
 _BY_FAMILY: Final = {"p3dn": "V100-32GB", "p3": "V100-16GB", "p4d": "A100-40GB", "p4de": "A100-80GB"}
 # EC2 reports 512 GiB for a chip that has 96, or nothing at all.
 _MEMORY_MIB: Final = {"Trainium2": 98304}
-_KEPT: Final = ("interconnect", "capacity_block_only", "quota_on_demand", "quota_spot", "note", "us_east_1_zone_ids")
+_KEPT: Final = (
+    "driver", "interconnect", "capacity_block_only", "quota_on_demand", "quota_spot", "note", "us_east_1_zone_ids",
+)  # fmt: skip
 _ORDER: Final = (
-    "status", "accelerator", "count", "memory_mib", "ec2_memory_mib", "partition", "vcpus", "ram_gib", "cpu_arch",
-    "interconnect", "network_gbps", "nvme_gb", "ebs_baseline_mb_s", "ebs_burst_mb_s", "capacity_block_only",
+    "status", "accelerator", "count", "memory_mib", "ec2_memory_mib", "partition", "driver", "vcpus", "ram_gib",
+    "cpu_arch", "interconnect", "network_gbps", "nvme_gb", "ebs_baseline_mb_s", "ebs_burst_mb_s", "capacity_block_only",
     "usage_classes", "quota_on_demand", "quota_spot", "regions", "us_east_1_zone_ids", "note",
 )  # fmt: skip
 

@@ -138,7 +138,7 @@ def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: i
     release, model = supply.release, request.model.model
     served = release.model_classes.get(model.model_type)
     codes = {
-        *_hardware_codes(release, hardware),
+        *_hardware_codes(release, hardware, num_shard),
         *_turing_codes(request, release, hardware),
         *_model_codes(served, num_shard),
         *_split_codes(model, num_shard, way),
@@ -155,7 +155,7 @@ def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: i
     )
 
 
-def _hardware_codes(release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
+def _hardware_codes(release: TgiRelease, hardware: InstanceType, num_shard: int) -> Iterator[str]:
     chip = hardware.accelerator
     if chip.vendor != "nvidia":
         yield "vendor_unsupported"
@@ -167,7 +167,7 @@ def _hardware_codes(release: TgiRelease, hardware: InstanceType) -> Iterator[str
             yield rules[0].code
     if hardware.cpu_arch not in release.cpu_archs:
         yield "host_architecture"
-    if hardware.partition < 1:
+    if hardware.partition < 1 and (hardware.driver or num_shard > 1):
         yield "accelerator_fraction"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog import names
+from tgi_deploy.catalog import mig, names
 from tgi_deploy.catalog.fields import (
     IGNORED,
     OPTIONAL_TEXT,
@@ -35,7 +35,6 @@ ACCELERATORS_FILE: Final = "accelerators.json"
 INSTANCE_TYPES_FILE: Final = "aws/instance_types.json"
 _GIB: Final = 2**30
 _MIB: Final = 2**20
-_ARM_HOSTS: Final = ("GH200",)
 
 _INTERCONNECT: Final = Field(check=one_of("none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"))
 _ACCELERATOR: Final = {
@@ -50,6 +49,8 @@ _ACCELERATOR: Final = {
     "int8_tops": Field(check=number, required=False),
     "bf16": Field(check=boolean),
     "interconnect": _INTERCONNECT,
+    "host_arch": Field(check=one_of("x86_64", "arm64"), required=False),
+    "most_per_host": Field(check=positive, required=False),
     "aliases": Field(check=list_of(text), required=False),
     "driver_name": OPTIONAL_TEXT,
     "confidence": OPTIONAL_TEXT,
@@ -64,6 +65,7 @@ _INSTANCE_TYPE: Final = {
     "memory_mib": Field(check=positive),
     "ec2_memory_mib": IGNORED,
     "partition": Field(check=number, required=False),
+    "driver": OPTIONAL_TEXT,
     "vcpus": Field(check=positive),
     "ram_gib": Field(check=number),
     "cpu_arch": Field(check=one_of("x86_64", "arm64")),
@@ -115,17 +117,23 @@ class Hardware:
         return spellings
 
     def accelerator(self, name: str) -> Accelerator:
-        """By any usual spelling.
+        """By any usual spelling; `A100-80GB-MIG-3g.40gb` is a slice of a card.
 
         Raises:
             InputError: `ambiguous_accelerator` or `unknown_accelerator`.
         """
         if name in self.accelerators:
             return self.accelerators[name]
+        card, profile = mig.split(name)
+        if profile and not card:
+            raise mig.cardless(profile, self._store.json(ACCELERATORS_FILE))
+        if profile:
+            return mig.slice_of(self.accelerator(card), profile, self._store.json(ACCELERATORS_FILE))
         folded = names.folded_card(name)
         if folded in self._names:
             return self.accelerators[self._names[folded]]
         self._refuse_ambiguous(name, folded)
+        self._refuse_foreign(name, folded)
         raise names.unknown(
             "unknown_accelerator", "accelerator", name, self.accelerators,
             otherwise="'tgi-deploy catalog list accelerators' lists them all.",
@@ -159,10 +167,11 @@ class Hardware:
         """A machine of one's own from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
 
         Raises:
-            InputError: `bad_hardware`, `unknown_accelerator` or `ambiguous_accelerator`.
+            InputError: `bad_hardware`, `more_than_one_host`, `unknown_accelerator` or `ambiguous_accelerator`.
         """
         number_, card = names.hardware(text_)
         chip = self.accelerator(card)
+        _check_host(number_, chip)
         return InstanceType(
             name=f"{number_}x{chip.name}",
             status="owned",
@@ -171,8 +180,9 @@ class Hardware:
             memory_bytes_per_accelerator=chip.memory_bytes,
             vcpus=0,
             ram_bytes=0,
-            cpu_arch="arm64" if chip.name.startswith(_ARM_HOSTS) else "x86_64",
+            cpu_arch=chip.host_arch,
             interconnect=chip.interconnect if number_ > 1 else "none",
+            partition=chip.slice,
         )
 
     def _refuse_ambiguous(self, name: str, folded: str) -> None:
@@ -185,19 +195,42 @@ class Hardware:
                     hint=f"Say which, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
                 )
 
+    def _refuse_foreign(self, name: str, folded: str) -> None:
+        """Chips that people ask for and that no image of this tool's engines runs on: one sentence each."""
+        foreign: Mapping[str, str] = self._store.json(ACCELERATORS_FILE).get("foreign", {})
+        for word, sentence in foreign.items():
+            if folded.startswith(names.folded_card(word)):
+                raise InputError(
+                    "unknown_accelerator",
+                    f"{names.quoted(name)}: {sentence}",
+                    hint="'tgi-deploy catalog list accelerators' lists what plans are made for.",
+                )
+
     def _instance_type(self, name: str, raw: object, where: Where) -> InstanceType:
         found = read(raw, _INSTANCE_TYPE, where)
         accelerator = self.accelerators.get(found.pop("accelerator"))
         if accelerator is None:
             raise where.child("accelerator").error("is not an accelerator of accelerators.json")
+        share = found.get("partition", 1.0)
         return InstanceType(
             name=name,
-            accelerator=accelerator,
+            accelerator=accelerator if share == 1 else mig.fraction(accelerator, share),
             memory_bytes_per_accelerator=found.pop("memory_mib") * _MIB,
             ram_bytes=int(found.pop("ram_gib") * _GIB),
             nvme_bytes=found.pop("nvme_gb", 0) * 10**9,
             **found,
         )
+
+
+def _check_host(number_: int, chip: Accelerator) -> None:
+    if number_ <= chip.most_per_host:
+        return
+    raise InputError(
+        "more_than_one_host",
+        f"{number_} x {chip.name} is more than one host has ({chip.most_per_host}), "
+        "and one copy of the engine stays on one host",
+        hint=f"Plan for one host, such as --hardware {chip.most_per_host}x{chip.name}, and run a copy on each.",
+    )
 
 
 def _accelerator(name: str, raw: object, sources: Mapping[str, str], where: Where) -> Accelerator:

@@ -19,7 +19,11 @@ ComputeCapability = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accelerator:
-    """A chip. Figures are dense (no sparsity) and per chip. `driver_name` is what nvidia-smi calls it."""
+    """A chip, or a slice of one. Figures are dense (no sparsity) and per chip.
+
+    `driver_name` is what nvidia-smi calls it, `most_per_host` how many one host takes at most, `slice` the share of a
+    chip's memory that this is: below 1, it cannot reach its siblings.
+    """
 
     name: str
     vendor: str
@@ -32,6 +36,9 @@ class Accelerator:
     int8_tops: float | None
     bf16: bool
     interconnect: Interconnect
+    host_arch: str = "x86_64"
+    most_per_host: int = 8
+    slice: float = 1.0
     aliases: tuple[str, ...] = ()
     driver_name: str | None = None
     confidence: str = "high"
@@ -41,7 +48,10 @@ class Accelerator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstanceType:
-    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`)."""
+    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`).
+
+    `partition` is the share of its chip that a fractional machine has, `driver` a driver that only some images carry.
+    """
 
     name: str
     status: TypeStatus
@@ -53,6 +63,7 @@ class InstanceType:
     cpu_arch: str
     interconnect: Interconnect
     partition: float = 1.0
+    driver: str | None = None
     capacity_block_only: bool = False
     network_gbps: float | None = None
     nvme_bytes: int = 0

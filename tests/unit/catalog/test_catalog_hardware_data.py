@@ -52,7 +52,6 @@ def test_accelerators_are_the_surveyed_ones_and_those_a_machine_needs(catalog):
     entries = raw("accelerators.json")["accelerators"]
     surveyed = [name for name, entry in entries.items() if entry.get("surveyed", True)]
     assert len(surveyed) == 45
-    assert set(entries) - set(surveyed) == {"Qualcomm-AI100", "RTX-A4000", "RTX-A5000", "RTX-A6000"}
     assert set(catalog.accelerators()) == set(entries)
 
 

@@ -91,15 +91,17 @@ def check_sliding_window(facts: Facts) -> Problem | None:
     )
 
 
-def check_whole_accelerator(facts: Facts) -> Problem | None:
+def check_slices(facts: Facts) -> Problem | None:
     hardware = facts.case.hardware
     if hardware.partition >= 1:
         return None
-    return Problem(
-        code="accelerator_fraction",
-        message=f"only {hardware.partition:g} of a {hardware.accelerator.name}: fractions of a GPU are not planned for",
-        data={"partition": hardware.partition},
-    )
+    if hardware.driver is not None:
+        why = f"{hardware.name} needs NVIDIA's {hardware.driver.upper()} driver, which the machine images of 'up' lack"
+    elif facts.case.num_shard > 1:
+        why = f"slices of a {hardware.accelerator.name.partition('-MIG-')[0]} do not reach each other: one shard each"
+    else:
+        return None
+    return Problem(code="accelerator_fraction", message=why, data={"partition": hardware.partition})
 
 
 def check_model_class(facts: Facts) -> Problem | None:
@@ -285,7 +287,7 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_host_architecture,
     check_architecture,
     check_sliding_window,
-    check_whole_accelerator,
+    check_slices,
     check_model_class,
     check_shards_available,
     check_shardable,

@@ -1,0 +1,85 @@
+"""Slices of a card, and machines that do not exist as one host."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.values.hardware import InstanceType
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return open_catalog()
+
+
+def machine(catalog: Catalog, text: str) -> InstanceType:
+    return catalog.owned_supply(release="3.3.7", hardware=text).offers[0].instance_type
+
+
+# What `nvidia-smi mig -lgip` prints for an H100 of 80 GB, in GiB, and multiprocessors out of 132.
+@pytest.mark.parametrize(
+    ("profile", "printed_gib", "multiprocessors"),
+    [("1g.10gb", 9.75, 16), ("1g.20gb", 19.62, 26), ("3g.40gb", 39.50, 60), ("7g.80gb", 79.25, 132)],
+)
+def test_a_slice_has_what_the_driver_prints_or_a_little_less(catalog, profile, printed_gib, multiprocessors):
+    card, cut = catalog.accelerator("H100-80GB"), catalog.accelerator(f"H100-80GB-MIG-{profile}")
+    assert 0 <= printed_gib - cut.memory_bytes / GIB < 0.25
+    assert cut.fp16_tflops == pytest.approx(card.fp16_tflops * multiprocessors / 132)
+    assert cut.compute_capability == card.compute_capability
+
+
+def test_a_slice_has_the_bandwidth_of_its_memory(catalog):
+    assert catalog.accelerator("A100-80GB-MIG-3g.40gb").bandwidth_gb_s == pytest.approx(2039 / 2)
+
+
+@pytest.mark.parametrize("text", ["a100-80gb mig 3g.40gb", "A100 80GB-MIG-3G.40GB", "A100-80GB-3g.40gb"])
+def test_slices_are_found_as_people_write_them(catalog, text):
+    assert catalog.accelerator(text).name == "A100-80GB-MIG-3g.40gb"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1g.10gb", "which card"),
+        ("L4-MIG-1g.10gb", "cannot be cut by MIG"),
+        ("A30-MIG-3g.20gb", "its profiles are 1g.6gb, 2g.12gb, 4g.24gb"),
+        ("A100-MIG-3g.40gb", "'A100' may be"),
+    ],
+)
+def test_a_slice_that_cannot_be_is_refused_by_name(catalog, text, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        catalog.accelerator(text)
+
+
+@pytest.mark.parametrize("text", ["16xH100-80GB", "2xGB10", "12xL4"])
+def test_more_cards_than_a_host_takes_are_asked_about(catalog, text):
+    with pytest.raises(InputError) as caught:
+        machine(catalog, text)
+    assert caught.value.code == "more_than_one_host"
+
+
+@pytest.mark.parametrize("text", ["16xA100-40GB", "8xH100-80GB", "14xA100-80GB-MIG-1g.10gb", "10xRTX-4090"])
+def test_hosts_that_exist_are_taken(catalog, text):
+    assert machine(catalog, text).accelerator_count == int(text.partition("x")[0])
+
+
+@pytest.mark.parametrize(
+    "text", ["Ascend-910B", "Groq", "Cerebras WSE-3", "SN40L", "IPU-POD4", "M3-Max", "Jetson Orin"]
+)
+def test_chips_that_the_engine_never_runs_on_get_a_sentence(catalog, text):
+    with pytest.raises(InputError, match="TGI"):
+        catalog.accelerator(text)
+
+
+def test_an_arm_host_is_known_by_its_card(catalog):
+    assert machine(catalog, "1xGB200").cpu_arch == "arm64"

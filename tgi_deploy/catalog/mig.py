@@ -1,0 +1,92 @@
+"""Slices of a GPU: MIG profiles, from the `mig` section of `accelerators.json`, and the fractions that EC2 rents.
+
+A profile such as `3g.40gb` has a share of the card's memory and bandwidth in parts (eighths; quarters on the A30), less
+what the driver keeps in each slice, and a number of the card's multiprocessors. The tool plans for slices that exist;
+it does not cut cards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Value, Where, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.values.hardware import Accelerator
+
+_SLICE: Final = re.compile(r"(?:(?P<card>.+?)[ _-])??(?:MIG[ _-])?(?P<profile>[1-7]g\.\d{1,3}gb)", re.IGNORECASE)
+_MIB: Final = 2**20
+_RATES: Final = ("fp16_tflops", "fp8_tflops", "int8_tops")
+
+
+class _Profile(Value, frozen=True, kw_only=True):
+    parts: int
+    multiprocessors: int
+
+
+class _Card(Value, frozen=True, kw_only=True):
+    parts: int
+    multiprocessors: int
+    profiles: dict[str, _Profile]
+
+
+class _Mig(Value, frozen=True, kw_only=True):
+    source: str
+    note: str
+    reserved_mib: int
+    cards: dict[str, _Card]
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return card and profile of `A100-80GB-MIG-3g.40gb`; the profile is empty for a whole card."""
+    found = _SLICE.fullmatch(name)
+    return (found["card"] or "", found["profile"].lower()) if found else (name, "")
+
+
+def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Accelerator:
+    """Return a slice of the chip as an accelerator. Raises InputError `unknown_accelerator`."""
+    table = _table(content)
+    card = table.cards.get(chip.name)
+    cut = card.profiles.get(profile) if card else None
+    if card is None or cut is None:
+        known = f"its profiles are {', '.join(card.profiles)}" if card else "it cannot be cut by MIG"
+        raise InputError("unknown_accelerator", f"There is no slice {profile} of {chip.name}: {known}.")
+    share = cut.parts / card.parts
+    return replace(
+        _share_of(chip, share, cut.multiprocessors / card.multiprocessors),
+        name=f"{chip.name}-MIG-{profile}",
+        memory_bytes=int(chip.memory_bytes * share) - table.reserved_mib * _MIB,
+        most_per_host=chip.most_per_host * (card.parts // cut.parts),
+        aliases=(),
+        driver_name=None,
+        source=table.source,
+    )
+
+
+def fraction(chip: Accelerator, share: float) -> Accelerator:
+    """Return what a machine has that was promised a share of the chip; its memory is the machine's to say."""
+    return _share_of(chip, share, share)
+
+
+def _share_of(chip: Accelerator, share: float, compute: float) -> Accelerator:
+    rates = {name: rate * compute for name in _RATES if (rate := getattr(chip, name)) is not None}
+    return replace(chip, bandwidth_gb_s=chip.bandwidth_gb_s * share, interconnect="none", slice=share, **rates)
+
+
+def cardless(profile: str, content: Mapping[str, Any]) -> InputError:
+    """Return the error for a profile without its card."""
+    cards = [name for name, card in _table(content).cards.items() if profile in card.profiles]
+    return InputError(
+        "unknown_accelerator",
+        f"{profile} is a slice of which card?",
+        hint=f"Write it like {cards[0]}-MIG-{profile}." if cards else "Write it like A100-80GB-MIG-3g.40gb.",
+    )
+
+
+def _table(content: Mapping[str, Any]) -> _Mig:
+    return decode(content.get("mig"), _Mig, Where("accelerators.json").child("mig"))
