@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tgi_deploy.catalog.hub_models import HubModels
+    from tgi_deploy.catalog.models import MoreModels
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.hub.client import HuggingFaceHub
@@ -118,9 +118,9 @@ def engine_named(name: str | None = None) -> Engine:
     return found
 
 
-def open_catalog(user_dir: Path | None = None, *, hub: HubModels | None = None) -> Catalog:
+def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
     """Return the catalogue with every engine. Raises InputError `unreadable_path`."""
-    return Catalog.open(user_dir, hub=hub, engines=ENGINES)
+    return Catalog.open(user_dir, more=more, engines=ENGINES)
 
 
 def docker_endpoint() -> Endpoint:
@@ -215,10 +215,12 @@ def region_notice(setup: Setup) -> str | None:
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
     """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
-    from tgi_deploy.catalog.hub_models import HubModels, models_folder  # noqa: PLC0415 -- help needs no catalogue
+    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalogue
+    from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- likewise
 
+    kept = KeptModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-    return open_catalog(profiles_dir, hub=HubModels(models_folder(os.environ), _hub, offline=quiet))
+    return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub))
 
 
 def _hub() -> HuggingFaceHub:

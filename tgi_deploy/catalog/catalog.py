@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
-    from tgi_deploy.catalog.hub_models import HubModels
+    from tgi_deploy.catalog.models import MoreModels
     from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.values.engine import Release
@@ -36,18 +36,18 @@ LOCAL_REGION: Final = "local"
 class Catalog:
     """Facts about models, hardware, prices and engine releases. The first of `engines` is what plans are made with."""
 
-    def __init__(self, store: Store, hub: HubModels | None = None, engines: Sequence[Engine] = ()) -> None:
+    def __init__(self, store: Store, more: MoreModels | None = None, engines: Sequence[Engine] = ()) -> None:
         self._store = store
         self._hardware = Hardware(store)
-        self._models = Models(store, hub)
+        self._models = Models(store, more)
         self._engines = tuple(engines)
         self._releases: dict[str, Release] = {}
 
     @classmethod
     def open(
-        cls, user_dir: Path | None = None, *, hub: HubModels | None = None, engines: Sequence[Engine] = ()
+        cls, user_dir: Path | None = None, *, more: MoreModels | None = None, engines: Sequence[Engine] = ()
     ) -> Catalog:
-        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, a hub behind it.
+        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, `more` behind it.
 
         Raises:
             InputError: `unreadable_path` when the user's folder is not there.
@@ -58,7 +58,7 @@ class Catalog:
                 f"{names.quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
-        return cls(Store.behind(user_dir), hub, engines)
+        return cls(Store.behind(user_dir), more, engines)
 
     @property
     def date(self) -> str:
@@ -76,7 +76,7 @@ class Catalog:
 
         Raises:
             InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`,
-                `bad_checkpoint`, and with a hub `hub_offline`, `hub_extra_missing`, `hub_unreachable`,
+                `bad_checkpoint`, and with `more` `hub_offline`, `hub_extra_missing`, `hub_unreachable`,
                 `hub_not_found`, `hub_gated`.
         """
         return self._models.resolve(model)

@@ -6,7 +6,7 @@ import os.path
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.catalog import names
 from tgi_deploy.catalog.fields import (
@@ -29,7 +29,7 @@ from tgi_deploy.values.model import Profile, QuantizedRepository
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.catalog.hub_models import HubModels
+    from tgi_deploy.catalog.repository import DirectorySource
     from tgi_deploy.catalog.store import Store
 
 SHAPES_FILE: Final = "models/shapes.json"
@@ -73,11 +73,21 @@ def _means_folder(model: str) -> bool:
     return not _NAME.fullmatch(model) and os.path.isdir(model)  # noqa: PTH112 -- Path's own raises for some texts
 
 
+class MoreModels(Protocol):
+    """Where models are that the catalogue does not know. Both methods raise InputError."""
+
+    def resolve(self, hub_id: str, revision: str | None = None) -> Profile: ...
+
+    def of_folder(self, source: DirectorySource) -> Profile:
+        """Return the model in a folder; what was read of it before need not be read again."""
+        ...
+
+
 class Models:
     """What MODEL on the command line can mean."""
 
-    def __init__(self, store: Store, hub: HubModels | None) -> None:
-        self._store, self._hub = store, hub
+    def __init__(self, store: Store, more: MoreModels | None) -> None:
+        self._store, self._more = store, more
 
     def profile_names(self) -> tuple[str, ...]:
         return self._store.names("models", ".toml")
@@ -86,11 +96,11 @@ class Models:
         return tuple(self._shapes)
 
     def resolve(self, model: str) -> Profile:
-        """A profile by its short name, by its hub id, a known shape, a directory, or a model of the hub, in this order.
+        """A profile by its short name, by its hub id, a known shape, a directory, or one of `more`, in this order.
 
         Raises:
             InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`,
-                `bad_checkpoint`, and what `HubModels.resolve` raises.
+                `bad_checkpoint`, and what `MoreModels` raises.
         """
         if _means_folder(model):
             return self._of_folder(Path(model))
@@ -101,8 +111,8 @@ class Models:
             return self._of_hub_id(model)
         if Path(model).is_dir():
             return self._of_folder(Path(model))
-        if "/" in model and self._hub is not None:
-            return self._of_hub(model, self._hub)
+        if "/" in model and self._more is not None:
+            return self._of_hub(model, self._more)
         raise self._unknown(model)
 
     def _of_folder(self, folder: Path) -> Profile:
@@ -110,12 +120,12 @@ class Models:
         from tgi_deploy.catalog.repository import DirectorySource  # noqa: PLC0415 -- likewise
 
         source = DirectorySource(folder=folder)
-        return read_folder(source) if self._hub is None else self._hub.of_folder(source)
+        return read_folder(source) if self._more is None else self._more.of_folder(source)
 
-    def _of_hub(self, model: str, hub: HubModels) -> Profile:
+    def _of_hub(self, model: str, more: MoreModels) -> Profile:
         hub_id, _, revision = model.partition("@")
         try:
-            return hub.resolve(hub_id, revision or None)
+            return more.resolve(hub_id, revision or None)
         except InputError as problem:
             misspelt = problem.code in _PERHAPS_MISSPELT and not revision
             near = names.suggestion(hub_id, self._known) if misspelt else None

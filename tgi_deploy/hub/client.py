@@ -16,9 +16,9 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers, validate_repo_id  # type: ignore[attr-defined]
 
 from tgi_deploy import bounded_json
-from tgi_deploy.catalog.hub_answer import HubAnswer, bad_hub_answer, read_answer
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub import transfer as hub_http
+from tgi_deploy.hub.answer import HubAnswer, bad_hub_answer, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,10 @@ import pytest
 from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models
 
-from tgi_deploy.catalog.hub_models import HubModels
+from tgi_deploy.catalog.kept_models import KeptModels
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
+from tgi_deploy.hub.models import HubModels
 
 DRIPPING_S = 0.5
 BASE = models.MODELS["Qwen/Qwen2.5-0.5B-Instruct", None]
@@ -39,11 +40,8 @@ def answer(**changes):
 
 def resolve(place, model="acme/model", info=None):
     place.hub.replies[INFO] = info or answer()
-    hub = HubModels(
-        place.home,
-        lambda: HuggingFaceHub(place.hub.endpoint, limit_s=place.limit_s),
-        now=lambda: time.time() + place.now_s,
-    )
+    kept = KeptModels(place.home, now=lambda: time.time() + place.now_s)
+    hub = HubModels(kept, lambda: HuggingFaceHub(place.hub.endpoint, limit_s=place.limit_s))
     return hub.resolve(*model.split("@"))
 
 

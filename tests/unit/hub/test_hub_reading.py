@@ -8,10 +8,11 @@ import pytest
 from fakes import checkpoints
 from fakes.hub_server import TOKEN, running_hub
 
-from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels, models_folder
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels, models_folder
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
+from tgi_deploy.hub.models import HubModels
 from tgi_deploy.sandbox.engine.__main__ import _catalog as engine_catalog
 from tgi_deploy.wiring import open_catalog
 
@@ -35,10 +36,11 @@ class Place:
         return folder
 
     def resolve(self, model, *, offline=False):
-        return open_catalog(hub=self.models(offline=offline)).resolve(model)
+        return open_catalog(more=self.models(offline=offline)).resolve(model)
 
     def models(self, *, offline=False):
-        return HubModels(self.folder / "cache", self._connect, offline=offline, now=lambda: self.now_s)
+        kept = KeptModels(self.folder / "cache", now=lambda: self.now_s)
+        return kept if offline else HubModels(kept, self._connect)
 
     def _connect(self):
         self.connections += 1

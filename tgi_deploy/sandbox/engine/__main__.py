@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.catalog.hub_models import KEPT_MODELS, HubModels
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
 def _catalog(environ: Mapping[str, str]) -> Catalog:
     """With the hub models that were planned before: this is the hub's stand-in too."""
     folder = environ.get(KEPT_MODELS)
-    return Catalog.open(hub=HubModels.kept(Path(folder)) if folder else None, engines=(Tgi(),))
+    return Catalog.open(more=KeptModels(Path(folder)) if folder else None, engines=(Tgi(),))
 
 
 def _read_environment(stdin: BinaryIO) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
-from tgi_deploy.catalog.hub_models import KEPT_MODELS, models_folder
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
 from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_files
 from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, anything, boolean, positive, read
-from tgi_deploy.catalog.hub_answer import COMMIT, bad_hub_answer
 from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
 from tgi_deploy.data_files import HOME_VARIABLE
@@ -27,16 +27,15 @@ from tgi_deploy.values.model import Profile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.catalog.repository import DirectorySource, ModelSource
+    from tgi_deploy.catalog.repository import DirectorySource
 
 MAIN: Final = "main"
+COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 # How the sandbox tells its engine of the folder: everything else there has the look of another machine.
 KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
 # Raise when the same files would be read differently: what older versions kept is then read anew.
 _FORMAT: Final = 1
 _LOCAL: Final = "local"
-# Where what was read before serves as well.
-_NO_ANSWER: Final = frozenset({"hub_unreachable", "hub_extra_missing", "bad_hub_answer"})
 _FRESH_S: Final = 24 * 3600
 _COMMIT_BYTES: Final = 40
 _ENTRY: Final = {
@@ -55,56 +54,19 @@ def models_folder(environ: Mapping[str, str]) -> Path:
     return folder / "models"
 
 
-class Hub(Protocol):
-    """A place that has models by their ids."""
+class KeptModels:
+    """Profiles of models that were read before. By itself it asks no hub."""
 
-    def open(self, hub_id: str, revision: str) -> ModelSource:
-        """Return its files at a branch, tag or commit.
-
-        Raises:
-            InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`, `bad_hub_answer`.
-        """
-        ...
-
-
-class HubModels:
-    """Profiles of hub models. `connect` is called only when something has to be asked."""
-
-    def __init__(
-        self,
-        folder: Path,
-        connect: Callable[[], Hub],
-        *,
-        offline: bool = False,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._folder, self._connect, self._offline, self._now = folder, connect, offline, now
-
-    @classmethod
-    def kept(cls, folder: Path) -> HubModels:
-        """Only what was read before; no hub is ever asked."""
-        return cls(folder, _no_hub, offline=True)
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+        self._folder, self._now = folder, now
 
     def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
-        """The model at a revision (default: the newest of its main branch), pinned to the commit.
-
-        Raises:
-            InputError: `hub_offline`, `hub_extra_missing`, `hub_unreachable`, `bad_hub_answer`, `hub_not_found`,
-                `hub_gated`, `bad_checkpoint`, `bad_model_config`.
-        """
-        wanted = revision or MAIN
-        commit, is_fresh = self._known_commit(hub_id, wanted)
-        kept = self._kept(self._path(hub_id, f"{commit}.json"), hub_id) if commit else None
-        if kept is not None and (is_fresh or self._offline):
-            return kept
-        if self._offline:
+        """Return the model at the commit that a revision (default: main) stood for. Raises InputError `hub_offline`."""
+        commit, _ = self.commit_of(hub_id, revision or MAIN)
+        kept = None if commit is None else self.profile(hub_id, commit)
+        if kept is None:
             raise _offline(hub_id)
-        try:
-            return self._ask(hub_id, wanted)
-        except InputError as problem:
-            if kept is None or problem.code not in _NO_ANSWER:
-                raise
-            return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
+        return kept
 
     def of_folder(self, source: DirectorySource) -> Profile:
         """The model in a folder; its headers are read again only when a file of it was written.
@@ -126,24 +88,18 @@ class HubModels:
             self._keep(path, _entry(profile))
         return profile
 
-    def _ask(self, hub_id: str, wanted: str) -> Profile:
-        from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
+    def profile(self, hub_id: str, commit: str) -> Profile | None:
+        return self._kept(self._path(hub_id, f"{commit}.json"), hub_id)
 
-        source = self._connect().open(hub_id, wanted)
-        commit = source.revision or ""
-        if not COMMIT.fullmatch(commit) or (COMMIT.fullmatch(wanted) and commit != wanted):
-            raise bad_hub_answer(hub_id, f"it is about another commit than {wanted}")
-        path = self._path(hub_id, f"{commit}.json")
-        profile = self._kept(path, hub_id)
-        if profile is None:
-            profile = read_profile(source, hub_id)
-            self._keep(path, _entry(profile))
-        if wanted != commit:
-            self._keep(self._path(hub_id, f"{wanted}.ref"), commit)
-        return profile
+    def keep(self, profile: Profile, commit: str) -> None:
+        self._keep(self._path(profile.name, f"{commit}.json"), _entry(profile))
 
-    def _known_commit(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
-        """The commit a revision stood for when it was last asked, and whether that still counts."""
+    def keep_commit(self, hub_id: str, wanted: str, commit: str) -> None:
+        """Note what a branch or tag stands for."""
+        self._keep(self._path(hub_id, f"{wanted}.ref"), commit)
+
+    def commit_of(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
+        """Return the commit a revision stood for when it was last asked, and whether that still counts."""
         if COMMIT.fullmatch(wanted):
             return wanted, True
         path = self._path(hub_id, f"{wanted}.ref")
@@ -187,10 +143,6 @@ def _entry(profile: Profile) -> str:
         "shape": shape_table(profile.model),
     }
     return json.dumps(entry, indent=1)
-
-
-def _no_hub() -> Hub:
-    raise AssertionError("nobody asks the hub offline")
 
 
 def _offline(hub_id: str) -> InputError:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from tgi_deploy import bounded_json
+from tgi_deploy.catalog.kept_models import COMMIT
 from tgi_deploy.catalog.safetensors import shown
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value
 
-COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 # A petabyte: more than any file has, and small enough to calculate with.
 _MOST_BYTES: Final = 10**15
 _LICENSE: Final = "license:"

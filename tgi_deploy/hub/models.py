@@ -1,0 +1,77 @@
+"""Models of the hub: what was read before where that serves, else the hub is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tgi_deploy.catalog.kept_models import COMMIT, MAIN
+from tgi_deploy.errors import InputError
+from tgi_deploy.hub.answer import bad_hub_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.catalog.kept_models import KeptModels
+    from tgi_deploy.catalog.repository import DirectorySource, ModelSource
+    from tgi_deploy.values.model import Profile
+
+# Where what was read before serves as well.
+_NO_ANSWER: Final = frozenset({"hub_unreachable", "hub_extra_missing", "bad_hub_answer"})
+
+
+class Hub(Protocol):
+    """A place that has models by their ids."""
+
+    def open(self, hub_id: str, revision: str) -> ModelSource:
+        """Return its files at a branch, tag or commit.
+
+        Raises:
+            InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`, `bad_hub_answer`.
+        """
+        ...
+
+
+class HubModels:
+    """Profiles of hub models. `connect` is called only when something has to be asked."""
+
+    def __init__(self, kept: KeptModels, connect: Callable[[], Hub]) -> None:
+        self._kept, self._connect = kept, connect
+
+    def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
+        """Return the model at a revision (default: the newest of its main branch), pinned to the commit.
+
+        Raises:
+            InputError: `hub_extra_missing`, `hub_unreachable`, `bad_hub_answer`, `hub_not_found`, `hub_gated`,
+                `bad_checkpoint`, `bad_model_config`.
+        """
+        wanted = revision or MAIN
+        commit, is_fresh = self._kept.commit_of(hub_id, wanted)
+        kept = None if commit is None else self._kept.profile(hub_id, commit)
+        if kept is not None and is_fresh:
+            return kept
+        try:
+            return self._ask(hub_id, wanted)
+        except InputError as problem:
+            if kept is None or problem.code not in _NO_ANSWER:
+                raise
+            return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
+
+    def of_folder(self, source: DirectorySource) -> Profile:
+        """Return the model in a folder. Raises what `KeptModels.of_folder` raises."""
+        return self._kept.of_folder(source)
+
+    def _ask(self, hub_id: str, wanted: str) -> Profile:
+        from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
+
+        source = self._connect().open(hub_id, wanted)
+        commit = source.revision or ""
+        if not COMMIT.fullmatch(commit) or (COMMIT.fullmatch(wanted) and commit != wanted):
+            raise bad_hub_answer(hub_id, f"it is about another commit than {wanted}")
+        profile = self._kept.profile(hub_id, commit)
+        if profile is None:
+            profile = read_profile(source, hub_id)
+            self._kept.keep(profile, commit)
+        if wanted != commit:
+            self._kept.keep_commit(hub_id, wanted, commit)
+        return profile
