@@ -16,15 +16,26 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 
+Severity = Literal["ok", "warning", "error"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A message with a code. `data` holds the values behind it, keys with units."""
+    """A message with a code. `hint` is what to do now; `data` holds the values behind it, keys with units.
+
+    A check that found nothing wrong is `ok`.
+    """
 
     code: str
     message: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
     hint: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def warning(code: str, message: str, hint: str | None = None, **data: object) -> Problem:
+    """Return something worth knowing that changes no outcome."""
+    return Problem(code=code, message=message, severity="warning", hint=hint, data=data)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,11 +12,8 @@ from tgi_deploy.operations.watching.explain import all_codes
 REPOSITORY = Path(__file__).parents[2]
 SHOWN_BY = (
     "Error",
-    "Failure",
+    "Problem",
     "Rejection",
-    "Notice",
-    "Drift",
-    "ErrorItem",
     "positive_decimal",
     "warning",
     "error",

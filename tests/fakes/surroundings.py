@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from builders.logs import GRAMMAR
 from builders.plans import VERSION, candidate, instance_type, offer, profile
@@ -20,6 +20,9 @@ from tgi_deploy.values.plan import Plan
 from tgi_deploy.values.probing import HttpReply, ProbeRequest
 from tgi_deploy.values.request import Request
 from tgi_deploy.wiring import engine_named
+
+if TYPE_CHECKING:
+    from tgi_deploy.errors import Problem
 
 
 @dataclass
@@ -52,8 +55,8 @@ class Heard:
     def note(self, text: str) -> None:
         self.lines.append(text)
 
-    def warn(self, code: str, text: str) -> None:
-        self.lines.append(f"{code} {text}")
+    def warn(self, problem: Problem) -> None:
+        self.lines.append(f"{problem.code} {problem.message}")
 
     def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
         self.lines.append(phase)

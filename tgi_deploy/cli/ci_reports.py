@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tgi_deploy.cli.files import check_writable, write_file
-from tgi_deploy.cli.output import ErrorItem, tell
-from tgi_deploy.errors import InputError
+from tgi_deploy.cli.output import tell
+from tgi_deploy.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ class Reports:
         if self.summary is not None:
             check_writable(self.summary, **_SUMMARY)
 
-    def write(self, results: Sequence[Smoked]) -> tuple[ErrorItem, ...]:
+    def write(self, results: Sequence[Smoked]) -> tuple[Problem, ...]:
         """Write all that can be written; what could not be is no reason to lose the results."""
         return tuple(self._written(results))
 
-    def _written(self, results: Sequence[Smoked]) -> Iterator[ErrorItem]:
+    def _written(self, results: Sequence[Smoked]) -> Iterator[Problem]:
         from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- help is printed without it
 
         if self.annotations:
@@ -57,8 +57,8 @@ class Reports:
             yield from _complaint(self.summary, smoke_reports.github_summary(results), _SUMMARY, append=True)
 
 
-def _complaint(path: Path, text: str, words: Mapping[str, str], *, append: bool = False) -> Iterator[ErrorItem]:
+def _complaint(path: Path, text: str, words: Mapping[str, str], *, append: bool = False) -> Iterator[Problem]:
     try:
         write_file(path, text, append=append, **words)
     except InputError as error:
-        yield ErrorItem(code=error.code, message=error.message, hint=error.hint)
+        yield error.problem

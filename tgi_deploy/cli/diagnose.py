@@ -16,9 +16,9 @@ from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, warning
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
@@ -28,9 +28,7 @@ _RUNNING: Final = "running"
 _MAX_BYTES: Final = 16 * 1024**2
 _OF_THE_SHELL: Final = re.compile(r"/dev/fd/([0-9]{1,4})")
 _HOW: Final = "docker logs NAME 2>&1 | tgi-deploy diagnose -"
-_EMPTY: Final = Notice(
-    code="empty_log", message=f"there was nothing to examine; logs of containers come from both streams: {_HOW}"
-)
+_EMPTY: Final = warning("empty_log", f"there was nothing to examine; logs of containers come from both streams: {_HOW}")
 
 
 @command(

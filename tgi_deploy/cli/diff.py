@@ -10,8 +10,8 @@ import click
 
 from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.output import ErrorItem, Result
-from tgi_deploy.errors import InputError, NoFeasiblePlanError
+from tgi_deploy.cli.output import Result
+from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ def _limits(percents: Mapping[str, str | None], margin_tokens: int | None) -> Li
 
 def _result(found: Comparison, text: str) -> Result:
     errors = tuple(
-        ErrorItem(
+        Problem(
             code="cost_gate", message=f"{check.name}: {check.message}",
             hint="change the plan, or raise the limit if the increase is meant",
         )

@@ -18,9 +18,9 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
     wish_options_or,
 )
-from tgi_deploy.cli.output import ErrorItem, Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.actions import Boundary
     from tgi_deploy.cli.progress import Progress
-    from tgi_deploy.operations.checking.check_result import CheckResult
     from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.values.plan import Plan
@@ -128,9 +127,9 @@ def _boundary_document(boundary: Boundary) -> dict[str, Any]:
     return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
 
 
-def _boundary_notice(boundary: Boundary) -> Notice:
+def _boundary_notice(boundary: Boundary) -> Problem:
     told = f"roles that are made carry the policy {boundary.name!r}, which an administrator makes once"
-    return Notice(code="boundary_needed", message=f"{told}: {boundary.creation}")
+    return warning("boundary_needed", f"{told}: {boundary.creation}")
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
@@ -189,18 +188,16 @@ def _settings(options: Options) -> LaunchSettings:
     )
 
 
-def _result(findings: tuple[CheckResult, ...]) -> Result:
+def _result(findings: tuple[Problem, ...]) -> Result:
     from tgi_deploy.cli.views.doctor import findings_document, findings_text  # noqa: PLC0415 -- see doctor_command
 
     errors = [item for item in findings if item.severity == "error"]
+    warnings = tuple(item for item in findings if item.severity == "warning")
     return Result(
         data=findings_document(findings),
         text=findings_text(findings),
-        warnings=tuple(
-            Notice(code=item.code, message=item.message, in_text=True)
-            for item in findings
-            if item.severity == "warning"
-        ),
-        errors=tuple(ErrorItem(code=item.code, message=item.message, hint=item.remedy) for item in errors[:1]),
+        warnings=warnings,
+        in_text=frozenset(item.code for item in warnings),
+        errors=tuple(errors[:1]),
         exit_code=DeployError.exit_code if errors else 0,
     )

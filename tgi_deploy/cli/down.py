@@ -11,10 +11,10 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
-from tgi_deploy.cli.output import Notice, Result, tell
+from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
-from tgi_deploy.errors import InputError, LeftBehindError
+from tgi_deploy.errors import InputError, LeftBehindError, Problem, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +90,7 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     )
 
 
-def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Notice]:
+def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Problem]:
     """A name of which there is nothing is no error, and may be a slip: what was meant would run on."""
     from tgi_deploy.operations.watching.status import recorded_like  # noqa: PLC0415 -- see down_command
 
@@ -98,7 +98,7 @@ def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Notice]:
         near = recorded_like(context, name)
         if near:
             told = f"there was nothing of '{name}' to remove; on record there is {' and '.join(near)}"
-            yield Notice(code="unknown_deployment", message=told)
+            yield warning("unknown_deployment", told)
 
 
 def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) -> bool:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import click
 
 from tgi_deploy import __version__
-from tgi_deploy.cli.output import ErrorItem, Result, silence, write_result
-from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError
+from tgi_deploy.cli.output import Result, silence, write_result
+from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -224,12 +224,12 @@ def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
 
 
 def failure(error: DeployError) -> Result:
-    item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
-    if error.failure is not None:
-        from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
+    result = Result(data=error.data, exit_code=error.exit_code, errors=(error.problem,))
+    if error.failure is None:
+        return result
+    from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-        item = replace(item, told=told(error.message, error.failure))
-    return Result(data=error.data, exit_code=error.exit_code, errors=(item,))
+    return replace(result, told=told(error.message, error.failure))
 
 
 def usage_failure(error: click.ClickException, command_name: str) -> Result:
@@ -238,7 +238,7 @@ def usage_failure(error: click.ClickException, command_name: str) -> Result:
     close = _nearest_of(error)
     if close:
         hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
-    item = ErrorItem(code=_usage_code(error), message=_usage_message(error), hint=hint)
+    item = Problem(code=_usage_code(error), message=_usage_message(error), hint=hint)
     text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
     return Result(text=text, exit_code=InputError.exit_code, errors=(item,))
 
@@ -280,7 +280,7 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 def _interrupted() -> Result:
-    item = ErrorItem(
+    item = Problem(
         code="interrupted",
         message="interrupted before the end",
         hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
@@ -296,7 +296,7 @@ def crash(error: DefectError) -> Result:
     return Result(
         data={**error.data, "crash_file": str(path) if path else None},
         exit_code=error.exit_code,
-        errors=(ErrorItem(code=error.code, message=error.message, hint=hint),),
+        errors=(error.copy(hint=hint).problem,),
     )
 
 

@@ -11,10 +11,10 @@ import click
 from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option, yes_option
-from tgi_deploy.cli.output import Notice, Result, tell
+from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.region_option import region_option
 from tgi_deploy.cli.stopping import left_result, stopped
-from tgi_deploy.errors import InputError, LeftBehindError
+from tgi_deploy.errors import InputError, LeftBehindError, warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,9 +95,7 @@ def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
     return Result(
         data=_document(outcome),
         text=_text(outcome, dry_run=options.dry_run),
-        warnings=tuple(
-            Notice(code="region_not_looked_at", message=f"{region}: {why}") for region, why in outcome.unseen
-        ),
+        warnings=tuple(warning("region_not_looked_at", f"{region}: {why}") for region, why in outcome.unseen),
     )
 
 

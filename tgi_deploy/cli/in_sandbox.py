@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.cli.output import ErrorItem, Notice, Result, Told
+    from tgi_deploy.cli.output import Result, Told
+    from tgi_deploy.errors import Problem
 
 # All that ask a cloud: a test compares.
 COMMANDS: Final = (
@@ -27,8 +28,9 @@ def in_sandbox(result: Result) -> Result:
         result,
         data=_data(result.data),
         text=said(result.text),
-        warnings=tuple(_notice(item) for item in result.warnings),
-        errors=tuple(_error(item) for item in result.errors),
+        warnings=tuple(_problem(item) for item in result.warnings),
+        errors=tuple(_problem(item) for item in result.errors),
+        told=result.told and _told(result.told),
     )
 
 
@@ -36,14 +38,8 @@ def said(text: str) -> str:
     return _LINE.sub(lambda found: f"{found[0]} --sandbox", text)
 
 
-def _notice(item: Notice) -> Notice:
-    return replace(item, message=said(item.message))
-
-
-def _error(item: ErrorItem) -> ErrorItem:
-    return replace(
-        item, message=said(item.message), hint=said(item.hint or "") or None, told=item.told and _told(item.told)
-    )
+def _problem(item: Problem) -> Problem:
+    return replace(item, message=said(item.message), hint=said(item.hint or "") or None)
 
 
 def _told(told: Told) -> Told:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
 
 
@@ -25,5 +25,5 @@ def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     return Result(
         data={"deployments": [row_document(row) for row in listing.rows], "regions": list(context.regions)},
         text=rows_text(listing.rows) if listing.rows else none_text(context.regions, asked=not listing.warnings),
-        warnings=tuple(Notice(code=code, message=message) for code, message in listing.warnings),
+        warnings=listing.warnings,
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.files import read_file, write_file
-from tgi_deploy.cli.output import Notice, Result, plain
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.cli.output import Result, plain
+from tgi_deploy.errors import DeployError, InputError, Problem, warning
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -49,25 +49,26 @@ def open_lock(path: Path) -> Lock:
 def locked_result(path: Path, catalog: Catalog) -> Result:
     """What was printed when the lock was written, and a warning where the same wish would now be met differently."""
     lock = open_lock(path)
-    notices = tuple(Notice(code="notice", message=str(text), in_text=True) for text in lock.plan.get("notices", ()))
+    notices = tuple(warning("notice", str(text)) for text in lock.plan.get("notices", ()))
     return Result(
         data={"plan": lock.plan, "lock": {"model": lock.model, "engine": lock.engine, "catalogue": lock.catalogue}},
         text=lock.text,
         warnings=(*notices, *_staleness(lock, catalog)),
+        in_text=frozenset({"notice"}),
     )
 
 
-def _staleness(lock: Lock, catalog: Catalog) -> tuple[Notice, ...]:
+def _staleness(lock: Lock, catalog: Catalog) -> tuple[Problem, ...]:
     from tgi_deploy.operations.planning.locked import changes, current  # noqa: PLC0415 -- only locks need it
 
     try:
         found = changes(lock, current(lock, catalog))
     except DeployError as error:
-        return (Notice(code="stale_plan", message=f"the locked wish can't be planned again: {error.message}"),)
+        return (warning("stale_plan", f"the locked wish can't be planned again: {error.message}"),)
     if not found:
         return ()
     text = "; ".join(map(str, found))
-    return (Notice(code="stale_plan", message=f"today's plan for the same wish differs: {text}"),)
+    return (warning("stale_plan", f"today's plan for the same wish differs: {text}"),)
 
 
 def refuse_wishes(wish: Wish, option: str, *, but: frozenset[str] = frozenset()) -> None:

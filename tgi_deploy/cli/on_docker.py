@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy.cli.options import DOCKER
-from tgi_deploy.cli.output import Notice
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +63,7 @@ class DockerHost:
     place: str
     local: bool
     devices: tuple[str, ...] | None = None
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[Problem, ...] = ()
 
 
 def check_target_options(target: str, given: Given) -> None:
@@ -128,8 +127,7 @@ def find_hardware(wish: Wish, catalog: Catalog, *, locked: bool = False) -> tupl
             hint="say what it has with --hardware NxCARD, such as 2xRTX-4090",
         )
     found = local_hardware(wiring.local_gpus(), catalog, release=wish.engine_version or catalog.default_release)
-    notices = tuple(Notice(code=code, message=text) for code, text in found.notices)
-    return replace(wish, hardware=found.hardware), replace(host, devices=found.devices, notices=notices)
+    return replace(wish, hardware=found.hardware), replace(host, devices=found.devices, notices=found.notices)
 
 
 def _refuse_ends(wish: Wish) -> None:

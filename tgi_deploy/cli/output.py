@@ -14,23 +14,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from tgi_deploy.errors import Problem
 
 SCHEMA: Final = 1
 MAX_WORD: Final = 120
 MAX_LINE: Final = 600
 _MONEY_DIGITS: Final = 6
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
-    """Something worth knowing that changes no outcome. `in_text`: the result's own text says it already."""
-
-    code: str
-    message: str
-    in_text: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,24 +37,19 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorItem:
-    """One failure: `code` is stable and for programs, `hint` says what to do now; people read `told` instead."""
-
-    code: str
-    message: str
-    hint: str | None = None
-    told: Told | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """A command's outcome. `text` is printed as it is, without a newline added to what ends in one."""
+    """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
+
+    `in_text`: the codes of warnings that the text has already. `told` is what people read of the first error.
+    """
 
     data: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
-    warnings: tuple[Notice, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     exit_code: int = 0
-    errors: tuple[ErrorItem, ...] = ()
+    errors: tuple[Problem, ...] = ()
+    in_text: frozenset[str] = frozenset()
+    told: Told | None = None
 
 
 def envelope(command: str, result: Result) -> dict[str, Any]:
@@ -162,15 +151,14 @@ def _message_lines(result: Result) -> list[str]:
     lines = [
         f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
         for item in result.warnings
-        if not item.in_text
+        if item.code not in result.in_text
     ]
-    for error in result.errors:
-        lines.extend(_error_lines(error))
+    for number, error in enumerate(result.errors):
+        lines.extend(_error_lines(error, None if number else result.told))
     return lines
 
 
-def _error_lines(error: ErrorItem) -> Iterator[str]:
-    told = error.told
+def _error_lines(error: Problem, told: Told | None) -> Iterator[str]:
     message, hint = (told.message, told.hint) if told else (error.message, error.hint)
     yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(message)}"
     if told:

@@ -11,9 +11,9 @@ import click
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import DOCKER, offline_option, profiles_dir_option, target_option, wish_options_or
-from tgi_deploy.cli.output import ErrorItem, Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.pictures import picture_options
-from tgi_deploy.errors import InputError, NoFeasiblePlanError
+from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
             locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
         )
     pictures.check()
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[Problem, ...] = ()
     if target == DOCKER:
         wish, notices = _on_docker(wish, profiles_dir, offline=offline)
     outcome = decide(wish, profiles_dir, offline=offline)
@@ -93,7 +93,7 @@ def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str 
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
 
 
-def _on_docker(wish: Wish, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Notice, ...]]:
+def _on_docker(wish: Wish, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Problem, ...]]:
     from tgi_deploy.cli.on_docker import find_hardware  # noqa: PLC0415 -- only this target looks for GPUs
 
     wish, host = find_hardware(wish, _catalog(profiles_dir, offline=offline))
@@ -121,7 +121,7 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoFeasiblePlan, *, ex
     from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
 
     commands = [with_option(command_name, wish, miss.option) for miss in outcome.near_misses]
-    error = ErrorItem(
+    error = Problem(
         code="no_feasible_plan",
         message=_why_not(outcome),
         hint=f"nearest: {outcome.near_misses[0].message}: {commands[0]}" if commands else _nothing_near(outcome),
@@ -149,12 +149,13 @@ def _why_not(outcome: NoFeasiblePlan) -> str:
     return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
 
 
-def _plan_result(plan: Plan, notices: tuple[Notice, ...], *, explain: bool) -> Result:
+def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> Result:
     from tgi_deploy.cli.views.plan import plan_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
 
     return Result(
         data={"plan": plan_document(plan)},
         text=plan_text(plan, explain=explain),
-        warnings=(*notices, *(Notice(code="notice", message=text, in_text=True) for text in plan.notices)),
+        warnings=(*notices, *(warning("notice", text) for text in plan.notices)),
+        in_text=frozenset({"notice"}),
     )

@@ -11,8 +11,8 @@ from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option
-from tgi_deploy.cli.output import Notice, Result
-from tgi_deploy.errors import InputError
+from tgi_deploy.cli.output import Result
+from tgi_deploy.errors import InputError, warning
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.planning.predict import Answer, Question
@@ -112,7 +112,7 @@ def _cases(path: Path, catalog: Any) -> Result:  # noqa: ANN401 -- a Catalog, wh
     predictions = predict_cases(text, catalog)
     failed = sum("error" in item for item in predictions)
     lines = "".join(_case_line(number, item) for number, item in enumerate(predictions, start=1))
-    warnings = (Notice(code="bad_cases", message=f"{failed} of {len(predictions)} rows say nothing sensible"),)
+    warnings = (warning("bad_cases", f"{failed} of {len(predictions)} rows say nothing sensible"),)
     return Result(data={"predictions": predictions}, text=lines, warnings=warnings if failed else ())
 
 
@@ -136,9 +136,9 @@ def _answered(question: Question, answer: Answer) -> Result:
         _metric_line("Tokens/s in total", data["output_tokens_per_s"], ""),
         f"  {'Most requests at once':<24}{data['saturation_concurrency']:>10,}",
     ]
-    unfit = Notice(
-        code="does_not_fit",
-        message="the weights leave no room for a KV cache: the figures are those of a card that had the memory",
+    unfit = warning(
+        "does_not_fit",
+        "the weights leave no room for a KV cache: the figures are those of a card that had the memory",
     )
     return Result(data=data, text="\n".join(lines) + "\n", warnings=() if answer.fits else (unfit,))
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.model import Step
 
 _DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
@@ -53,8 +54,8 @@ class Progress:
     def note(self, text: str) -> None:
         self._print(text)
 
-    def warn(self, code: str, text: str) -> None:
-        self._print(f"warning[{code}]: {text}")
+    def warn(self, problem: Problem) -> None:
+        self._print(f"warning[{problem.code}]: {problem.message}")
 
     def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
         words = phase.replace("_", " ")

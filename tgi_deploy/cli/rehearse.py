@@ -10,9 +10,9 @@ import click
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command, nearest
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
-from tgi_deploy.cli.output import ErrorItem, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.errors import InputError, LeftBehindError
+from tgi_deploy.errors import InputError, LeftBehindError, Problem
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
     if rehearsal.safe:
         return Result(data=data, text=text)
     left = ", ".join(f"{item['kind']} {item['id']}" for item in rehearsal.left)
-    error = ErrorItem(
+    error = Problem(
         code="left_behind",
         message=f"after the rehearsal there was still {left}",
         hint="in a cloud this would cost money: please report it with the same --fault and --seed",

@@ -12,8 +12,9 @@ import click
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.errors import warning
 from tgi_deploy.targets.kinds import KINDS
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -53,7 +54,7 @@ def render_command(
     return Result(
         data={"artifact": {**asdict(artifact), "out": out}},
         text="" if out else artifact.text,
-        warnings=tuple(Notice(code="notice", message=text) for text in plan.notices),
+        warnings=tuple(warning("notice", text) for text in plan.notices),
     )
 
 

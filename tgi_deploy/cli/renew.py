@@ -6,9 +6,9 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_argument, sandbox_option
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem, warning
 
 
 @command("renew", examples=("tgi-deploy renew llama3-13b", "tgi-deploy renew llama3-13b --for 4h"))
@@ -34,10 +34,10 @@ def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tupl
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
         renewal = renew(context, name, for_s=for_s)
-    warnings: tuple[Notice, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     if renewal.sooner is not None and renewal.sooner.at is not None:
         ends = renewal.sooner.at.isoformat(timespec="seconds")
-        warnings = (Notice(code="ends_sooner", message=f"its --ttl or --max-spend ends it before that, at {ends}"),)
+        warnings = (warning("ends_sooner", f"its --ttl or --max-spend ends it before that, at {ends}"),)
     return Result(data=renewal_document(renewal), text=renewal_text(renewal), warnings=warnings)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,10 @@ from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.frame import command, failure
 from tgi_deploy.cli.options import DOCKER, profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
-from tgi_deploy.cli.output import ErrorItem, Notice, Result, one_line, tell
+from tgi_deploy.cli.output import Result, one_line, tell
 from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.cli.stopping import heeded
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,8 +120,8 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
         data={**(failed[0].data if failed else {}), **proofs_document(proofs)},
         text=proofs_text(proofs),
         warnings=(
-            *(Notice(code="unencrypted", message=item.unencrypted) for item in found if item.unencrypted),
-            *(Notice(code=item.code, message=item.message) for one in proofs.values() for item in one.warnings),
+            *(warning("unencrypted", item.unencrypted) for item in found if item.unencrypted),
+            *(item for one in proofs.values() for item in one.warnings),
         ),
         exit_code=overall(results) or (InputError.exit_code if unwritten else 0),
         errors=(*(item for result in failed for item in result.errors), *unwritten),
@@ -193,8 +194,7 @@ def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
             signal.signal(number, handler)
 
 
-def _errors(results: Sequence[Smoked]) -> Iterator[ErrorItem]:
+def _errors(results: Sequence[Smoked]) -> Iterator[Problem]:
     for result in results:
-        for item in result.failures:
-            hint = item.text.partition("\n")[0].removeprefix("hint: ") or None
-            yield ErrorItem(code=item.code, message=f"{result.job.model}: {item.message}", hint=hint)
+        for _, problem in result.failures:
+            yield replace(problem, message=f"{result.job.model}: {problem.message}")

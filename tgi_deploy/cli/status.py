@@ -7,7 +7,7 @@ import click
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import Notice, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.region_option import region_option
 
 
@@ -26,9 +26,10 @@ def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool)
     with Progress() as progress:
         context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
         found = [status(context, name)] if name else statuses(context)
-    warnings = [Notice(code=drift.code, message=drift.message, in_text=True) for item in found for drift in item.drift]
+    warnings = tuple(drift for item in found for drift in item.drift)
     return Result(
         data={"deployments": [status_document(item) for item in found]},
         text="\n\n".join(status_text(item) for item in found) or none_text(context.regions),
-        warnings=tuple(warnings),
+        warnings=warnings,
+        in_text=frozenset(item.code for item in warnings),
     )

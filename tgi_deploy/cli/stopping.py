@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tgi_deploy.cli.ask import can_ask
-from tgi_deploy.cli.output import ErrorItem, Notice, Result
-from tgi_deploy.errors import InterruptedByUserError
+from tgi_deploy.cli.output import Result
+from tgi_deploy.errors import InterruptedByUserError, Problem, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,12 +155,12 @@ def _words(exists: tuple[Mapping[str, str], ...]) -> str:
     )
 
 
-def unsearched_notices(receipts: Sequence[Receipt]) -> tuple[Notice, ...]:
+def unsearched_notices(receipts: Sequence[Receipt]) -> tuple[Problem, ...]:
     """What a removal could not look for."""
     return tuple(
-        Notice(
-            code="not_looked_for",
-            message=f"{receipt.name}: {item['kind']}s in {item['region']} could not be looked for: {item['why']}",
+        warning(
+            "not_looked_for",
+            f"{receipt.name}: {item['kind']}s in {item['region']} could not be looked for: {item['why']}",
         )
         for receipt in receipts
         for item in receipt.unsearched
@@ -172,5 +172,5 @@ def left_result(error: LeftBehindError) -> Result:
     from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- see stopped()
 
     data: dict[str, Any] = dict(error.data)
-    item = ErrorItem(code=error.code, message=error.message, hint=error.hint)
+    item = error.problem
     return Result(data=data, text=left_text(data), exit_code=error.exit_code, errors=(item,))

@@ -22,11 +22,11 @@ from tgi_deploy.cli.options import (
     wish_options_or,
     yes_option,
 )
-from tgi_deploy.cli.output import Notice, Result, tell
+from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.secret_options import secret_options, secret_wishes_of
 from tgi_deploy.cli.stopping import stopped_up
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -175,8 +175,12 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     )
     progress.stop()
     notice = wiring.region_notice(setup) if host is None else None
-    warnings = (*(host.notices if host else ()), *_warnings(plan, outcome, notice), *_healed(cures))
-    return Result(data=up_document(outcome, cures), text=up_text(outcome), warnings=warnings)
+    return Result(
+        data=up_document(outcome, cures),
+        text=up_text(outcome),
+        warnings=(*(host.notices if host else ()), *_warnings(plan, outcome, notice), *_healed(cures)),
+        in_text=frozenset(item.code for item in _found(outcome.proposal)),
+    )
 
 
 def _bring_up(
@@ -210,9 +214,9 @@ def _bring_up(
     )
 
 
-def _healed(cures: Sequence[Cure]) -> tuple[Notice, ...]:
+def _healed(cures: Sequence[Cure]) -> tuple[Problem, ...]:
     """A deployment that is not what was asked for says so."""
-    return tuple(Notice(code="healed", message=f"after {cure.code}: {cure.what}") for cure in cures)
+    return tuple(warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
 def _places(wish: Wish, plan: Plan, host: on_docker.DockerHost | None) -> tuple[str, ...]:
@@ -329,38 +333,38 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
     return "remove" if click.confirm("Remove what this run has made?", default=True, err=True) else "keep"
 
 
-def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Notice, ...]:
+def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
     from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
     from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
-    warnings = [Notice(code="notice", message=text) for text in plan.notices]
+    warnings = [warning("notice", text) for text in plan.notices]
     if notice is not None:
-        warnings.append(Notice(code="default_region", message=notice))
+        warnings.append(warning("default_region", notice))
     if outcome.proof is not None:
-        warnings.extend(Notice(code=item.code, message=item.message) for item in outcome.proof.warnings)
+        warnings.extend(outcome.proof.warnings)
     warnings.extend(_found(outcome.proposal))
     if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
-        warnings.append(Notice(code="unencrypted", message=told))
+        warnings.append(warning("unencrypted", told))
     deployment = outcome.deployment
     if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
         month = usd_per_month(deployment.usd_per_hour)
         warnings.append(
-            Notice(
-                code="no_end",
-                message=f"nothing ends this machine by itself: about ${month:,.0f} a month; "
+            warning(
+                "no_end",
+                f"nothing ends this machine by itself: about ${month:,.0f} a month; "
                 "--ttl, --max-spend, --idle-timeout or --lease would",
             )
         )
     return tuple(warnings)
 
 
-def _found(proposal: Proposal | None) -> tuple[Notice, ...]:
+def _found(proposal: Proposal | None) -> tuple[Problem, ...]:
     """What was warned of before the question, and machines too many; the progress has shown them already."""
     from tgi_deploy.operations.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
 
     if proposal is None:
         return ()
-    warned = [(item.code, item.message) for item in proposal.findings if item.severity == "warning"]
-    warned.extend(("second_machine", second_machine(proposal.deployment, machine)) for machine in proposal.surplus)
-    return tuple(Notice(code=code, message=message, in_text=True) for code, message in warned)
+    warned = [item for item in proposal.findings if item.severity == "warning"]
+    surplus = (second_machine(proposal.deployment, machine) for machine in proposal.surplus)
+    return (*warned, *(warning("second_machine", told) for told in surplus))

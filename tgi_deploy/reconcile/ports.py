@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineImage, MachineState, Placement, Step
 
 
@@ -118,7 +119,7 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None: ...
 
-    def warn(self, code: str, text: str) -> None: ...
+    def warn(self, problem: Problem) -> None: ...
 
 
 class Listener(Protocol):

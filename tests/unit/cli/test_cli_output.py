@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.cli import output
-from tgi_deploy.cli.output import ErrorItem, Notice, Result, envelope, one_line, plain
+from tgi_deploy.cli.output import Result, envelope, one_line, plain
+from tgi_deploy.errors import Problem, warning
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_plain_values(value, expected):
 
 
 def test_envelope_of_success():
-    result = Result(data={"usd": Decimal("1.861")}, warnings=(Notice(code="old", message="prices are\nold"),))
+    result = Result(data={"usd": Decimal("1.861")}, warnings=(warning("old", "prices are\nold"),))
     assert envelope("plan", result) == {
         "schema": 1,
         "command": "plan",
@@ -47,14 +48,14 @@ def test_envelope_of_success():
 
 
 def test_envelope_of_failure_has_the_same_keys():
-    failed = envelope("up", Result(exit_code=4, errors=(ErrorItem(code="taken", message="m", hint="h"),)))
+    failed = envelope("up", Result(exit_code=4, errors=(Problem(code="taken", message="m", hint="h"),)))
     assert failed.keys() == envelope("up", Result()).keys()
     assert (failed["status"], failed["exit_code"]) == ("error", 4)
     assert failed["errors"] == [{"code": "taken", "message": "m", "hint": "h"}]
 
 
 def test_error_without_a_hint_keeps_the_key():
-    result = Result(exit_code=1, errors=(ErrorItem(code="c", message="m"),))
+    result = Result(exit_code=1, errors=(Problem(code="c", message="m"),))
     assert envelope("up", result)["errors"] == [{"code": "c", "message": "m", "hint": None}]
 
 
@@ -84,8 +85,9 @@ def test_one_line_cuts_long_words_and_long_lines():
 def test_text_goes_to_stdout_and_messages_to_stderr(capsys):
     result = Result(
         text="the result",
-        warnings=(Notice(code="w", message="careful"), Notice(code="n", message="said already", in_text=True)),
-        errors=(ErrorItem(code="c", message="it failed", hint="do this"), ErrorItem(code="d", message="and this")),
+        warnings=(warning("w", "careful"), warning("n", "said already")),
+        in_text=frozenset({"n"}),
+        errors=(Problem(code="c", message="it failed", hint="do this"), Problem(code="d", message="and this")),
         exit_code=1,
     )
     output.write_result("x", result, as_json=False)
@@ -100,7 +102,7 @@ def test_no_text_writes_nothing(capsys):
 
 
 def test_json_goes_to_stdout_alone(capsys):
-    result = Result(text="the result", warnings=(Notice(code="w", message="careful"),))
+    result = Result(text="the result", warnings=(warning("w", "careful"),))
     output.write_result("x", result, as_json=True)
     out, err = capsys.readouterr()
     assert json.loads(out)["warnings"] == [{"code": "w", "message": "careful"}]

@@ -12,8 +12,8 @@ from tgi_deploy.cli import frame
 from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, said
 from tgi_deploy.cli.main import ROOT, SECTIONS
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import ErrorItem, Notice, Result, Told
-from tgi_deploy.errors import DeployError
+from tgi_deploy.cli.output import Result, Told
+from tgi_deploy.errors import DeployError, Problem, warning
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,16 @@ def test_every_part_of_a_result_and_nothing_that_has_a_hash():
     result = Result(
         data={"still_costs": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},
         text=line,
-        warnings=(Notice(code="w", message=line),),
-        errors=(ErrorItem(code="e", message=line, hint=line, told=Told(message=line, lines=line, hint=line)),),
+        warnings=(warning("w", line),),
+        errors=(Problem(code="e", message=line, hint=line),),
+        told=Told(message=line, lines=line, hint=line),
     )
     found = in_sandbox(result)
     assert found.data == {"still_costs": ({"ends_with": told},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
     assert (found.text, found.warnings[0].message) == (told, told)
     error = found.errors[0]
     assert (error.message, error.hint) == (told, told)
-    assert (error.told.message, error.told.lines, error.told.hint) == (told, told, told)
+    assert (found.told.message, found.told.lines, found.told.hint) == (told, told, told)
 
 
 @pytest.mark.parametrize(("given", "hint"), [([], "tgi-deploy list'"), (["--sandbox"], "tgi-deploy list --sandbox'")])

@@ -15,15 +15,15 @@ from tgi_deploy.cli import ci_reports
 from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.errors import NotHealthyError
+from tgi_deploy.errors import NotHealthyError, Problem
 from tgi_deploy.operations.deploying import smoke as use_case
-from tgi_deploy.operations.deploying.smoke import Case, Failure, Job, Proved, Smoked
+from tgi_deploy.operations.deploying.smoke import Case, Job, Proved, Smoked
 
 OK = Smoked(job=Job(model="phi3-mini", name="smoke-1"), exit_code=0, cases=(Case(name="loading"),), took_s=1.0)
 FAILED = Smoked(
     job=Job(model="qwen", name="smoke-2"),
     exit_code=5,
-    cases=(Case(name="loading", failure=Failure(code="engine_failed", message="it ended")),),
+    cases=(Case(name="loading", problem=Problem(code="engine_failed", message="it ended")),),
     took_s=1.0,
 )
 
@@ -136,8 +136,8 @@ def test_one_docker_host_is_smoked_one_after_another(program):
 
 
 def test_a_removal_that_failed_is_told_beside_the_failure_before_it(program):
-    left = Failure(code="left_behind", message="it is still there")
-    both = replace(FAILED, exit_code=6, cases=(*FAILED.cases, Case(name="removal", failure=left)))
+    left = Problem(code="left_behind", message="it is still there")
+    both = replace(FAILED, exit_code=6, cases=(*FAILED.cases, Case(name="removal", problem=left)))
     code, document, _ = program(results=(both,))
     assert (code, [item["code"] for item in document["errors"]]) == (6, ["engine_failed", "left_behind"])
 

@@ -5,7 +5,8 @@ from xml.etree import ElementTree as ET
 
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
-from tgi_deploy.operations.deploying.smoke import Case, Failure, Job, Smoked
+from tgi_deploy.errors import Problem
+from tgi_deploy.operations.deploying.smoke import Case, Job, Smoked
 
 OK = Smoked(
     job=Job(model="phi3-mini", name="smoke-phi3-mini-1"),
@@ -22,7 +23,8 @@ FAILED = Smoked(
         Case(
             name="loading",
             took_s=3.0,
-            failure=Failure(code="engine_failed", message="100% of <memory>: gone\x07", text="hint: less\nline & two"),
+            problem=Problem(code="engine_failed", message="100% of <memory>: gone\x07", hint="less"),
+            details=("line & two",),
         ),
         Case(name="warming_up", skipped=True),
     ),

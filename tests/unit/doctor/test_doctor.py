@@ -81,7 +81,7 @@ def test_without_a_way_to_connect_too(around):
 def test_a_region_that_is_off_ends_the_look_at_it(around):
     found = examine(around, FakeInspector(status="not-opted-in"), wanted=plan(chosen=G))
     assert codes(found)[-1] == "region_disabled"
-    assert "enable-region --region-name us-east-1" in found[-1].remedy
+    assert "enable-region --region-name us-east-1" in found[-1].hint
 
 
 def test_who_may_not_ask_about_the_region_goes_on(around):

@@ -82,7 +82,7 @@ def bounding(**changes):
 def test_what_was_seen_is_judged(finding, severity, code, words):
     assert (finding.severity, finding.code) == (severity, code)
     assert words in finding.message
-    assert finding.remedy or severity != "error", "an error has a remedy"
+    assert finding.hint or severity != "error", "an error has a remedy"
 
 
 def test_without_a_clock_to_compare_nothing_is_said():
@@ -106,7 +106,7 @@ def test_permissions_are_one_line_and_each_denial_is_its_own():
         ("warning", "permission_unknown"),
     ]
     assert found[1].message == f"ec2:RunInstances is not allowed for {ARN}"
-    assert "doctor --policy" in found[1].remedy
+    assert "doctor --policy" in found[1].hint
     assert found[1].data["action"] == "ec2:RunInstances"
 
 
@@ -164,7 +164,7 @@ def test_an_open_model_asks_no_hub():
 def test_missing_extras_are_warnings_that_say_how_to_get_them():
     found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)))
     assert [item.data.get("extra") for item in found] == [None, "hub", "docker"]
-    assert found[1].remedy == "pip install 'tgi-deploy[hub]'"
+    assert found[1].hint == "pip install 'tgi-deploy[hub]'"
 
 
 @pytest.mark.parametrize(

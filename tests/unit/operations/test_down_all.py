@@ -232,7 +232,7 @@ def test_status_of_all_tells_of_a_record_that_cannot_be_read(around, tmp_path):
     assert [item.name for item in found] == names(3)
     assert [len(item.drift) for item in found] == [0, 1, 0]
     (told,) = found[1].drift
-    assert (told.key, told.code) == ("record", "corrupt_record")
+    assert (told.data["key"], told.code) == ("record", "corrupt_record")
     assert "deployment.json can't be read" in told.message
     assert "move it away" in told.message
     assert found[1].machine.state == "running"

@@ -61,9 +61,9 @@ def test_cards_that_are_alike_are_counted_and_named(catalog):
 def test_of_mixed_cards_the_largest_equal_group_is_planned_for_and_said(catalog):
     mixed = found(catalog, ("Tesla T4", 15360), ("NVIDIA L4", 23034), ("NVIDIA L4", 23034))
     assert (mixed.hardware, mixed.devices) == ("2xL4", ("GPU-1", "GPU-2"))
-    ((code, words),) = mixed.notices
-    assert code == "mixed_gpus"
-    assert "Tesla T4" in words
+    (notice,) = mixed.notices
+    assert notice.code == "mixed_gpus"
+    assert "Tesla T4" in notice.message
 
 
 def test_of_two_single_cards_the_larger_one_is_taken(catalog):
@@ -81,8 +81,8 @@ def test_a_card_that_nobody_knows_is_refused_with_what_it_is(catalog, name):
 
 def test_memory_in_use_by_others_is_told_in_mib(catalog):
     busy = found(catalog, ("NVIDIA L40S", 46068), used_bytes=9000 * MIB)
-    assert [code for code, _ in busy.notices] == ["gpu_in_use"]
-    assert "9000 of 46068 MiB" in busy.notices[0][1]
+    assert [item.code for item in busy.notices] == ["gpu_in_use"]
+    assert "9000 of 46068 MiB" in busy.notices[0].message
     assert not found(catalog, ("NVIDIA L40S", 46068), used_bytes=300 * MIB).notices
 
 
@@ -93,7 +93,7 @@ def test_the_freest_cards_are_taken_first(catalog):
 
 
 def test_a_card_with_less_memory_than_the_catalogue_counts_on_is_told(catalog):
-    assert [code for code, _ in found(catalog, ("NVIDIA RTX A6000", 46068)).notices] == ["less_memory"]
+    assert [item.code for item in found(catalog, ("NVIDIA RTX A6000", 46068)).notices] == ["less_memory"]
 
 
 def test_cards_cut_into_instances_are_refused(catalog):

@@ -28,7 +28,7 @@ def around(tmp_path):
 
 
 def codes(found):
-    return [(item.key, item.code) for item in found.drift]
+    return [(item.data["key"], item.code) for item in found.drift]
 
 
 def test_status_of_what_is_as_recorded(around):
@@ -109,7 +109,7 @@ def test_list_without_a_cloud_shows_records_and_warns(around):
     listing = list_deployments(around.context(cloud=no_cloud))
     assert [row.name for row in listing.rows] == ["demo"]
     assert listing.rows[0].machine is None
-    assert [code for code, _ in listing.warnings] == ["no_credentials"]
+    assert [item.code for item in listing.warnings] == ["no_credentials"]
 
 
 def test_list_with_a_corrupt_record_shows_the_others_and_warns(around):
@@ -118,7 +118,7 @@ def test_list_with_a_corrupt_record_shows_the_others_and_warns(around):
     (bad / "deployment.json").write_text("{")
     listing = list_deployments(around.context())
     assert [row.name for row in listing.rows] == ["demo"]
-    assert [code for code, _ in listing.warnings] == ["corrupt_record"]
+    assert [item.code for item in listing.warnings] == ["corrupt_record"]
 
 
 def test_logs_are_the_consoles_without_secrets(around):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, plan, request
 
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, InputError, warning
 from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.model import Step
@@ -155,7 +155,7 @@ def test_what_passes_is_no_part_of_the_story(here):
     told.step(step("delete", "volume", "vol-00000001"), "done")
     assert told.moments == []
     told.note("taking away what was made on the way")
-    told.warn("no_capacity", "a pool is out")
+    told.warn(warning("no_capacity", "a pool is out"))
     assert [(item.at_s, item.code) for item in told.moments] == [(0, "note"), (1, "no_capacity")]
 
 

@@ -225,7 +225,7 @@ def status_document(status: Status) -> dict[str, Any]:
         "recorded": deployment_document(status.recorded) if status.recorded else None,
         "owners": list(owners_of(status.recorded, status.seen)),
         "seen": [_found(found) for found in status.seen],
-        "drift": [{"key": item.key, "code": item.code, "message": item.message} for item in status.drift],
+        "drift": [{**item.data, "code": item.code, "message": item.message} for item in status.drift],
         "ends": ends_document(status.ends),
         "spot_notice": status.spot_notice,
         "unencrypted": unencrypted(status.recorded),

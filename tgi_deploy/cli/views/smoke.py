@@ -33,14 +33,12 @@ def _result(result: Smoked) -> dict[str, Any]:
 
 
 def _case(case: Case) -> dict[str, Any]:
-    failure = case.failure
+    problem = case.problem
     return {
         "name": case.name,
         "took_s": case.took_s,
         "skipped": case.skipped,
-        "failure": None
-        if failure is None
-        else {"code": failure.code, "message": failure.message, "text": failure.text},
+        "failure": None if problem is None else {"code": problem.code, "message": problem.message, "text": case.text},
     }
 
 
@@ -54,10 +52,9 @@ def smoked_text(results: Sequence[Smoked]) -> str:
 
 def verdict(result: Smoked) -> str:
     """`ok`, or where and with which code it failed."""
-    failed = next((case for case in result.cases if case.failure is not None), None)
-    if failed is None or failed.failure is None:
-        return "ok" if result.exit_code == 0 else f"exit {result.exit_code}"
-    return f"{failed.name}: {failed.failure.code}"
+    for case, problem in result.failures[:1]:
+        return f"{case.name}: {problem.code}"
+    return "ok" if result.exit_code == 0 else f"exit {result.exit_code}"
 
 
 def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def junit(results: Sequence[Smoked]) -> str:
         for case in result.cases:
             _add_case(suite, model, case)
         suite.set("tests", str(len(result.cases)))
-        suite.set("failures", str(sum(case.failure is not None for case in result.cases)))
+        suite.set("failures", str(len(result.failures)))
         suite.set("skipped", str(sum(case.skipped for case in result.cases)))
         suite.set("errors", "0")
     ET.indent(root)
@@ -37,9 +37,9 @@ def junit(results: Sequence[Smoked]) -> str:
 
 def _add_case(suite: ET.Element, model: str, case: Case) -> None:
     element = ET.SubElement(suite, "testcase", classname=f"smoke.{model}", name=case.name, time=_seconds(case.took_s))
-    if case.failure is not None:
-        failure = ET.SubElement(element, "failure", type=case.failure.code, message=_printable(case.failure.message))
-        failure.text = _printable("\n".join(filter(None, (case.failure.message, case.failure.text))))
+    if case.problem is not None:
+        failure = ET.SubElement(element, "failure", type=case.problem.code, message=_printable(case.problem.message))
+        failure.text = _printable("\n".join(filter(None, (case.problem.message, case.text))))
     elif case.skipped:
         ET.SubElement(element, "skipped")
 
@@ -50,12 +50,13 @@ def github_annotations(results: Sequence[Smoked]) -> str:
 
 
 def _annotation(result: Smoked) -> str:
-    failure = result.failure
-    if failure is None and result.exit_code == 0:
+    text, code = f"exit {result.exit_code}", "failed"
+    for case, problem in result.failures[:1]:
+        text, code = "\n".join(filter(None, (problem.message, case.text))), problem.code
+    if not result.failures and result.exit_code == 0:
         price = f" for {usd(result.usd)}" if result.usd is not None else ""
         return f"::notice title={_title(f'smoke {result.job.model}')}::ok in {result.took_s:.0f} s{price}"
-    text = "\n".join(filter(None, (failure.message, failure.text))) if failure else f"exit {result.exit_code}"
-    title = _title(f"smoke {result.job.model}: {failure.code if failure else 'failed'}")
+    title = _title(f"smoke {result.job.model}: {code}")
     return f"::error title={title}::{_escaped(text, _ESCAPES)}"
 
 
@@ -68,8 +69,8 @@ def github_summary(results: Sequence[Smoked]) -> str:
         cells = (item.job.model, f"{mark} {verdict(item)}", str(machine), f"{item.took_s:.0f} s", usd(item.usd))
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
     for item in results:
-        for failure in item.failures:
-            lines += ["", f"**{_cell(item.job.model)}**: {_cell(failure.message)}", "", "```", failure.text, "```"]
+        for case, problem in item.failures:
+            lines += ["", f"**{_cell(item.job.model)}**: {_cell(problem.message)}", "", "```", case.text, "```"]
         for left in item.left:
             lines += ["", f"Still there: {left['kind']} `{left['id']}` in {left['region']}"]
     return "\n".join(lines) + "\n\n"

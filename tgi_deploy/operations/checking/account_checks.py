@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking.check_result import CheckResult, error, ok, warning
+from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.operations.checking.check_result import error, ok
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
@@ -36,21 +36,21 @@ ON_OURS: Final = frozenset(
 _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
 
 
-def unanswered(what: str, problem: DeployError) -> CheckResult:
+def unanswered(what: str, problem: DeployError) -> Problem:
     """A question that got no answer: bad credentials are an error, all else only means not knowing."""
     if problem.code in _BROKEN:
-        return error(problem.code, problem.message, problem.hint)
+        return problem.problem
     remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
     return warning(f"{what}_unknown", problem.message, remedy)
 
 
-def identity_finding(answer: Identity | DeployError) -> CheckResult:
+def identity_finding(answer: Identity | DeployError) -> Problem:
     if isinstance(answer, DeployError):
         return unanswered("identity", answer)
     return ok("identity", answer.arn, account=answer.account, arn=answer.arn)
 
 
-def clock_finding(answer: Identity | DeployError) -> CheckResult | None:
+def clock_finding(answer: Identity | DeployError) -> Problem | None:
     """None without a clock to compare with."""
     skew_s = None if isinstance(answer, DeployError) else answer.skew_s
     if skew_s is None:
@@ -64,7 +64,7 @@ def clock_finding(answer: Identity | DeployError) -> CheckResult | None:
     return ok("clock", f"within {SKEW_NOTICED_S:.0f} s of the cloud's", skew_s=skew_s)
 
 
-def region_finding(region: str, answer: str | DeployError) -> CheckResult:
+def region_finding(region: str, answer: str | DeployError) -> Problem:
     if isinstance(answer, DeployError):
         return unanswered("region", answer)
     if answer in {"opted-in", "opt-in-not-required"}:
@@ -77,7 +77,7 @@ def region_finding(region: str, answer: str | DeployError) -> CheckResult:
     return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)
 
 
-def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[CheckResult, ...]:
+def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[Problem, ...]:
     """One finding for all that is allowed, and one for each action that is not."""
     allowed = [action for action, verdict in verdicts.items() if verdict == "allowed"]
     denied = [action for action, verdict in verdicts.items() if verdict == "denied"]
@@ -92,7 +92,7 @@ def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str)
     return (*findings, *(unanswered("permission", problem) for problem in failed[:1]))
 
 
-def _denied(action: str, arn: str) -> CheckResult:
+def _denied(action: str, arn: str) -> Problem:
     text = f"{action} is not allowed for {arn or 'these credentials'}"
     if action in ON_OURS:
         doubt = f"{text} on a made-up id; a policy that asks for tags allows it on what is ours"
@@ -100,7 +100,7 @@ def _denied(action: str, arn: str) -> CheckResult:
     return error("permission_denied", text, POLICY, action=action)
 
 
-def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> CheckResult:
+def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> Problem:
     """Whether the account has the policy that every role made carries, and what it should say."""
     if isinstance(answer, DeployError):
         return unanswered("boundary", answer)
@@ -114,7 +114,7 @@ def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Bound
     return ok("boundary", f"roles that are made carry {answer.arn}", policy=answer.arn)
 
 
-def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> CheckResult:
+def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> Problem:
     """`elsewhere`: the plan has a fallback that another quota counts for."""
     if room is None:
         return warning("quota_unknown", f"no quota is known for {kind}: a launch may be refused", None)
@@ -129,12 +129,12 @@ def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) 
     return error("quota_short", f"{room.text()}: {kind} would be refused", room.command, **room.document())
 
 
-def zones_finding(kind: str, region: str, zones: Sequence[str]) -> CheckResult:
+def zones_finding(kind: str, region: str, zones: Sequence[str]) -> Problem:
     told = f"{kind} is offered in {', '.join(zones)}"
     return ok("zones", told, region=region, zones=list(zones), instance_type=kind)
 
 
-def addresses_finding(subnet: str, free: int | DeployError) -> CheckResult:
+def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
     if isinstance(free, DeployError):
         return unanswered("subnet", free)
     told = f"{subnet} has {free:,} free addresses"
@@ -143,7 +143,7 @@ def addresses_finding(subnet: str, free: int | DeployError) -> CheckResult:
     return warning("subnet_full", told, "other zones are tried; or name another --subnet", subnet=subnet)
 
 
-def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> CheckResult:
+def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> Problem:
     """`public`: whether the machine gets an address that an internet gateway lets through."""
     if isinstance(way_out, DeployError):
         return unanswered("route", way_out)

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-Severity = Literal["ok", "warning", "error"]
+from tgi_deploy.errors import Problem
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
-    """`code` is stable, `remedy` what to do about it; `data` are the numbers, for programs."""
-
-    severity: Severity
-    code: str
-    message: str
-    remedy: str | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    def document(self) -> dict[str, Any]:
-        words = {"severity": self.severity, "code": self.code, "message": self.message, "remedy": self.remedy}
-        return {**words, "data": dict(self.data)}
+def ok(code: str, message: str, **data: object) -> Problem:
+    return Problem(severity="ok", code=code, message=message, data=data)
 
 
-def ok(code: str, message: str, **data: object) -> CheckResult:
-    return CheckResult(severity="ok", code=code, message=message, data=data)
+def error(code: str, message: str, hint: str | None, **data: object) -> Problem:
+    return Problem(code=code, message=message, hint=hint, data=data)
 
 
-def warning(code: str, message: str, remedy: str | None, **data: object) -> CheckResult:
-    return CheckResult(severity="warning", code=code, message=message, remedy=remedy, data=data)
-
-
-def error(code: str, message: str, remedy: str | None, **data: object) -> CheckResult:
-    return CheckResult(severity="error", code=code, message=message, remedy=remedy, data=data)
+def document(problem: Problem) -> dict[str, Any]:
+    """Return a result as `--json` prints it."""
+    words = {"severity": problem.severity, "code": problem.code, "message": problem.message, "remedy": problem.hint}
+    return {**words, "data": dict(problem.data)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, Problem
 from tgi_deploy.operations.checking.account_checks import (
     clock_finding,
     identity_finding,
@@ -14,7 +14,6 @@ from tgi_deploy.operations.checking.account_checks import (
     unanswered,
     zones_finding,
 )
-from tgi_deploy.operations.checking.check_result import CheckResult, error
 from tgi_deploy.operations.checking.launch_checks import disk_finding, image_finding
 from tgi_deploy.operations.checking.local_checks import engine_findings, extras_findings, python_finding, state_finding
 from tgi_deploy.operations.checking.preflight import flight_of, launch_findings, rehearsal_tags
@@ -51,26 +50,26 @@ class DoctorRequest:
     plan: Plan | None = None
 
 
-def doctor(request: DoctorRequest) -> tuple[CheckResult, ...]:
+def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     """All findings, this computer's first. Nothing is raised: what fails is a finding."""
     checks = CHECKS.get(request.target, ())
     return tuple(finding for check in checks for finding in check(request))
 
 
-def _local(request: DoctorRequest) -> tuple[CheckResult, ...]:
+def _local(request: DoctorRequest) -> tuple[Problem, ...]:
     here = request.workstation
     return (python_finding(here), state_finding(here), *extras_findings(here))
 
 
-def _optional_engine(request: DoctorRequest) -> tuple[CheckResult, ...]:
+def _optional_engine(request: DoctorRequest) -> tuple[Problem, ...]:
     return engine_findings(request.workstation, needed=False)
 
 
-def _needed_engine(request: DoctorRequest) -> tuple[CheckResult, ...]:
+def _needed_engine(request: DoctorRequest) -> tuple[Problem, ...]:
     return engine_findings(request.workstation, needed=True)
 
 
-def _cloud(request: DoctorRequest) -> tuple[CheckResult, ...]:
+def _cloud(request: DoctorRequest) -> tuple[Problem, ...]:
     """The account, then the launch. Without anybody to be, nothing else is asked."""
     region = request.plan.chosen.offer.region if request.plan else request.context.regions[0]
     try:
@@ -89,7 +88,7 @@ def _cloud(request: DoctorRequest) -> tuple[CheckResult, ...]:
     return (*findings, *_place(request, region, arn))
 
 
-def _place(request: DoctorRequest, region: str, arn: str) -> tuple[CheckResult, ...]:
+def _place(request: DoctorRequest, region: str, arn: str) -> tuple[Problem, ...]:
     kind = request.plan.chosen.offer.instance_type.name if request.plan else _COMMON
     cloud, settings = request.context.cloud(region), request.settings
     found: dict[str, Any] = together(
@@ -98,7 +97,7 @@ def _place(request: DoctorRequest, region: str, arn: str) -> tuple[CheckResult, 
             "places": lambda: cloud.placements(kind, subnet=settings.subnet),
         }
     )
-    failed = tuple(_missing(answer) for answer in found.values() if isinstance(answer, DeployError))
+    failed = tuple(answer.problem for answer in found.values() if isinstance(answer, DeployError))
     if failed:
         return failed
     image, places = found["image"], found["places"]
@@ -117,11 +116,7 @@ def _place(request: DoctorRequest, region: str, arn: str) -> tuple[CheckResult, 
     return (*seen, *_launch(request, request.plan, image.minimum_gib))
 
 
-def _missing(problem: DeployError) -> CheckResult:
-    return error(problem.code, problem.message, problem.hint)
-
-
-def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[CheckResult, ...]:
+def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[Problem, ...]:
     inspector = survey.inspector(region)
 
     def rehearsal(action: str) -> Callable[[], Any]:
@@ -130,7 +125,7 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
     return permission_findings(together({action: rehearsal(action) for action in inspector.actions}), arn)
 
 
-def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[CheckResult, ...]:
+def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
     """What preflight would say, with every action rehearsed and the image's own size counted."""
     context = request.context
     now = context.clock.now()
@@ -141,7 +136,7 @@ def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Chec
     try:
         attempt = launchpad(context, plan, request.settings).first(nobody, ())
     except DeployError as problem:
-        return (_missing(problem),)
+        return (problem.problem,)
     flight = flight_of(attempt, rehearsal_tags(_NAME, _ID))
     findings = launch_findings(
         request.survey,
@@ -156,7 +151,7 @@ def _launch(request: DoctorRequest, plan: Plan, snapshot_gib: int) -> tuple[Chec
 
 
 # What is looked at for each target, in order. Another target adds its own line.
-CHECKS: Final[dict[str, tuple[Callable[[DoctorRequest], tuple[CheckResult, ...]], ...]]] = {
+CHECKS: Final[dict[str, tuple[Callable[[DoctorRequest], tuple[Problem, ...]], ...]]] = {
     "ec2": (_local, _optional_engine, _cloud),
     "docker": (_local, _needed_engine),
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking.check_result import CheckResult, error, ok, warning
+from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.operations.checking.check_result import error, ok
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ _CROWDED: Final = 0.9
 _GIB: Final = 1024**3
 
 
-def image_finding(image: MachineImage, region: str) -> CheckResult:
+def image_finding(image: MachineImage, region: str) -> Problem:
     return ok("machine_image", f"{image.id} in {region} ({image.source})", image=image.id, source=image.source)
 
 
-def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) -> CheckResult:
+def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) -> Problem:
     """The root volume holds what the image brings, the engine, and the weights where no instance store does.
 
     `snapshot_gib` None: the image was not looked at.
@@ -41,7 +41,7 @@ def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) 
     return ok("disk", told, **numbers)
 
 
-def user_data_finding(text: str) -> CheckResult:
+def user_data_finding(text: str) -> Problem:
     size_bytes = len(text.encode())
     told = f"{size_bytes:,} of {MAX_BYTES:,} bytes"
     if size_bytes > MAX_BYTES * _CROWDED:
@@ -50,7 +50,7 @@ def user_data_finding(text: str) -> CheckResult:
     return ok("user_data", told, size_bytes=size_bytes, max_bytes=MAX_BYTES)
 
 
-def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None) -> CheckResult:
+def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None) -> Problem:
     """Whether the machine will be let in. A token that only a parameter names is never read here."""
     if model.local_path is not None or not model.gated:
         return ok("hub_access", f"{model.hub_id} is not gated" if model.local_path is None else "nothing to download")
@@ -65,7 +65,7 @@ def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None
     return ok("hub_access", f"the token in use may read {model.hub_id}")
 
 
-def _without_token(model: ModelSpec, token_parameter: str | None) -> CheckResult:
+def _without_token(model: ModelSpec, token_parameter: str | None) -> Problem:
     page = f"https://huggingface.co/{model.hub_id}"
     if token_parameter is not None:
         told = f"{model.hub_id} is gated: only the machine can read the token in {token_parameter}"
@@ -74,7 +74,7 @@ def _without_token(model: ModelSpec, token_parameter: str | None) -> CheckResult
     return error("hub_token_missing", told, f"accept the terms on {page}, then set HF_TOKEN")
 
 
-def _no_access(problem: DeployError) -> CheckResult:
+def _no_access(problem: DeployError) -> Problem:
     if problem.code in {"hub_gated", "hub_not_found"}:
-        return error(problem.code, problem.message, problem.hint)
+        return problem.problem
     return warning("hub_access_unknown", problem.message, problem.hint)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking.check_result import CheckResult, error, ok, warning
+from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.operations.checking.check_result import error, ok
 
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.inspection import Workstation
@@ -19,18 +20,18 @@ EXTRAS: Final = {
 _NVIDIA: Final = "nvidia"
 
 
-def python_finding(workstation: Workstation) -> CheckResult:
+def python_finding(workstation: Workstation) -> Problem:
     return ok("python", workstation.python)
 
 
-def state_finding(workstation: Workstation) -> CheckResult:
+def state_finding(workstation: Workstation) -> Problem:
     try:
         return ok("state_folder", f"{workstation.state_folder()} is writable")
     except DeployError as problem:
-        return error(problem.code, problem.message, problem.hint)
+        return problem.problem
 
 
-def extras_findings(workstation: Workstation) -> tuple[CheckResult, ...]:
+def extras_findings(workstation: Workstation) -> tuple[Problem, ...]:
     """A missing extra is no fault: it is said what it would give."""
     missing = [name for name, (package, _) in EXTRAS.items() if not workstation.has(package)]
     there = [name for name in EXTRAS if name not in missing]
@@ -41,18 +42,17 @@ def extras_findings(workstation: Workstation) -> tuple[CheckResult, ...]:
     return tuple(findings)
 
 
-def engine_findings(workstation: Workstation, *, needed: bool) -> tuple[CheckResult, ...]:
+def engine_findings(workstation: Workstation, *, needed: bool) -> tuple[Problem, ...]:
     """`needed`: the target runs containers here, so that an engine, its NVIDIA runtime and a GPU must be there."""
-    judge = error if needed else warning
     try:
         engine = workstation.engine()
-    except DeployError as problem:
-        return (judge(problem.code, problem.message, problem.hint),)
+    except DeployError as error_met:
+        return (replace(error_met.problem, severity="error" if needed else "warning"),)
     findings = [ok("docker", f"engine {engine.version} answers", version=engine.version)]
     return (*findings, *_gpu_findings(workstation, engine.runtimes)) if needed else tuple(findings)
 
 
-def _gpu_findings(workstation: Workstation, runtimes: tuple[str, ...]) -> tuple[CheckResult, ...]:
+def _gpu_findings(workstation: Workstation, runtimes: tuple[str, ...]) -> tuple[Problem, ...]:
     cards = workstation.cards()
     runtime = ok("nvidia_runtime", "docker can hand GPUs to containers", runtimes=list(runtimes))
     if _NVIDIA not in runtimes:

@@ -7,11 +7,11 @@ IAM: the policy that bounds it has to be there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.actions import read_actions
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, Problem
 from tgi_deploy.operations.checking.account_checks import (
     addresses_finding,
     boundary_finding,
@@ -21,6 +21,7 @@ from tgi_deploy.operations.checking.account_checks import (
     quota_finding,
     route_finding,
 )
+from tgi_deploy.operations.checking.check_result import document
 from tgi_deploy.operations.checking.launch_checks import disk_finding, hub_finding, user_data_finding
 from tgi_deploy.operations.launching.quota import headroom_of, quota_code, used_vcpus
 from tgi_deploy.operations.survey import together
@@ -32,7 +33,6 @@ from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.operations.checking.check_result import CheckResult
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.launching.attempt import Attempt
     from tgi_deploy.operations.survey import Survey
@@ -60,7 +60,7 @@ class Flight:
 
 def preflight(
     context: Context, plan: Plan, attempt: Attempt, *, tags: Mapping[str, str], token_parameter: str | None
-) -> tuple[CheckResult, ...]:
+) -> tuple[Problem, ...]:
     """What there is to know about a launch; nothing where none would be made, or where nobody can be asked.
 
     Raises DeployError, with all findings in its data, when the launch would fail.
@@ -72,7 +72,7 @@ def preflight(
     refuse(findings)
     for finding in findings:
         if finding.severity == "warning":
-            context.reporter.warn(finding.code, _with_remedy(finding))
+            context.reporter.warn(replace(finding, message=_with_remedy(finding)))
     return findings
 
 
@@ -108,7 +108,7 @@ def rehearsal_tags(name: str, identity: str) -> dict[str, str]:
 
 def launch_findings(
     survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
-) -> tuple[CheckResult, ...]:
+) -> tuple[Problem, ...]:
     """All findings about one launch, those of the account first."""
     answers: dict[str, Any] = together(_questions(survey, plan, flight, token_parameter, actions))
     who = answers["identity"]
@@ -116,7 +116,7 @@ def launch_findings(
     verdicts = {action: answers[action] for action in actions}
     kind = flight.launch.instance_type
     room = headroom_of(survey, flight.candidate, answers.get("quota"), answers.get("used"))
-    findings: tuple[CheckResult | None, ...] = (
+    findings: tuple[Problem | None, ...] = (
         identity_finding(who),
         clock_finding(who),
         *permission_findings(verdicts, arn),
@@ -161,24 +161,24 @@ def has_elsewhere(plan: Plan, candidate: Candidate) -> bool:
     return any((other.offer.region, quota_code(other)) != own for other in (plan.chosen, *plan.fallbacks))
 
 
-def refuse(findings: tuple[CheckResult, ...]) -> None:
+def refuse(findings: tuple[Problem, ...]) -> None:
     """Raise the first error there is, naming all of them."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
         return
     first = errors[0]
     told = "; ".join(finding.message for finding in errors)
-    others = tuple(dict.fromkeys(finding.remedy for finding in errors if finding.remedy))
+    others = tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint))
     raise DeployError(
         first.code,
         f"nothing was made, since it would fail: {told}",
         hint="; ".join((*others, "--no-preflight tries all the same")),
-        data={"findings": [finding.document() for finding in findings]},
+        data={"findings": [document(finding) for finding in findings]},
     )
 
 
-def _with_remedy(finding: CheckResult) -> str:
-    return f"{finding.message}; {finding.remedy}" if finding.remedy else finding.message
+def _with_remedy(finding: Problem) -> str:
+    return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
 
 
 def _launches(attempt: Attempt) -> bool:

@@ -22,6 +22,7 @@ from tgi_deploy.targets.deployable import default_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import UpRequest
     from tgi_deploy.reconcile.model import Step
@@ -236,9 +237,9 @@ class Story:
         if not text.endswith(_PASSING):
             self.tell("note", text)
 
-    def warn(self, code: str, text: str) -> None:
+    def warn(self, problem: Problem) -> None:
         self.now_s += _CALL_S
-        self.tell(code, text)
+        self.tell(problem.code, problem.message)
 
     def line(self, text: str) -> None:
         """How the wait goes depends on the computer: no part of the story."""

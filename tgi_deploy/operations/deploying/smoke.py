@@ -18,6 +18,7 @@ from tgi_deploy.errors import (
     LeftBehindError,
     NoFeasiblePlanError,
     NotHealthyError,
+    Problem,
 )
 from tgi_deploy.operations.deploying.service import prove_recorded
 from tgi_deploy.operations.launching.traffic import unencrypted
@@ -60,22 +61,23 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """`text` is all there is to say: hint, evidence, diagnosis."""
-
-    code: str
-    message: str
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One phase, or one question to the engine. `skipped`: it was not reached."""
+    """One phase, or one question to the engine. `skipped`: it was not reached.
+
+    `details` are lines about what it failed of: evidence and diagnosis.
+    """
 
     name: str
     took_s: float = 0.0
-    failure: Failure | None = None
+    problem: Problem | None = None
+    details: tuple[str, ...] = ()
     skipped: bool = False
+
+    @property
+    def text(self) -> str:
+        """What there is to say beside the message."""
+        hint = self.problem.hint if self.problem else None
+        return "\n".join((*((f"hint: {hint}",) if hint else ()), *self.details))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,13 +93,9 @@ class Smoked:
     left: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def failures(self) -> tuple[Failure, ...]:
-        return tuple(case.failure for case in self.cases if case.failure is not None)
-
-    @property
-    def failure(self) -> Failure | None:
-        """The first: what came of it is behind it."""
-        return next(iter(self.failures), None)
+    def failures(self) -> tuple[tuple[Case, Problem], ...]:
+        """The cases that failed, and of what; behind the first is what came of it."""
+        return tuple((case, case.problem) for case in self.cases if case.problem is not None)
 
 
 def smoke_name(model: str, unique: str) -> str:
@@ -137,8 +135,7 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
     except DeployError as error:
         took_s = round(context.clock.monotonic() - began, 3)
         step = error.data.get("step")
-        failure = Failure(code=error.code, message=error.message, text=f"hint: {error.hint}" if error.hint else "")
-        case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, failure=failure)
+        case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, problem=error.problem)
         return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
     took_s = round(context.clock.monotonic() - began, 3)
     cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
@@ -224,16 +221,17 @@ def _up_cases(came_up: Reply, findings: Sequence[Mapping[str, Any]]) -> Iterator
     if came_up.exit_code == OK:
         yield from _passed(came_up)
         return
-    failure = _failure(came_up, findings)
+    problem, details = _problem(came_up), _details(came_up, findings)
     timings = {item["phase"]: item["took_s"] for item in came_up.data.get("phases") or ()}
     where = _failed_in(came_up)
     if where not in _PHASES:
         yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES)
-        yield Case(name=where, failure=failure)
+        yield Case(name=where, problem=problem, details=details)
         return
     at = _PHASES.index(where)
     yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES[:at])
-    yield Case(name=where, took_s=came_up.data.get("phase_elapsed_s") or 0.0, failure=failure)
+    took_s = came_up.data.get("phase_elapsed_s") or 0.0
+    yield Case(name=where, took_s=took_s, problem=problem, details=details)
     yield from (Case(name=phase, skipped=True) for phase in _PHASES[at + 1 :])
 
 
@@ -255,29 +253,33 @@ def _failed_in(came_up: Reply) -> str:
     return "proof" if phase == "proof" or came_up.exit_code == UNHEALTHY else _PHASES[0]
 
 
-def _failure(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> Failure:
+def _problem(reply: Reply) -> Problem:
     if not reply.error:
-        return Failure(code="killed", message=f"the process ended with {reply.exit_code} and said nothing")
+        return Problem(code="killed", message=f"the process ended with {reply.exit_code} and said nothing")
     error = reply.error
     hint = reply.data.get("remedy", error.get("hint"))
-    lines = [f"hint: {hint}"] if hint else []
-    if reply.data.get("evidence"):
-        lines.append(f"evidence: {reply.data['evidence']}")
+    return Problem(code=str(error.get("code")), message=str(error.get("message")), hint=hint)
+
+
+def _details(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
+    lines = [f"evidence: {reply.data['evidence']}"] if reply.data.get("evidence") else []
     for item in findings:
         lines.append(f"{item.get('code')} ({item.get('phase')}): {item.get('cause')}")
         lines.append(f"  evidence: {item.get('evidence')}")
         lines.append(f"  remedy: {item.get('remedy')}")
-    return Failure(code=str(error.get("code")), message=str(error.get("message")), text="\n".join(lines))
+    return tuple(lines)
 
 
 def _removal(went_down: Reply | None, took_s: float) -> Case:
     if went_down is None:
         return Case(name="removal", skipped=True)
-    return Case(name="removal", took_s=took_s, failure=_failure(went_down) if went_down.exit_code else None)
+    if not went_down.exit_code:
+        return Case(name="removal", took_s=took_s)
+    return Case(name="removal", took_s=took_s, problem=_problem(went_down), details=_details(went_down))
 
 
 def _interrupted(where: str) -> Case:
-    return Case(name=where, failure=Failure(code="interrupted", message="stopped before it was begun"))
+    return Case(name=where, problem=Problem(code="interrupted", message="stopped before it was begun"))
 
 
 def _cost(*replies: Reply | None) -> float | None:

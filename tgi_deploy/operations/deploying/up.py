@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.artifacts import check_name, default_name
-from tgi_deploy.operations.checking.check_result import warning
 from tgi_deploy.operations.checking.preflight import preflight, rehearsal_tags
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.operations.deploying.differing import differences
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from tgi_deploy.operations.checking.check_result import CheckResult
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.attempt import Attempt, Launchpad
@@ -62,7 +60,7 @@ class Proposal:
     idle_s: int | None
     lease_s: int | None
     zone: str
-    findings: tuple[CheckResult, ...] = ()
+    findings: tuple[Problem, ...] = ()
     surplus: tuple[Found, ...] = ()
 
     @property
@@ -126,11 +124,11 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(seen):
-            context.reporter.warn(rule.code, rule.message)
+            context.reporter.warn(rule)
         deployment = replace(_starting_point(context, request, pad, name, recorded, seen), plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
-            context.reporter.warn("second_machine", second_machine(deployment, machine))
+            context.reporter.warn(warning("second_machine", second_machine(deployment, machine)))
         if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
             return _bring_up(context, request, pad, deployment, seen, surplus)
         if surplus:
@@ -307,18 +305,16 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
-def _in_the_clear(context: Context, pad: Launchpad) -> tuple[CheckResult, ...]:
+def _in_the_clear(context: Context, pad: Launchpad) -> tuple[Problem, ...]:
     """What will travel unencrypted: said with and without preflight."""
     told = pad.traffic.unencrypted
     if told is None:
         return ()
-    context.reporter.warn("unencrypted", told)
-    return (warning("unencrypted", told, None),)
+    context.reporter.warn(warning("unencrypted", told))
+    return (warning("unencrypted", told),)
 
 
-def _preflight(
-    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt
-) -> tuple[CheckResult, ...]:
+def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
     if not request.preflight:
         return ()
     tags = rehearsal_tags(deployment.name, deployment.id)
@@ -326,7 +322,7 @@ def _preflight(
 
 
 def _proposal(
-    deployment: Deployment, attempt: Attempt, findings: tuple[CheckResult, ...], surplus: tuple[Found, ...]
+    deployment: Deployment, attempt: Attempt, findings: tuple[Problem, ...], surplus: tuple[Found, ...]
 ) -> Proposal:
     ending = removal_of_surplus(surplus, deployment)
     return Proposal(
@@ -358,10 +354,10 @@ def _launch(
         try:
             _abandon(context, name, before)
         except LeftBehindError:
-            context.reporter.warn(error.code, error.message)
+            context.reporter.warn(error.problem)
             raise
         except DeployError as second:
-            context.reporter.warn(second.code, second.message)
+            context.reporter.warn(second.problem)
         raise error from None
     return deployment, candidate
 
@@ -425,9 +421,9 @@ def _failed(
     try:
         receipt = remove_made(context, deployment, before)
     except LeftBehindError:
-        context.reporter.warn(error.code, error.message)
+        context.reporter.warn(error.problem)
         raise
     except DeployError as second:
-        context.reporter.warn(second.code, second.message)
+        context.reporter.warn(second.problem)
         return report_left(deployment, error, second)
     return report_removed(deployment, error, receipt, before=there)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, InputError, NotHealthyError
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError, warning
 from tgi_deploy.operations.artifacts import Deployable, launch_template_data, render
 from tgi_deploy.operations.launching.attempt import (
     Attempt,
@@ -273,7 +273,7 @@ class Launcher:
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
         why = error.cause or error.message
         self.pools.failed(attempt.pool, why)
-        self.context.reporter.warn("no_capacity", f"{attempt.pool}: {why}; trying the next")
+        self.context.reporter.warn(warning("no_capacity", f"{attempt.pool}: {why}; trying the next"))
 
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
@@ -281,7 +281,8 @@ class Launcher:
         room = headroom(self.context.survey, attempt.candidate) if counts_vcpus(error.cause) else None
         self.pools.no_quota(family, why, room)
         advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
-        self.context.reporter.warn("quota_exceeded", f"{family}: {why}{advice}; trying another family or market")
+        told = f"{family}: {why}{advice}; trying another family or market"
+        self.context.reporter.warn(warning("quota_exceeded", told))
 
     def _exhausted(self) -> NoCapacityError | QuotaError:
         tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())

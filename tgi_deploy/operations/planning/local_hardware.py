@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ _SAME_SIZE: Final = 0.03
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalHardware:
-    """`hardware` as --hardware takes it; `devices`: the UUIDs, freest first; `notices`: (code, sentence) each."""
+    """`hardware` as --hardware takes it; `devices`: the UUIDs, freest first; `notices`: what else to know."""
 
     hardware: str
     devices: tuple[str, ...]
-    notices: tuple[tuple[str, str], ...] = ()
+    notices: tuple[Problem, ...] = ()
 
 
 def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) -> LocalHardware:
@@ -77,18 +77,20 @@ def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:
     )
 
 
-def _notices(gpus: Sequence[LocalGpu], group: Sequence[LocalGpu], card: Accelerator) -> Iterator[tuple[str, str]]:
+def _notices(gpus: Sequence[LocalGpu], group: Sequence[LocalGpu], card: Accelerator) -> Iterator[Problem]:
     left_out = [gpu for gpu in gpus if gpu not in group]
     if left_out:
         chosen = f"{len(group)}x{card.name}"
-        yield "mixed_gpus", f"planning for the largest equal group, {chosen}; without {_named(left_out)}"
+        yield warning("mixed_gpus", f"planning for the largest equal group, {chosen}; without {_named(left_out)}")
     for gpu in group:
         if gpu.used_bytes is not None and gpu.used_bytes > _IDLE_BYTES:
             used = f"{gpu.used_bytes // _MIB} of {gpu.memory_bytes // _MIB} MiB"
-            yield "gpu_in_use", f"GPU {gpu.index} has {used} in use by others: a plan that takes it counts on all of it"
+            told = f"GPU {gpu.index} has {used} in use by others: a plan that takes it counts on all of it"
+            yield warning("gpu_in_use", told)
     has_mib, planned_mib = group[0].memory_bytes // _MIB, card.memory_bytes // _MIB
     if has_mib < planned_mib * (1 - _SAME_SIZE):
-        yield "less_memory", f"the driver reports {has_mib} MiB a card, the catalogue counts on {planned_mib} MiB"
+        told = f"the driver reports {has_mib} MiB a card, the catalogue counts on {planned_mib} MiB"
+        yield warning("less_memory", told)
 
 
 def _named(gpus: Sequence[LocalGpu]) -> str:

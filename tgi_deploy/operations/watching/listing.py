@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.operations.watching.fleet import is_late, load_all
 from tgi_deploy.operations.watching.known import by_name, machine_of, price_of
 from tgi_deploy.operations.watching.places import all_places
@@ -48,13 +48,13 @@ class Row:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     rows: tuple[Row, ...]
-    warnings: tuple[tuple[str, str], ...]
+    warnings: tuple[Problem, ...]
 
 
 def list_deployments(context: Context) -> Listing:
     """A cloud that can't be asked, or a record that can't be read, is a warning: the rest is still worth seeing."""
     records, unreadable = load_all(context)
-    warnings = [(error.code, error.message) for error in unreadable.values()]
+    warnings = [warning(error.code, error.message) for error in unreadable.values()]
     found: list[Found] = []
     unasked: set[str] = set()
     kept = [record for record in records.values() if record]
@@ -63,7 +63,7 @@ def list_deployments(context: Context) -> Listing:
             found.extend(_look(context, place, kept))
         except DeployError as error:
             unasked.add(place)
-            warnings.append((error.code, f"showing records alone: {error.message}"))
+            warnings.append(warning(error.code, f"showing records alone: {error.message}"))
     seen = by_name(tuple(found))
     names = sorted({*records, *seen})
     return Listing(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
 from tgi_deploy.operations.launching.attempt import lease_end
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.known import machine_of
@@ -133,7 +133,8 @@ class LeaseKeeper:
         try:
             move_lease(self.context, machine.place, machine.kind, machine.attributes["id"], until)
         except DeployError as error:
-            self.context.reporter.warn("lease_not_renewed", f"the lease could not be renewed: {error.message}")
+            told = f"the lease could not be renewed: {error.message}"
+            self.context.reporter.warn(warning("lease_not_renewed", told))
             self._due_s = clock.monotonic() + lease_s * _BEAT**2
         else:
             self.until = until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.operations.watching.places import where
@@ -27,17 +27,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Drift:
-    """One difference between the record and the world."""
-
-    key: str
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """`machine` and `probe` are None where there is no machine, or no endpoint to ask.
+    """`drift` is how record and world differ; the data name the `key` of the resource.
+
+    `machine` and `probe` are None where there is no machine, or no endpoint to ask.
 
     `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
     a spot machine back, and how it is known. `starting` is how far an engine that does not answer has come; only the
@@ -47,7 +40,7 @@ class Status:
     name: str
     recorded: Deployment | None
     seen: tuple[Found, ...]
-    drift: tuple[Drift, ...]
+    drift: tuple[Problem, ...]
     machine: MachineState | None
     probe: Probe | None
     ends: tuple[End, ...] = ()
@@ -97,7 +90,7 @@ def _status_of(context: Context, item: Seen) -> Status:
     if item.unreadable is None:
         return found
     told = f"{item.unreadable.message}; {item.unreadable.hint}"
-    return replace(found, drift=(Drift(key="record", code=item.unreadable.code, message=told),))
+    return replace(found, drift=(warning(item.unreadable.code, told, key="record"),))
 
 
 def _state(machine: Found | None) -> MachineState | None:
@@ -140,37 +133,37 @@ def _status(
     )
 
 
-def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Drift]:
+def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
     """The differences, record first. A machine that is `late` is not gone."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
     there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
     differences = [
-        Drift(key=record.key, code="gone", message=f"{record.kind} {record.attributes['id']} is recorded and gone")
+        warning("gone", f"{record.kind} {record.attributes['id']} is recorded and gone", key=record.key)
         for record in records
         if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.kind in MACHINES)
     ]
     differences.extend(
-        Drift(key=record.key, code="unsettled", message=f"{record.kind}: creating it was begun, not finished")
+        warning("unsettled", f"{record.kind}: creating it was begun, not finished", key=record.key)
         for record in records
         if record.phase == "intent" or (late and record.kind in MACHINES)
     )
     differences.extend(
-        Drift(
-            key=found.key,
-            code="second_machine",
-            message=f"{second_machine(recorded, found)}; the same 'up' removes it, "
+        warning(
+            "second_machine",
+            f"{second_machine(recorded, found)}; the same 'up' removes it, "
             f"'tgi-deploy down {found.tags[TAG_NAME]}' removes both",
+            key=found.key,
         )
         for found in second
     )
     differences.extend(
-        Drift(key=found.key, code="unrecorded", message=f"{found.kind} {found.id} exists and is not in the record")
+        warning("unrecorded", f"{found.kind} {found.id} exists and is not in the record", key=found.key)
         for found in seen
         if not found.attached and found.id not in known and found not in second
     )
     differences.extend(
-        Drift(key=found.key, code="not_running", message=f"{found.kind} {found.id} is {found.state}")
+        warning("not_running", f"{found.kind} {found.id} is {found.state}", key=found.key)
         for found in seen
         if found.id in known and not found.alive
     )
@@ -184,14 +177,14 @@ def second_machine(recorded: Deployment | None, machine: Found) -> str:
     return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
 
 
-def added_rules(seen: Sequence[Found]) -> list[Drift]:
+def added_rules(seen: Sequence[Found]) -> list[Problem]:
     """Doors that somebody has opened by hand. They are told of, and go with the group; nothing closes them before."""
     return [
-        Drift(
-            key=found.key,
-            code="rule_added",
-            message=f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
+        warning(
+            "rule_added",
+            f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
             f"look at it: aws ec2 describe-security-groups --group-ids {found.id} --region {found.place}",
+            key=found.key,
         )
         for found in seen
         if found.attributes.get(STRANGE_RULES)
