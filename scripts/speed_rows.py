@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy import data_files
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.predictions import SPEED_FILE
 from tgi_deploy.operations.planning import predict_speed
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,8 +77,8 @@ def log_predictions(rows: Iterable[Measured], constants: Constants) -> list[floa
     """Natural logarithms of the medians under `constants`."""
     found = []
     for item in rows:
-        setup = replace(item.case.setup, engine=constants.engine(*item.case.engine))
-        found.append(math.log(predict_speed.median(replace(item.case, setup=setup), constants)))
+        setup = replaced(item.case.setup, engine=constants.engine(*item.case.engine))
+        found.append(math.log(predict_speed.median(replaced(item.case, setup=setup), constants)))
     return found
 
 

@@ -5,7 +5,6 @@ Names and shapes follow transformers' model classes and the quantizers' file for
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING
@@ -221,7 +220,7 @@ def exl2(tensors, bits=5):
 
 
 def fields_of(entry):
-    return [field.name for field in dataclasses.fields(entry)]
+    return list(entry.__struct_fields__)
 
 
 def size_of(entry):

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,7 @@ from tgi_deploy.catalog.shapes import read_shape, shape_table
 from tgi_deploy.catalog.store import parse_json, read_text
 from tgi_deploy.data_files import HOME_VARIABLE
 from tgi_deploy.errors import InputError
-from tgi_deploy.values.base import Where
+from tgi_deploy.values.base import Where, replaced
 from tgi_deploy.values.model import Profile
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class KeptModels:
         path = self._folder / _LOCAL / f"{source.fingerprint()}.json"
         kept = self._kept(path, resolved.name)
         if kept is not None:
-            return replace(kept, model=replace(kept.model, local_path=str(resolved)))
+            return replaced(kept, model=replaced(kept.model, local_path=str(resolved)))
         profile = read_folder(source)
         if profile.model.tensor_bytes:
             self._keep(path, _entry(profile))

@@ -8,11 +8,10 @@ it does not cut cards.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.values.base import Value, Where, decode
+from tgi_deploy.values.base import Value, Where, decode, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +56,7 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
         known = f"its profiles are {', '.join(card.profiles)}" if card else "it cannot be cut by MIG"
         raise InputError("unknown_accelerator", f"There is no slice {profile} of {chip.name}: {known}.")
     share = cut.parts / card.parts
-    return replace(
+    return replaced(
         _share_of(chip, share, cut.multiprocessors / card.multiprocessors),
         name=f"{chip.name}-MIG-{profile}",
         memory_bytes=int(chip.memory_bytes * share) - table.reserved_mib * _MIB,
@@ -75,7 +74,7 @@ def fraction(chip: Accelerator, share: float) -> Accelerator:
 
 def _share_of(chip: Accelerator, share: float, compute: float) -> Accelerator:
     rates = {name: rate * compute for name in _RATES if (rate := getattr(chip, name)) is not None}
-    return replace(chip, bandwidth_gb_s=chip.bandwidth_gb_s * share, interconnect="none", slice=share, **rates)
+    return replaced(chip, bandwidth_gb_s=chip.bandwidth_gb_s * share, interconnect="none", slice=share, **rates)
 
 
 def cardless(profile: str, content: Mapping[str, Any]) -> InputError:

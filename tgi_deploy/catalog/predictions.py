@@ -5,7 +5,6 @@ Their keys and what they mean stand in `values/speed_constants.py` and `operatio
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,7 +142,7 @@ def _check_intervals(raw: object, where: Where) -> None:
 
 def _check_constants(raw: object, where: Where) -> None:
     constants = table(raw, where)
-    known = {kind: {field.name for field in fields(made)} for kind, made in KINDS.items()}
+    known = {kind: set(made.__struct_fields__) for kind, made in KINDS.items()}
     for key, entry in constants.items():
         kind, _, rest = key.partition(".")
         field = rest.rpartition(".")[2]

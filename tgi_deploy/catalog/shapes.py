@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tgi_deploy.catalog.fields import (
     OPTIONAL_TEXT,
@@ -16,10 +15,8 @@ from tgi_deploy.catalog.fields import (
     read,
     text,
 )
+from tgi_deploy.values.base import Where, changed_fields
 from tgi_deploy.values.model import CheckpointQuantization, ModelSpec
-
-if TYPE_CHECKING:
-    from tgi_deploy.values.base import Where
 
 _OPTIONAL_COUNT: Final = Field(check=count, required=False)
 _OPTIONAL_SIZE: Final = Field(check=positive, required=False)
@@ -94,17 +91,7 @@ def read_shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
 
 def shape_table(spec: ModelSpec) -> dict[str, Any]:
     """What `read_shape` reads: required keys, and optional ones that say something."""
-    table = {key: value for key, value in _values(spec).items() if key not in _NOT_IN_A_TABLE and _says(spec, key)}
+    table = {key: value for key, value in changed_fields(spec).items() if key not in _NOT_IN_A_TABLE}
     if spec.quantization is not None:
-        own = spec.quantization
-        table["quantization"] = {key: value for key, value in _values(own).items() if _says(own, key)}
+        table["quantization"] = changed_fields(spec.quantization)
     return table
-
-
-def _values(entry: ModelSpec | CheckpointQuantization) -> dict[str, Any]:
-    return {item.name: getattr(entry, item.name) for item in fields(entry)}
-
-
-def _says(entry: ModelSpec | CheckpointQuantization, key: str) -> bool:
-    default = next(item.default for item in fields(entry) if item.name == key)
-    return bool(getattr(entry, key) != default)

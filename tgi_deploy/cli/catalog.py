@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.values.base import Value
 
 _KINDS: Final = ("accelerators", "instances", "regions", "engines", "models")
 
@@ -92,7 +93,7 @@ def _open(profiles_dir: Path | None) -> Catalog:
 
 def _find(catalog: Catalog, name: str) -> tuple[str, dict[str, Any]]:
     """The entry called `name`, of whichever kind knows it. Raises InputError when none does."""
-    finders: tuple[tuple[str, Callable[[str], object]], ...] = (
+    finders: tuple[tuple[str, Callable[[str], Value]], ...] = (
         ("accelerator", catalog.accelerator),
         ("instance", catalog.instance_type),
         ("engine", catalog.release),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from typing import Any
 
-from tgi_deploy.values.base import Value, field_names
+from tgi_deploy.values.base import Value, as_dict
 
 
-def entry_document(entry: Any) -> dict[str, Any]:  # noqa: ANN401 -- any value of the catalogue
+def entry_document(entry: Value) -> dict[str, Any]:
     """A catalogue entry with its fields' names as keys, entries inside it likewise."""
-    return {name: _field(name, getattr(entry, name)) for name in field_names(entry)}
+    return {name: _field(name, item) for name, item in as_dict(entry).items()}
 
 
 def _field(name: str, value: object) -> object:
@@ -21,7 +20,7 @@ def _field(name: str, value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    if is_dataclass(value) or isinstance(value, Value):
+    if isinstance(value, Value):
         return entry_document(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]

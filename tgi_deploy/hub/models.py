@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy.catalog.kept_models import COMMIT, MAIN
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.answer import bad_hub_answer
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class HubModels:
         except InputError as problem:
             if kept is None or problem.code not in _NO_ANSWER:
                 raise
-            return replace(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
+            return replaced(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
 
     def of_folder(self, source: DirectorySource) -> Profile:
         """Return the model in a folder. Raises what `KeptModels.of_folder` raises."""

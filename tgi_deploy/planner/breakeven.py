@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Plan
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Breakeven:
+class Breakeven(Frozen, frozen=True, kw_only=True):
     """The chosen machine beside one of its fallbacks.
 
     Both bill every hour, so while either can carry the traffic the one that is cheaper an hour is cheaper a token.

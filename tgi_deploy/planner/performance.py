@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.plan import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def planned_work(
     return Work(setup, constants)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quantity:
+class Quantity(Frozen, frozen=True, kw_only=True):
     """What requests see, and how sure that is.
 
     `p50` and `p95` are over requests. The interval `low` to `high` holds the measured median 80 times in 100.
@@ -101,8 +99,7 @@ class Quantity:
         return _NORMAL.cdf(off * _EIGHTY_PERCENT / width)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class Service(Frozen, frozen=True, kw_only=True):
     """One replica under a load. `running` requests decode at once; `keeps_up` is False where the queue only grows."""
 
     ttft_ms: Quantity

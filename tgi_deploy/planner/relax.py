@@ -16,14 +16,13 @@ never get fewer tokens together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner.checks import missed_limits
 from tgi_deploy.planner.search import Search
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ _LATENCY: Final = (frozenset({"ttft", "tpot"}), frozenset({"ttft"}), frozenset({
 _THROUGHPUT: Final[Axes] = frozenset({"throughput"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Relaxation:
+class Relaxation(Frozen, frozen=True, kw_only=True):
     """A set of changes of which none can be left out. `request` has them made, exactly; `candidate` meets it."""
 
     axes: tuple[str, ...]
@@ -60,8 +58,7 @@ class Relaxation:
     candidate: Candidate
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Way:
+class _Way(Frozen, frozen=True, kw_only=True):
     """A configuration that works under the most lenient request. `offers`: on which, and what each of them changes."""
 
     hardware: InstanceType

@@ -6,13 +6,13 @@ evaluation, and so do all regions. That keeps a plan over every region close to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.planner import checks, cost, performance, rank
 from tgi_deploy.planner.time_to_ready import rates
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.engine import Case, Pins
 from tgi_deploy.values.plan import Candidate, EngineRun, Rejection
 from tgi_deploy.values.sizes import download_bytes
@@ -33,8 +33,7 @@ _UNPRICED: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
+class Evaluation(Frozen, frozen=True, kw_only=True):
     """A configuration on a kind of hardware: what speaks against it, and its figures.
 
     `performance` is None where memory does not fit, and where something else speaks against a request without limits
@@ -58,8 +57,7 @@ class Evaluation:
         return self.fit.memory
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Configuration:
+class Configuration(Frozen, frozen=True, kw_only=True):
     """An offer on which an evaluation works, within the budget; ranked by `key`."""
 
     offer: Offer
@@ -69,8 +67,7 @@ class Configuration:
     key: tuple[Any, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchResult:
+class SearchResult(Frozen, frozen=True, kw_only=True):
     """`configurations` best first; `considered` counts offers x shards x quantizations."""
 
     configurations: tuple[Configuration, ...]

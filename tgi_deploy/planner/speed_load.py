@@ -13,8 +13,9 @@ more of the time goes to prefills, for half of the others.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_work import Work
@@ -30,8 +31,7 @@ _BUSIEST: Final = 0.99
 _LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate of one system, 0.88 to 0.97
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Traffic:
+class Traffic(Frozen, frozen=True, kw_only=True):
     """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes).
 
     Of kind `open`, `arrivals_per_s` come whatever is still running.
@@ -44,8 +44,7 @@ class Traffic:
     arrivals_per_s: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
+class Timing(Frozen, frozen=True, kw_only=True):
     """Seconds, requests and tokens a second of one replica. `batch` is what runs at once; the other clients wait.
 
     Medians over requests, beside those with `p95`.
@@ -93,8 +92,7 @@ def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Tim
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Parts:
+class _Parts(Frozen, frozen=True, kw_only=True):
     """Seconds of a request that runs with others: its own prefill, theirs, and all steps of its output."""
 
     alone: float

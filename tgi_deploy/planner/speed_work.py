@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values import sizes
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.model import LATENT_ROPE_DIM
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ _NO_CAPABILITY: Final = (0, 0)
 _HOPPER: Final = (9, 0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Numerics:
+class Numerics(Frozen, frozen=True, kw_only=True):
     """Number formats. `kernel` names the matrix products; `products` is what they multiply in."""
 
     kernel: str
@@ -42,8 +41,7 @@ class Numerics:
 SIXTEEN_BITS: Final = Numerics(kernel="16-bit", linear_bits=16, expert_bits=16)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
+class Setup(Frozen, frozen=True, kw_only=True):
     """A model on `num_shard` accelerators under an engine.
 
     `prefill_tokens` is the engine's prefill flag, the prompt tokens of a step; None: what it chooses by itself.

@@ -13,9 +13,9 @@ The host's phases are known here; those of the engine come with it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.engine import Rates, StartupPhase
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 _ONLY_RENTED: Final = frozenset({"launching", "booting"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseEstimate:
+class PhaseEstimate(Frozen, frozen=True, kw_only=True):
     """Seconds a phase should take, after which it counts as failed, and how many without progress are a stall.
 
     `limit_s` is the deadline of a phase that goes on making progress, `amount_mb` what comes over the network in it.
@@ -121,8 +120,7 @@ def rates(hardware: InstanceType, storage: Storage) -> Rates:
     return Rates(weights_bytes=storage.weights_bytes, download_s=max(arriving, stored), read_s=read)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Volume:
+class _Volume(Frozen, frozen=True, kw_only=True):
     """The root volume as the instance lets it be used; unknown limits are gp3's own."""
 
     hardware: InstanceType

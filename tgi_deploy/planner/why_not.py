@@ -5,11 +5,10 @@ The evaluations are the search's own, so an explanation can't differ from the pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.search import Search
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,8 +31,7 @@ CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Priced:
+class Priced(Frozen, frozen=True, kw_only=True):
     """An offer with everything it bills; `cost` is None where the price is unknown."""
 
     offer: Offer
@@ -41,8 +39,7 @@ class Priced:
     within_budget: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
+class Way(Frozen, frozen=True, kw_only=True):
     """Shards x quantization on the hardware. `codes`: every reason against it, prices included; empty when it works."""
 
     num_shard: int
@@ -54,8 +51,7 @@ class Way:
     codes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
+class Explanation(Frozen, frozen=True, kw_only=True):
     """An instance type under the request.
 
     `best` is its best working configuration, `rank` its place among the `ranked` instance types that work, and

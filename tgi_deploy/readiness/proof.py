@@ -12,7 +12,6 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tgi_deploy.errors import NotHealthyError, Problem
-from tgi_deploy.values.base import field_names
 from tgi_deploy.values.probing import Identity, ProbeRequest, Reply
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def _info(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: Expect
     known = {
         name: value
         for identity in (reply.identity for reply in replies if reply.identity is not None)
-        for name in field_names(identity)
+        for name in identity.__struct_fields__
         if (value := getattr(identity, name)) is not None
     }
     identity = Identity(**known)

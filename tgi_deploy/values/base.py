@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from tgi_deploy.errors import InputError
 
 _T = TypeVar("_T")
-_V = TypeVar("_V", bound="Value")
+_S = TypeVar("_S", bound=msgspec.Struct)
 _LONGEST_MESSAGE: Final = 400
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 
@@ -20,16 +19,27 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A frozen value. Subclasses repeat `frozen=True, kw_only=True`: msgspec and type checkers ask for it."""
 
 
-def replaced(value: _V, **changes: object) -> _V:
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """Like a value, but never read from data: its annotations may name what is imported for type checkers alone.
+
+    Not a dataclass, because `plan` creates fifty such classes: one takes 0.8 ms as a dataclass with slots, 0.01 ms so.
+    """
+
+
+def replaced(value: _S, **changes: object) -> _S:
     """Return the value with some fields changed."""
     return msgspec.structs.replace(value, **changes)
 
 
-def field_names(value: Any) -> tuple[str, ...]:  # noqa: ANN401 -- a value, or a dataclass
-    """Return the names of the fields, in their order. Raises TypeError for what has none."""
-    if isinstance(value, Value):
-        return value.__struct_fields__
-    return tuple(item.name for item in fields(value))
+def as_dict(value: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields by name, what is in them as it is."""
+    return msgspec.structs.asdict(value)
+
+
+def changed_fields(value: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, by name."""
+    fields = msgspec.structs.fields(value)
+    return {item.name: here for item in fields if (here := getattr(value, item.name)) != item.default}
 
 
 class Where(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tgi_deploy.values.base import Value
@@ -17,8 +16,7 @@ TypeStatus = Literal["offered", "gone", "announced", "owned"]
 ComputeCapability = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accelerator:
+class Accelerator(Value, frozen=True, kw_only=True):
     """A chip, or a slice of one. Figures are dense (no sparsity) and per chip.
 
     `driver_name` is what nvidia-smi calls it, `most_per_host` how many one host takes at most, `slice` the share of a
@@ -46,8 +44,7 @@ class Accelerator:
     note: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstanceType:
+class InstanceType(Value, frozen=True, kw_only=True):
     """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`).
 
     `partition` is the share of its chip that a fractional machine has, `driver` a driver that only some images carry.

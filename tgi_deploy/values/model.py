@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from msgspec import field
+
+from tgi_deploy.values.base import Value
 
 # The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
 LATENT_ROPE_DIM: Final = 64
@@ -14,8 +15,7 @@ LATENT_ROPE_DIM: Final = 64
 FORMAT_ALIASES: Final = {"fbgemm_fp8": "fp8"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointQuantization:
+class CheckpointQuantization(Value, frozen=True, kw_only=True):
     """How a checkpoint is already quantized (`quantization_config` of its config.json)."""
 
     method: str
@@ -24,8 +24,7 @@ class CheckpointQuantization:
     block_scaled: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSpec:
+class ModelSpec(Value, frozen=True, kw_only=True):
     """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist.
 
     Known only where the weights' own headers were read: `tensor_bytes` (bytes by dtype of what the engine loads,
@@ -76,8 +75,7 @@ class ModelSpec:
     note: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedRepository:
+class QuantizedRepository(Value, frozen=True, kw_only=True):
     """A published, already quantized copy of a model."""
 
     method: str
@@ -87,8 +85,7 @@ class QuantizedRepository:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
+class Profile(Value, frozen=True, kw_only=True):
     """A named model: its shape, what to know about it, and defaults for some options."""
 
     name: str

@@ -8,8 +8,11 @@ sustains, what an interconnect does to an all-reduce, and what an engine of a gi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from msgspec.structs import replace
+
+from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -20,11 +23,10 @@ if TYPE_CHECKING:
 DEFAULT: Final = "default"
 _LATE_NVLINK: Final = frozenset({"hopper", "blackwell"})
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CardShares:
+class CardShares(Value, frozen=True, kw_only=True):
     """Sustained shares of a card's datasheet: weight streaming, 16-bit matrix products, attention products."""
 
     bandwidth: float
@@ -32,8 +34,7 @@ class CardShares:
     attention: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(Value, frozen=True, kw_only=True):
     """An all-reduce over T cards takes `latency_us` + 2 (T-1)/T bytes / `gb_s`.
 
     Where `shared` is 1, the cards have no peer access and meet in the host's memory: `gb_s` is what they get together.
@@ -47,16 +48,14 @@ class Link:
         return self.gb_s / math.pow(cards, self.shared)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kernel:
+class Kernel(Value, frozen=True, kw_only=True):
     """What matrix products in one number format reach, relative to 16-bit ones on the same card."""
 
     bandwidth: float
     compute: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineProfile:
+class EngineProfile(Value, frozen=True, kw_only=True):
     """An engine of a given time.
 
     Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; `first_ms` is added to
@@ -173,7 +172,7 @@ class Constants:
     def _made(self, kind: str, name: str, made: type[T]) -> T:
         known = self._known.get((kind, name))
         if known is None:
-            known = made(**{f.name: self._value(kind, name, f.name) for f in fields(cast("Any", made))})
+            known = made(**{field: self._value(kind, name, field) for field in made.__struct_fields__})
             self._known[kind, name] = known
         return cast("T", known)
 
@@ -187,7 +186,7 @@ def _plain(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
-KINDS: Final[Mapping[str, type]] = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
+KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
 # What the model asks for by name. Any other name may leave fields to the default of its kind.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "card": (DEFAULT,),
@@ -200,7 +199,7 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 def missing(keys: Collection[str]) -> Iterator[str]:
     """The keys that the model needs beside `keys`."""
     for kind, names in _ASKED.items():
-        for field in fields(KINDS[kind]):
-            own = (f"{kind}.{name}.{field.name}" for name in names)
-            if f"{kind}.{DEFAULT}.{field.name}" not in keys:
+        for field in KINDS[kind].__struct_fields__:
+            own = (f"{kind}.{name}.{field}" for name in names)
+            if f"{kind}.{DEFAULT}.{field}" not in keys:
                 yield from (key for key in own if key not in keys)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 import tomllib
-from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from builders.engines import post
 from disruptions.checks import Account
+from msgspec.structs import replace
 
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.finding import COMMAND

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from tgi_deploy.catalog.config import model_spec
@@ -56,7 +56,7 @@ def test_config_case(path):
         assert caught.value.code == "bad_model_config"
         assert expected["error"] in caught.value.message
         return
-    found = dataclasses.asdict(model_spec(case["config"], "acme/model"))
+    found = msgspec.to_builtins(model_spec(case["config"], "acme/model"))
     near = expected.pop("parameters_near", None)
     if near is not None:
         assert found["parameters"] == pytest.approx(near, rel=0.01)

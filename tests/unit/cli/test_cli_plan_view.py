@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
 from tgi_deploy.operations.planning.plan import plan

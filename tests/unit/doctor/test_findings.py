@@ -125,7 +125,7 @@ def test_the_image_says_where_it_comes_from():
 
 
 def gated(**survey):
-    model = replace(profile().model, gated=True, hub_id="org/gated", revision=None)
+    model = replaced(profile().model, gated=True, hub_id="org/gated", revision=None)
     parameter = survey.pop("parameter", None)
     return launch_checks.hub_finding(survey_of(FakeInspector(), **survey), model, token_parameter=parameter)
 

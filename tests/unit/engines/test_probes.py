@@ -11,7 +11,6 @@ from builders import engines
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.readiness.http import payloads
-from tgi_deploy.values.base import field_names
 from tgi_deploy.values.probing import HttpReply, ProbeRequest, Reply
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def test_what_a_real_engine_answered(engine: ServingEngine, answer: dict[str, An
         return
     if "identity" in expected:
         assert reply.identity is not None
-        identity = {name: getattr(reply.identity, name) for name in field_names(reply.identity)}
+        identity = {name: getattr(reply.identity, name) for name in reply.identity.__struct_fields__}
         assert {name: value for name, value in identity.items() if value is not None} == expected["identity"]
     assert reply.tokens == expected.get("tokens", 0)
     assert reply.detail == expected.get("detail", reply.detail)

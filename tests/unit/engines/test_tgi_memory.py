@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from tgi_deploy.engines.tgi.memory import Layout, activation_bytes, memory_budget, scores_prompts, weights_bytes
 from tgi_deploy.engines.tgi.prefill import default_prefill_tokens

@@ -330,7 +330,7 @@ def of_a_folder(path="/models/mine"):
     settings = replaced(chosen.engine.settings, model_id=path)
     engine = altered(chosen.engine, settings=settings, args=("--model-id", path))
     asked_for = replaced(
-        asked.plan.request, model=replace(model, model=replace(model.model, local_path=path, hub_id="mine"))
+        asked.plan.request, model=replaced(model, model=replaced(model.model, local_path=path, hub_id="mine"))
     )
     made = replaced(asked.plan, request=asked_for, chosen=replaced(chosen, engine=engine))
     return replace(asked, plan=made)

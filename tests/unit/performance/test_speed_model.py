@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from builders import plans
+from msgspec.structs import replace
 
 from tgi_deploy.planner import performance, speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from random import Random
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders.plans import accelerator, instance_type, offer
+from msgspec.structs import replace
 
 from tgi_deploy.engines.tgi.schemes import schemes, served_dtype
 from tgi_deploy.planner.cost import hourly_cost, storage_for

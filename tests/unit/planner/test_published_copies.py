@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from tgi_deploy.engines.tgi.kernels import indivisible
 from tgi_deploy.engines.tgi.schemes import schemes

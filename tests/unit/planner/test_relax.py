@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from itertools import combinations
@@ -10,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import Wish, resolve

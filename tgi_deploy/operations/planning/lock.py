@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import Wish, variable_of_option
-from tgi_deploy.values.base import Value, field_names
+from tgi_deploy.values.base import Value, as_dict
 
 if TYPE_CHECKING:
     from tgi_deploy.values.engine import Release
@@ -88,8 +88,8 @@ def _sha256(value: object) -> str:
 
 
 def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner's types hold
-    if is_dataclass(value) or isinstance(value, Value):
-        return {name: _canonical(getattr(value, name)) for name in field_names(value)}
+    if isinstance(value, Value):
+        return _canonical(as_dict(value))
     if isinstance(value, Mapping):
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

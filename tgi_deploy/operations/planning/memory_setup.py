@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning import memory_formats
 from tgi_deploy.values import sizes
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import DefaultRun
 from tgi_deploy.values.model import LATENT_ROPE_DIM
 
@@ -125,7 +126,7 @@ class Setup:
         linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
-            padded = replace(packed, expert_bits=packed.expert_bits * wider)
+            padded = replaced(packed, expert_bits=packed.expert_bits * wider)
             linear = sizes.linear_bytes(self.model, self.counts, padded)
         return sizes.resident_bytes(self.model, linear, self.counts, self.num_shard, tied_once=not self.planned)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning import predict_memory, predict_speed
 from tgi_deploy.planner.performance import client_view
 from tgi_deploy.planner.speed_work import Work
+from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 Estimator = Callable[[Mapping[str, str], "Catalog"], Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseKind:
+class CaseKind(Frozen, frozen=True, kw_only=True):
     """Rows of one kind: the columns they are known by, and what predicts one (`value`, `low`, `high`)."""
 
     name: str
@@ -35,8 +34,7 @@ CASE_KINDS: Final[list[CaseKind]] = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class Question(Frozen, frozen=True, kw_only=True):
     """One configuration, in the words of a case. `concurrency` None: as many as fit."""
 
     model: str
@@ -52,8 +50,7 @@ class Question:
     interconnect: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Frozen, frozen=True, kw_only=True):
     """What clients of the configuration see. `clients` is None where as many run as fit."""
 
     accelerator: str
@@ -77,7 +74,7 @@ def answer(question: Question, catalog: Catalog) -> Answer:
     seen = client_view(work, case.traffic, capacity)
     clients = question.concurrency or seen.saturation_concurrency or 1
     if question.concurrency is None:
-        seen = client_view(work, replace(case.traffic, clients=float(clients)), capacity)
+        seen = client_view(work, replaced(case.traffic, clients=float(clients)), capacity)
     return Answer(
         accelerator=case.setup.accelerator.name,
         interconnect=case.setup.interconnect if question.num_shard > 1 else "none",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
 from tgi_deploy.planner.speed_work import Setup, Work
+from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,7 @@ _LINKS: Final[Mapping[str, Interconnect]] = {
 _GENERATION: Final = re.compile(r"[ _-]*(gen *|v)?\d+(\.\d+)?( *x\d+)?$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(Frozen, frozen=True, kw_only=True):
     """A row, understood. `engine` is a name and a version; `replicas` are groups of cards that share the clients."""
 
     engine: tuple[str, str]
@@ -48,8 +47,7 @@ class Case:
     metric: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class Estimate(Frozen, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
@@ -117,7 +115,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
     model = catalog.resolve(_text(row, "hub_id")).model
     numerics = speed_numerics.of_words(weights, kv, accelerator)
     if not model.experts:  # a format for experts is all that is left to a model without any
-        numerics = replace(numerics, linear_bits=numerics.expert_bits)
+        numerics = replaced(numerics, linear_bits=numerics.expert_bits)
     return Setup(
         model=model,
         numerics=numerics,

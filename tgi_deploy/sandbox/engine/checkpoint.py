@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,6 +16,7 @@ from tgi_deploy.sandbox.engine.weights import (
     quantized_on_load,
     stored_weights,
 )
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
                 quantization = CheckpointQuantization(
                     method=repository.method, bits=repository.bits, group_size=repository.group_size
                 )
-                model = replace(
+                model = replaced(
                     profile.model,
                     hub_id=model_id, quantization=quantization, stored_bytes=None, revision=None, gated=False,
                 )  # fmt: skip
-                copy = replace(profile, model=model, quantized=())
+                copy = replaced(profile, model=model, quantized=())
                 return Checkpoint(model_id=model_id, profile=copy, model=model, weights=stored_weights(copy, release))
     return None
 
