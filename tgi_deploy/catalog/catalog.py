@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog import names, prices
+from tgi_deploy.catalog import names, own_prices, prices
 from tgi_deploy.catalog.engines import EngineDocuments
 from tgi_deploy.catalog.fields import text
 from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
@@ -170,8 +170,9 @@ class Catalog:
         """All offers of these regions and markets; raises InputError `unknown_region`."""
         for region in regions:
             self.check_region(region)
+        own = own_prices.overlay(self._store, self.instance_types().keys())
         return tuple(
-            offer
+            own(offer)
             for region in dict.fromkeys(regions)
             for offer in prices.offers(self._store, region, markets, self.instance_types())
         )

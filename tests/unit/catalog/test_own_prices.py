@@ -1,0 +1,76 @@
+"""`prices.toml`: what the user really pays moves everything that is computed from prices."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = 'source = "savings plan"\ndate = "2026-11-22"\n'
+
+
+def price(folder: Path, content: str, name: str, *, market: str = "on-demand") -> Decimal | None:
+    (folder / "prices.toml").write_text(HEADER + content)
+    offers = open_catalog(folder).offers(("us-east-1",), (market,))
+    return next(offer.usd_per_hour for offer in offers if offer.instance_type.name == name)
+
+
+def listed(name: str, *, market: str = "on-demand") -> Decimal | None:
+    offers = open_catalog().offers(("us-east-1",), (market,))
+    return next(offer.usd_per_hour for offer in offers if offer.instance_type.name == name)
+
+
+@pytest.mark.parametrize(
+    ("content", "share"),
+    [
+        ('[percent_off]\n"*" = 25\n', Decimal("0.75")),
+        ('[percent_off]\n"*" = 25\ng6e = 50\n', Decimal("0.5")),
+        ('[percent_off]\ng6e = 50\n"g6e.xlarge" = 60\n', Decimal("0.4")),
+        ("[percent_off]\np5 = 50\n", Decimal(1)),
+    ],
+)
+def test_the_closest_percentage_holds(tmp_path, content, share):
+    expected = (listed("g6e.xlarge") * share).quantize(Decimal("0.0001"))
+    assert price(tmp_path, content, "g6e.xlarge") == expected
+
+
+def test_a_private_price_wins(tmp_path):
+    content = '[percent_off]\n"*" = 25\n[usd_per_hour."us-east-1"]\n"g6e.xlarge" = "1.1"\n'
+    assert price(tmp_path, content, "g6e.xlarge") == Decimal("1.1")
+
+
+def test_spot_stays_as_it_is(tmp_path):
+    assert price(tmp_path, '[percent_off]\n"*" = 25\n', "g6e.xlarge", market="spot") == listed(
+        "g6e.xlarge", market="spot"
+    )
+
+
+def test_a_plan_names_where_its_price_is_from(tmp_path):
+    (tmp_path / "prices.toml").write_text(HEADER + '[percent_off]\n"*" = 25\n')
+    offer = open_catalog(tmp_path).offers(("us-east-1",), ("on-demand",))[0]
+    assert (offer.price_source, offer.price_date) == ("prices.toml: savings plan", "2026-11-22")
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ('[percent_off]\n"*" = 100\n', "percent_off"),
+        ("[percent_off]\ng6e = -1\n", "percent_off"),
+        ('[usd_per_hour."us-east-1"]\n"g6e.xlarge" = 1.1\n', "usd_per_hour"),
+        ("discount = 5\n", "discount"),
+        ("[percent_off]\ng6x = 5\n", "percent_off/g6x"),
+        ('[usd_per_hour."us-east-1"]\n"g6e.medium" = "1.1"\n', "usd_per_hour/us-east-1/g6e.medium"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_key(tmp_path, content, key):
+    with pytest.raises(InputError) as caught:
+        price(tmp_path, content, "g6e.xlarge")
+    assert caught.value.code == "bad_profile"
+    assert f"prices.toml: {key}" in caught.value.message

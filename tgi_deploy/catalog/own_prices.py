@@ -1,0 +1,95 @@
+"""What the user really pays: `prices.toml` in a folder of profiles of their own, in place of list prices.
+
+    source = "compute savings plan, 3 years, no upfront"
+    date = "2026-11-22"
+    [percent_off]                  # of on-demand prices: by type, by family, or for all
+    "*" = 28
+    g6e = 31
+    [usd_per_hour."us-east-1"]     # private prices by region and type; they win
+    "p5.48xlarge" = "38.40"
+
+The offers themselves get these prices, so everything that is computed from them moves together: dollars an hour and a
+million tokens, budgets, caps and gates. Spot prices and what is billed beside the machine stay as they are.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, number, read, table_of, usd
+from tgi_deploy.values.base import Where, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from tgi_deploy.catalog.store import Store
+    from tgi_deploy.values.supply import Offer
+
+FILE: Final = "prices.toml"
+_CENT_OF_A_CENT: Final = Decimal("0.0001")
+_WHOLE: Final = 100
+_EVERYTHING: Final = "*"
+
+
+def _percent(value: object) -> Decimal:
+    found = Decimal(str(number(value)))
+    if found >= _WHOLE:
+        raise ValueError("should be a percentage below 100")
+    return found
+
+
+_FIELDS: Final = {
+    "source": REQUIRED_TEXT,
+    "date": REQUIRED_TEXT,
+    "percent_off": Field(check=table_of(_percent), required=False),
+    "usd_per_hour": Field(check=table_of(table_of(usd)), required=False),
+}
+
+
+def overlay(store: Store, type_names: Collection[str]) -> Callable[[Offer], Offer]:
+    """Return what puts the user's own price on an offer; offers stay as they are where there is no file.
+
+    Raises:
+        InputError: `bad_profile`, naming file and key path; also for a type that does not exist.
+    """
+    if store.find(FILE) is None:
+        return lambda offer: offer
+    found = read(store.toml(FILE), _FIELDS, Where(FILE))
+    families = {name.partition(".")[0] for name in type_names}
+    _check(found.get("percent_off", {}), {*type_names, *families, _EVERYTHING}, Where(FILE).child("percent_off"))
+    for region, prices in found.get("usd_per_hour", {}).items():
+        _check(prices, type_names, Where(FILE).child("usd_per_hour").child(region))
+    return lambda offer: _priced(offer, found)
+
+
+def _check(table: Mapping[str, Any], known: Collection[str], where: Where) -> None:
+    """Refuse names that match nothing: a price that is not used would be believed."""
+    for name in table:
+        if name not in known:
+            raise where.child(name).error("is not an instance type of EC2 with accelerators")
+
+
+def _priced(offer: Offer, own: Mapping[str, Any]) -> Offer:
+    if offer.market != "on-demand":
+        return offer
+    name = offer.instance_type.name
+    private = own.get("usd_per_hour", {}).get(offer.region, {}).get(name)
+    if private is not None:
+        return _with_price(offer, private, own, estimated=False)
+    off = own.get("percent_off", {})
+    percent = next((off[key] for key in (name, name.partition(".")[0], _EVERYTHING) if key in off), None)
+    if percent is None or offer.usd_per_hour is None:
+        return offer
+    price = (offer.usd_per_hour * (_WHOLE - percent) / _WHOLE).quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)
+    return _with_price(offer, price, own, estimated=offer.estimated)
+
+
+def _with_price(offer: Offer, usd_per_hour: Decimal, own: Mapping[str, Any], *, estimated: bool) -> Offer:
+    return replaced(
+        offer,
+        usd_per_hour=usd_per_hour,
+        price_source=f"{FILE}: {own['source']}",
+        price_date=own["date"],
+        estimated=estimated,
+    )
