@@ -1,10 +1,10 @@
-"""Prints how far predicted speed and memory are from measured ones.
+"""Prints how far predicted speed and memory are from measured ones, by source and card never seen, worst first.
 
     python scripts/accuracy.py                 print it
     python scripts/accuracy.py --update        write it into docs/accuracy.md
     python scripts/accuracy.py --rows FILE     score other rows with the columns of measured.csv
 
-Figures with something left out come from `profiles/performance/left_out.csv`, which scripts/fit_performance.py writes.
+Figures with a cell left out come from `profiles/performance/left_out.csv`, which scripts/fit_performance.py writes.
 """
 
 from __future__ import annotations
@@ -12,122 +12,162 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import accuracy_memory
 import plain_roofline
+from fit_performance import LEFT_OUT
 from speed_rows import Measured, current, folder, log_predictions, read, score
 
+from tgi_deploy.values.speed_constants import KIND_OF_METRIC
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.values.speed_constants import Constants
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy: begin -->", "<!-- accuracy: end -->"
-_HEADER: Final = (
-    "rows of measured figures", "n", "MAPE", "median", "within 25 %", "card left out: MAPE, median",
-    "source left out: MAPE, median", "plain roofline: MAPE, median",
-)  # fmt: skip
-_LEFT_OUT: Final = ("accelerator", "source", "group")
-
-Logs = dict[str, float]
+_HEADER: Final = ("n", "MAPE", "median", "measured is slower by", "80 % interval holds")
+_FEWEST: Final = 8  # rows for a share of them to mean anything
 
 
-def sections(rows: Sequence[Measured]) -> Iterator[tuple[str, list[Measured]]]:
-    """Every slice that is scored, with its name."""
-    core = [item for item in rows if item.core]
-    yield "**current engines, all**", core
-    yield from _slices("metric", core, lambda item: item.row["metric"])
-    yield from _slices("load", core, lambda item: item.row["load"])
-    yield from _slices("card", core, lambda item: item.gpu)
-    yield from _slices("engine", core, lambda item: item.row["engine"])
-    legacy = [item for item in rows if item.row["era"] == "legacy" and item.row["engine"] == "TGI"]
-    if legacy:
-        yield "**TGI 0.9 to 1.1**", legacy
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """A row with a prediction that it had no part in."""
+
+    item: Measured
+    log: float
+    low: float
+    high: float
+
+    @property
+    def held(self) -> bool:
+        return self.low <= math.exp(self.item.log_value) <= self.high
+
+    @property
+    def kind(self) -> str:
+        return KIND_OF_METRIC[self.item.row["metric"]]
 
 
-def _slices(
-    kind: str, rows: Sequence[Measured], name_of: Callable[[Measured], str]
-) -> Iterator[tuple[str, list[Measured]]]:
-    for name in sorted({name_of(item) for item in rows}):
-        yield f"{kind}: {name}", [item for item in rows if name_of(item) == name]
+def by_constants(rows: Sequence[Measured], constants: Constants) -> list[Scored]:
+    """Predictions by the constants that the project carries."""
+    found = []
+    for item, log in zip(rows, log_predictions(rows, constants), strict=True):
+        low, high = constants.interval(item.row["metric"], item.case.setup.accelerator)
+        found.append(Scored(item=item, log=log, low=math.exp(log) * low, high=math.exp(log) * high))
+    return found
 
 
-def table(rows: Sequence[Measured], constants: Constants, left_out: Mapping[str, Logs]) -> str:
-    """Markdown, a line for every slice."""
-    own = _by_id(rows, log_predictions(rows, constants))
-    plain = _by_id(rows, [math.log(plain_roofline.median(item.case)) for item in rows])
-    lines = [_line(_HEADER), _line(["---", *["---:"] * (len(_HEADER) - 1)])]
-    for name, chosen in sections(rows):
-        cells = score(chosen, [own[item.row["id"]] for item in chosen]).cells()
-        others = [_short(chosen, left_out.get(key)) for key in ("accelerator", "source")]
-        lines.append(_line([name, *cells, *others, _short(chosen, plain)]))
-    return "\n".join(lines)
-
-
-def _by_id(rows: Sequence[Measured], logs: Sequence[float]) -> Logs:
-    return {item.row["id"]: log for item, log in zip(rows, logs, strict=True)}
-
-
-def _short(rows: Sequence[Measured], logs: Logs | None) -> str:
-    if logs is None:
-        return "-"
-    _, mean, median, _ = score(rows, [logs[item.row["id"]] for item in rows]).cells()
-    return f"{mean}, {median}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def coverage(rows: Sequence[Measured], constants: Constants, logs: Logs) -> float:
-    """Share of measured values inside the interval around predictions `logs`."""
-    inside = 0
+def left_out(rows: Sequence[Measured]) -> list[Scored]:
+    """Predictions by constants and widths that the row's cell had no part in."""
+    with (folder() / LEFT_OUT).open(encoding="utf-8", newline="") as file:
+        known = {row["id"]: row for row in csv.DictReader(file)}
+    found = []
     for item in rows:
-        low, high = constants.interval(item.row["metric"], item.row["load"])
-        off = item.log_value - logs[item.row["id"]]
-        inside += math.log(low) <= off <= math.log(high)
-    return inside / len(rows)
+        row = known[item.row["id"]]
+        value, low, high = (float(row[name]) for name in ("value", "low", "high"))
+        found.append(Scored(item=item, log=math.log(value), low=low, high=high))
+    return found
 
 
-def coverage_lines(rows: Sequence[Measured], constants: Constants, left_out: Mapping[str, Logs]) -> str:
+def cells(scored: Sequence[Scored]) -> tuple[str, ...]:
+    found = score([one.item for one in scored], [one.log for one in scored])
+    slower = math.expm1(statistics.median(one.item.slowness(one.log) for one in scored))
+    held = sum(one.held for one in scored) / len(scored)
+    count, mean, median, _ = found.cells()
+    return count, mean, median, f"{100 * slower:+.0f} %", f"{100 * held:.0f} %"
+
+
+def groups(
+    scored: Sequence[Scored], name_of: Callable[[Scored], str], *, fewest: int = 1
+) -> Iterator[tuple[str, list[Scored]]]:
+    """Rows by name, the worst MAPE first."""
+    named: dict[str, list[Scored]] = {}
+    for one in scored:
+        named.setdefault(name_of(one), []).append(one)
+
+    def mean(found: Sequence[Scored]) -> float:
+        return score([one.item for one in found], [one.log for one in found]).mean
+
+    for name in sorted(named, key=lambda name: -mean(named[name])):
+        if len(named[name]) >= fewest:
+            yield name, named[name]
+
+
+def table(title: str, lines: Sequence[tuple[str, Sequence[Scored]]]) -> str:
+    """Return Markdown, a line for every group of rows."""
+    head = [_line([title, *_HEADER]), _line(["---", *["---:"] * len(_HEADER)])]
+    return "\n".join([*head, *(_line([name, *cells(scored)]) for name, scored in lines)])
+
+
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def of_kind(one: Scored) -> str:
+    return one.kind
+
+
+def of_card_and_kind(one: Scored) -> str:
+    return f"{one.item.gpu}, {one.kind}"
+
+
+def of_cell(one: Scored) -> str:
+    return one.item.cell
+
+
+def report(rows: Sequence[Measured], constants: Constants) -> str:
+    """Return every table: unseen cells, cells left out one by one, and what they come to."""
     core = [item for item in rows if item.core]
-    lines = [_line(["80 % intervals hold", "all", *sorted({item.row["metric"] for item in core})])]
-    lines.append(_line(["---", *["---:"] * (lines[0].count("|") - 2)]))
-    for key, logs in left_out.items():
-        metrics = [[item for item in core if item.row["metric"] == name] for name in _metrics(core)]
-        shares = [coverage(chosen, constants, logs) for chosen in (core, *metrics)]
-        lines.append(_line([f"each {key} left out", *(f"{100 * share:.0f} %" for share in shares)]))
-    return "\n".join(lines)
-
-
-def _metrics(rows: Sequence[Measured]) -> list[str]:
-    return sorted({item.row["metric"] for item in rows})
-
-
-def read_left_out() -> dict[str, Logs]:
-    with (folder() / "left_out.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {key: {row["id"]: math.log(float(row[key])) for row in rows} for key in _LEFT_OUT}
-
-
-def report(rows: Sequence[Measured], left_out: Mapping[str, Logs]) -> str:
-    constants = current()
-    text = table(rows, constants, left_out)
-    if not left_out:
-        return text
-    core = [item for item in rows if item.core]
-    groups = score(core, [left_out["group"][item.row["id"]] for item in core]).cells()
-    extra = (
-        f"Each group of model, card and source left out: MAPE {groups[1]}, median {groups[2]}, {groups[3]} within 25 %."
+    unseen = by_constants([item for item in core if item.unseen], constants)
+    others = left_out([item for item in core if not item.unseen])
+    legacy = left_out([item for item in rows if not item.core and not item.unseen])
+    both = [*unseen, *others]
+    return "\n\n".join(
+        [
+            "Cells that no constant, form or width was chosen on:",
+            table("never fitted: source x card", list(groups(unseen, of_cell))),
+            "Every other cell, by constants and widths from all cells but itself and those above:",
+            table("left out: source x card", list(groups(others, of_cell))),
+            "Both together:",
+            table("metric", [("**all**", both), *groups(both, of_kind)]),
+            table("card, metric", list(groups(both, of_card_and_kind, fewest=_FEWEST))),
+            table("engine", list(groups(both, lambda one: one.item.row["engine"], fewest=_FEWEST))),
+            "Engines of 2023, which nothing else resembles:",
+            table("left out: TGI 0.9 to 1.1", list(groups(legacy, of_cell))),
+            _beside_the_roofline(both),
+        ]
     )
-    return f"{text}\n\n{extra}\n\n{coverage_lines(rows, constants, left_out)}"
+
+
+def _beside_the_roofline(scored: Sequence[Scored]) -> str:
+    items = [one.item for one in scored]
+    plain = score(items, [math.log(plain_roofline.median(item.case)) for item in items]).cells()
+    own = score(items, [one.log for one in scored]).cells()
+    return (
+        f"A plain roofline with nothing fitted is off by {plain[1]} on the same rows (median {plain[2]}); the model"
+        f" on cells it has not seen by {own[1]} (median {own[2]})."
+    )
+
+
+def report_rows(rows: Sequence[Measured], constants: Constants) -> str:
+    """Return the tables of other rows, all taken as never seen."""
+    scored = by_constants(rows, constants)
+    return "\n\n".join(
+        [
+            table("source x card", list(groups(scored, of_cell))),
+            table("metric", [("**all**", scored), *groups(scored, of_kind)]),
+            table("card, metric", list(groups(scored, of_card_and_kind, fewest=_FEWEST))),
+        ]
+    )
 
 
 def updated(document: str, text: str) -> str:
-    """The document with the text between its marks."""
+    """Return the document with the text between its marks."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
@@ -138,14 +178,14 @@ def main() -> None:
     parser.add_argument("--update", action="store_true", help="write the table into docs/accuracy.md")
     parser.add_argument("--rows", type=Path, help="a CSV of other measured rows")
     options = parser.parse_args()
-    rows = read(options.rows)
-    text = report(rows, {} if options.rows else read_left_out())
+    if options.rows:
+        print(report_rows(read(options.rows), current()))
+        return
+    text = report(read(), current())
     if options.update:
         DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8"), text), encoding="utf-8")
         accuracy_memory.update(DOCUMENT)
-    print(text)
-    if not options.rows:
-        print(f"\n{accuracy_memory.report()}")
+    print(f"{text}\n\n{accuracy_memory.report()}")
 
 
 if __name__ == "__main__":

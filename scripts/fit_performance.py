@@ -8,90 +8,130 @@ Takes about a minute. Needs nothing but the project itself:
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from speed_fit import fit, problem, refit_without
-from speed_rows import Measured, current, folder, log_predictions, read, score
+from speed_fit import cell_weights, fit, problem, refit_without
+from speed_rows import CELLS, ROWS, SOURCES, Measured, current, folder, log_predictions, read, score
+
+from tgi_deploy.values.speed_constants import DEFAULT, KIND_OF_METRIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from speed_fit import Fit, Problem
 
-LEFT_OUT: Final[Mapping[str, Callable[[Measured], str]]] = {
-    "accelerator": lambda item: item.gpu,
-    "source": lambda item: item.family,
-    "group": lambda item: item.group,
-}
-FEWEST_FOR_A_CLASS: Final = 25
+    from tgi_deploy.values.speed_constants import Constants
+
+LEFT_OUT: Final = "left_out.csv"
 _LOW, _HIGH = 0.1, 0.9
+_ELSEWHERE = 0.1  # what an error of another metric, or of another family of cards, counts
 _DIGITS: Final = 4
 
+Widths = dict[str, dict[str, list[float]]]
 
-def left_out_logs(of: Problem, full: Fit, key_of: Callable[[Measured], str]) -> dict[str, float]:
-    """Each row's predicted logarithm, by constants fitted without the rows that share its key."""
+
+def left_out_logs(of: Problem, full: Fit) -> dict[str, float]:
+    """Each row's predicted logarithm, by constants fitted without its cell."""
     found: dict[str, float] = {}
-    for key in sorted({key_of(item) for item in of.rows}):
-        logs = refit_without(of, full, lambda item, key=key: key_of(item) == key)  # type: ignore[misc]
-        rows = [item for item in of.rows if key_of(item) == key]
+    for cell in sorted({item.cell for item in of.rows}):
+        logs = refit_without(of, full, lambda item, cell=cell: item.cell == cell)  # type: ignore[misc]
+        rows = [item for item in of.rows if item.cell == cell]
         found.update(zip((item.row["id"] for item in rows), log_predictions(rows, of.at(logs)), strict=True))
     return found
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """Linear between the order statistics."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: float) -> float:
+    """Linear between the middles of the values' weights."""
+    ordered = sorted(zip(values, weights, strict=True))
+    wanted, below = share * sum(weights), 0.0
+    last_place, last = 0.0, ordered[0][0]
+    for value, weight in ordered:
+        place = below + weight / 2
+        if place >= wanted:
+            return last + (value - last) * (wanted - last_place) / (place - last_place) if place > last_place else value
+        below, last_place, last = below + weight, place, value
+    return last
 
 
-def intervals(rows: Sequence[Measured], *logs: Mapping[str, float]) -> dict[str, list[float]]:
-    """Factors on the median, by metric and load where enough rows are known, from left-out errors of all kinds."""
-    errors: dict[str, list[float]] = defaultdict(list)
-    for item in rows:
-        if item.core:
-            metric, load = item.row["metric"], item.row["load"]
-            for name in ("default", metric, f"{metric}/{load}"):
-                errors[name].extend(item.log_value - predicted[item.row["id"]] for predicted in logs)
-    enough = {name: values for name, values in errors.items() if len(values) >= FEWEST_FOR_A_CLASS * len(logs)}
+def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> Widths:
+    """Factors on the median time between which 80 % of measured times lie, by metric and family of cards.
+
+    All left-out errors are looked at each time: those of the same metric on the same family count ten times as much
+    as those that share one of the two, so that a few rows cannot make an interval narrow.
+    """
+    core = [item for item in rows if item.core]
+    errors = [slowness[item.row["id"]] for item in core]
+    cells = cell_weights(core)
+    kinds = [KIND_OF_METRIC[item.row["metric"]] for item in core]
+    families = [constants.family(item.case.setup.accelerator) for item in core]
+
+    def width(kind: str, family: str) -> list[float]:
+        weights = [
+            weight * (1 if kind == own_kind else _ELSEWHERE) * (1 if family in {own, DEFAULT} else _ELSEWHERE)
+            for weight, own_kind, own in zip(cells, kinds, families, strict=True)
+        ]
+        return [round(math.exp(weighted_quantile(errors, weights, share)), 3) for share in (_LOW, _HIGH)]
+
     return {
-        name: [round(math.exp(quantile(values, share)), 3) for share in (_LOW, _HIGH)]
-        for name, values in sorted(enough.items())
+        kind: {family: width(kind, family) for family in (DEFAULT, *sorted(set(families) - {DEFAULT}))}
+        for kind in sorted(set(KIND_OF_METRIC.values()))
     }
+
+
+def nested(rows: Sequence[Measured], logs: Mapping[str, float], constants: Constants) -> list[tuple[str, ...]]:
+    """Left-out figures with intervals that the rows' own cells had no part in either."""
+    slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
+    found = []
+    for cell in sorted({item.cell for item in rows}):
+        others = [item for item in rows if item.cell != cell]
+        known = constants.with_slowness(widths(others, slowness, constants))
+        for item in rows:
+            if item.cell == cell:
+                value = math.exp(logs[item.row["id"]])
+                low, high = known.interval(item.row["metric"], item.case.setup.accelerator)
+                found.append((item.row["id"], *(f"{value * factor:.5g}" for factor in (1, low, high))))
+    return found
+
+
+def digest(*names: str) -> str:
+    """What tells these files from any other edition of them."""
+    found = hashlib.sha256()
+    for name in names:
+        found.update((folder() / name).read_bytes())
+    return found.hexdigest()[:16]
 
 
 def written(document: Mapping[str, Any]) -> str:
     """The document with a line for every constant."""
     head = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key != "constants"]
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document["constants"].items()]
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(document["constants"].items())]
     return "{\n" + ",\n".join(head) + ',\n "constants": {\n' + ",\n".join(lines) + "\n }\n}\n"
 
 
 def main() -> None:
-    rows, constants = read(), current()
+    constants = current()
+    rows = [item for item in read() if not item.unseen]
     of = problem(rows, constants)
     full = fit(of)
     document = json.loads(json.dumps(constants.document))
-    for key, value in of.at(full.logs).values.items():
-        document["constants"][key]["value"] = float(f"{value:.{_DIGITS}g}")
-    left_out = {name: left_out_logs(of, full, key_of) for name, key_of in LEFT_OUT.items()}
-    document["intervals"] = intervals(rows, left_out["accelerator"], left_out["source"])
+    for key, log in zip(of.keys, full.logs, strict=True):
+        document["constants"][key]["value"] = float(f"{math.exp(log):.{_DIGITS}g}")
+    logs = left_out_logs(of, full)
+    slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
+    document["slowness"] = widths(rows, slowness, constants)
+    with (folder() / LEFT_OUT).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [("id", "value", "low", "high"), *nested(rows, logs, constants)]
+        )
+    document["fitted_to"] = {"rows": digest(ROWS, SOURCES, CELLS), "left_out": digest(LEFT_OUT)}
     (folder() / "constants.json").write_text(written(document), encoding="utf-8")
-    with (folder() / "left_out.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", *left_out])
-        for item in rows:
-            writer.writerow([item.row["id"], *(f"{math.exp(logs[item.row['id']]):.5g}" for logs in left_out.values())])
     core = [item for item in rows if item.core]
     print(f"{len(of.keys)} constants fitted to {len(rows)} rows")
     print("core rows", *score(core, log_predictions(core, of.at(full.logs))).cells())
-    for name, logs in left_out.items():
-        print(f"each {name} left out", *score(core, [logs[item.row["id"]] for item in core]).cells())
+    print("each cell left out", *score(core, [logs[item.row["id"]] for item in core]).cells())
 
 
 if __name__ == "__main__":

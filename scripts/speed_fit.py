@@ -8,6 +8,7 @@ the full fit: refitting in earnest gives the same figures to a few tenths of a p
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.12  # log error below which the loss is quadratic
 _STEP = 1e-3
+_ALIKE = 0.1  # correlation of two rows' errors in a cell
 _LARGEST_STEP = 0.5
 _SETTLED = 1e-3
 
@@ -34,6 +36,7 @@ class Problem:
     """Constants to fit, as logarithms: `keys`, their guesses and spreads."""
 
     rows: Sequence[Measured]
+    weights: Vector
     constants: Constants
     keys: tuple[str, ...]
     guess: Vector
@@ -65,6 +68,7 @@ def problem(rows: Sequence[Measured], constants: Constants) -> Problem:
     guesses = constants.with_values({key: float(entry["guess"]) for key, entry in entries.items()})
     return Problem(
         rows=rows,
+        weights=cell_weights(rows),
         constants=guesses,
         keys=keys,
         guess=[math.log(entries[key]["guess"]) for key in keys],
@@ -72,12 +76,18 @@ def problem(rows: Sequence[Measured], constants: Constants) -> Problem:
     )
 
 
+def cell_weights(rows: Sequence[Measured]) -> Vector:
+    """What a row counts: rows of a cell err alike, so a hundred of them say little more than ten."""
+    sizes = Counter(item.cell for item in rows)
+    return [1 / (1 + _ALIKE * (sizes[item.cell] - 1)) for item in rows]
+
+
 def fit(of: Problem, *, rounds: int = 8) -> Fit:
     logs = list(of.guess)
     for _ in range(rounds):
         residuals = of.residuals(logs)
         slopes = _slopes(of, logs, residuals)
-        step = _newton_step(of, logs, residuals, slopes)
+        step = _newton_step(of, logs, residuals, slopes, of.weights)
         logs = [log + max(-_LARGEST_STEP, min(_LARGEST_STEP, part)) for log, part in zip(logs, step, strict=True)]
         if max(map(abs, step)) < _SETTLED:
             break
@@ -85,14 +95,20 @@ def fit(of: Problem, *, rounds: int = 8) -> Fit:
     return Fit(logs=logs, residuals=residuals, slopes=_slopes(of, logs, residuals))
 
 
+def distance(of: Problem, logs: Vector) -> float:
+    """How far the next step would move any constant, as a share of its value: nothing at the optimum."""
+    residuals = of.residuals(logs)
+    return max(map(abs, _newton_step(of, logs, residuals, _slopes(of, logs, residuals), of.weights)))
+
+
 def refit_without(of: Problem, full: Fit, left_out: Callable[[Measured], bool], *, rounds: int = 8) -> Vector:
     """Logarithms fitted to the other rows alone."""
     kept = [index for index, item in enumerate(of.rows) if not left_out(item)]
     slopes = [[column[index] for index in kept] for column in full.slopes]
-    start = [full.residuals[index] for index in kept]
+    start, weights = [full.residuals[index] for index in kept], [of.weights[index] for index in kept]
     logs, residuals = list(full.logs), start
     for _ in range(rounds):
-        step = _newton_step(of, logs, residuals, slopes)
+        step = _newton_step(of, logs, residuals, slopes, weights)
         logs = [log + part for log, part in zip(logs, step, strict=True)]
         moved = [log - base for log, base in zip(logs, full.logs, strict=True)]
         residuals = _moved(start, slopes, moved)
@@ -118,8 +134,10 @@ def _slopes(of: Problem, logs: Vector, residuals: Vector) -> list[Vector]:
     return columns
 
 
-def _newton_step(of: Problem, logs: Vector, residuals: Vector, slopes: list[Vector]) -> Vector:
-    weights = [1 / math.sqrt(1 + (value / ROUNDING) ** 2) / ROUNDING**2 for value in residuals]
+def _newton_step(of: Problem, logs: Vector, residuals: Vector, slopes: list[Vector], rows: Vector) -> Vector:
+    weights = [
+        row / math.sqrt(1 + (value / ROUNDING) ** 2) / ROUNDING**2 for row, value in zip(rows, residuals, strict=True)
+    ]
     pulled = [list(map(mul, weights, column)) for column in slopes]
     size = len(logs)
     matrix = [[0.0] * size for _ in range(size)]

@@ -6,13 +6,14 @@ import csv
 import math
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import data_files
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.predictions import SPEED_FILE
 from tgi_deploy.operations.planning import predict_speed
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.speed_constants import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +22,22 @@ if TYPE_CHECKING:
     from tgi_deploy.values.speed_constants import Constants
 
 CLOSE = 0.25
+ROWS: Final = "measured.csv"
+SOURCES: Final = "sources.csv"
+CELLS: Final = "cells.csv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One measured figure. `family` is the publication it comes from; `log_value` its natural logarithm."""
+    """One measured figure. `family` is who measured; `log_value` its natural logarithm.
+
+    The figures of one source on one card are a cell: whoever rents a cluster meets a new cell. Cells that are `unseen`
+    were drawn before any result was looked at, and no constant, form or width was chosen on them.
+    """
 
     row: Mapping[str, str]
     family: str
+    unseen: bool
     case: predict_speed.Case
     log_value: float
 
@@ -41,9 +50,14 @@ class Measured:
     def gpu(self) -> str:
         return self.row["gpu"]
 
+    def slowness(self, predicted_log: float) -> float:
+        """Logarithm of measured over predicted time, whether the figure is a time or a rate."""
+        off = self.log_value - predicted_log
+        return off if self.row["metric"] in TIMES else -off
+
     @property
-    def group(self) -> str:
-        return f"{self.family}|{self.row['hub_id']}|{self.gpu}"
+    def cell(self) -> str:
+        return f"{self.family} x {self.gpu}"
 
 
 def folder() -> Path:
@@ -58,14 +72,17 @@ def current() -> Constants:
 def read(path: Path | None = None) -> list[Measured]:
     """The rows the project carries, or those of another file with the same columns."""
     catalog = Catalog.open()
-    with (folder() / "sources.csv").open(encoding="utf-8", newline="") as file:
+    with (folder() / SOURCES).open(encoding="utf-8", newline="") as file:
         families = {item["source"]: item["family"] for item in csv.DictReader(file)}
-    with (path or folder() / "measured.csv").open(encoding="utf-8", newline="") as file:
+    with (folder() / CELLS).open(encoding="utf-8", newline="") as file:
+        unseen = {(item["family"], item["card"]) for item in csv.DictReader(file) if item["role"] == "unseen"}
+    with (path or folder() / ROWS).open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get("kind", "measured") == "measured"]
     return [
         Measured(
             row=row,
-            family=families.get(row["source"], row["source"]),
+            family=(family := families.get(row["source"], row["source"])),
+            unseen=(family, row["gpu"]) in unseen,
             case=predict_speed.parse(row, catalog, catalog.predictions.speed),
             log_value=math.log(float(row["value"])),
         )

@@ -23,7 +23,7 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.values.base import Where
-from tgi_deploy.values.speed_constants import DEFAULT, KINDS, Constants, missing
+from tgi_deploy.values.speed_constants import DEFAULT, KIND_OF_METRIC, KINDS, Constants, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,9 +40,12 @@ _SPEED: Final = {
     "meanings": IGNORED,
     "card_families": Field(check=table_of(text)),
     "own_fabrics": Field(check=list_of(text)),
+    "bridged": Field(check=list_of(text)),
+    "host_links": Field(check=table_of(text)),
     "engines": Field(check=anything),
     "windowed_layers": Field(check=table_of(number)),
-    "intervals": Field(check=anything),
+    "slowness": Field(check=anything),
+    "fitted_to": IGNORED,
     "constants": Field(check=anything),
 }
 _ENGINES: Final = {
@@ -51,9 +54,7 @@ _ENGINES: Final = {
     "profiles": Field(check=anything),
 }
 _PROFILE: Final = {"versions": Field(check=table_of(text)), "otherwise": REQUIRED_TEXT}
-_DIVISORS: Final = frozenset(
-    {"bandwidth", "compute", "attention", "gb_s", "cache", "experts", "experts_hopper_fp8", "chunk_tokens"}
-)
+_DIVISORS: Final = frozenset({"bandwidth", "compute", "attention", "gb_s", "cache", "experts", "chunk_tokens"})
 
 _OPTIONAL_NUMBER: Final = Field(check=number, required=False)
 _ALTERED: Final = {
@@ -96,7 +97,7 @@ class Predictions:
         document, where = self._store.json(SPEED_FILE), Where(SPEED_FILE)
         found = read(document, _SPEED, where)
         _check_engines(found["engines"], where.child("engines"))
-        _check_intervals(found["intervals"], where.child("intervals"))
+        _check_slowness(found["slowness"], where.child("slowness"))
         _check_constants(found["constants"], where.child("constants"))
         return Constants(document)
 
@@ -130,14 +131,17 @@ def _check_engines(raw: object, where: Where) -> None:
     _check_there((DEFAULT,), profiles, below)
 
 
-def _check_intervals(raw: object, where: Where) -> None:
-    intervals = table(raw, where)
-    for name, factors in intervals.items():
-        try:
-            _low, _high = list_of(_above_zero)(factors)
-        except ValueError:
-            raise where.child(name).error("should be two numbers above zero") from None
-    _check_there((DEFAULT,), intervals, where)
+def _check_slowness(raw: object, where: Where) -> None:
+    known = table(raw, where)
+    _check_there(KIND_OF_METRIC.values(), known, where)
+    for kind, families in known.items():
+        below = where.child(kind)
+        for name, factors in table(families, below).items():
+            try:
+                _low, _high = list_of(_above_zero)(factors)
+            except ValueError:
+                raise below.child(name).error("should be two numbers above zero") from None
+        _check_there((DEFAULT,), families, below)
 
 
 def _check_constants(raw: object, where: Where) -> None:

@@ -121,7 +121,7 @@ def service(work: Work, traffic: Traffic, kv_tokens: float) -> Service:
     rate = seen.requests_per_s() * traffic.output_tokens
 
     def quantity(value: float, high: float, metric: str) -> Quantity:
-        factors = work.constants.interval(metric, traffic.kind)
+        factors = work.constants.interval(metric, work.setup.accelerator)
         return Quantity(p50=value, p95=high, low=value * factors[0], high=value * factors[1])
 
     return Service(
@@ -140,7 +140,7 @@ def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
     rate = seen.requests_per_s() * traffic.output_tokens
 
     def span(value: float, metric: str) -> Span:
-        low, high = work.constants.interval(metric, traffic.kind)
+        low, high = work.constants.interval(metric, work.setup.accelerator)
         return Span(low=value * low, high=value * high)
 
     return Performance(

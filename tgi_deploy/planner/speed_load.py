@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 LoadKind = Literal["static", "batch1", "closed_loop", "offline", "server", "open"]
 
 _TOGETHER: Final = frozenset({"static", "batch1"})
+_SERVED: Final = frozenset({"closed_loop", "server", "open"})
 _DRIFT_TOKENS: Final = 2000.0  # output length over which requests that started together lose step
 _P95: Final = 1.645  # standard deviations
 _WORST_WAIT: Final = 1.9  # 95 % of a uniform wait, in means
 _P95_OF_DELAYS: Final = 2.0  # what an exponential delay's 95th percentile exceeds its mean by, in means
 _BUSIEST: Final = 0.99
+_ONSET: Final = 3.0  # how sharply stalls set in once prefills fill the time
 _LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate of one system, 0.88 to 0.97
 
 
@@ -67,7 +69,7 @@ def fitting_batch(work: Work, traffic: Traffic, kv_tokens: float, *, limited: bo
     """The largest batch: by KV cache and, where the engine forms the batches itself, by its limit."""
     each = traffic.input_tokens + traffic.output_tokens * work.engine.reserve
     fitting = max(1.0, kv_tokens / max(1.0, each))
-    return min(work.engine.max_batch, fitting) if limited else fitting
+    return min(work.max_batch, fitting) if limited else fitting
 
 
 def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
@@ -109,7 +111,7 @@ def _parts(work: Work, traffic: Traffic, batch: float) -> _Parts:
     return _Parts(
         alone=work.prefill_s(1, traffic.input_tokens),
         others=(batch - 1) * work.prompt_s(traffic.input_tokens),
-        step=work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2),
+        step=work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2, served=traffic.kind in _SERVED),
         outputs=max(1.0, traffic.output_tokens),
     )
 
@@ -121,7 +123,7 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
     waiting = min(parts.others, _waiting_s(work, traffic, batch, parts))
     tpot = (e2e - parts.alone - waiting) / parts.outputs
     queued = e2e * max(0.0, clients - batch) / batch
-    ttft = parts.alone + waiting + queued + work.engine.first_ms * 1e-3
+    ttft = parts.alone + waiting + queued + _first_s(work, traffic)
     return Timing(
         ttft_s=ttft,
         # Who waits for half of the others in the middle waits for nearly all of them at worst.
@@ -132,6 +134,11 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
         batch=batch,
         clients=max(batch, clients),
     )
+
+
+def _first_s(work: Work, traffic: Traffic) -> float:
+    front_ms = work.engine.front_ms if traffic.kind in _SERVED else 0.0
+    return (work.engine.first_ms + front_ms) * 1e-3
 
 
 def _uneven_s(parts: _Parts, prefills: float) -> float:
@@ -146,13 +153,16 @@ def _waiting_s(work: Work, traffic: Traffic, batch: float, parts: _Parts) -> flo
     clients take to send; over a long output they drift apart.
     """
     prompt = work.prompt_products_s(traffic.input_tokens)
-    chunk_mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1
+    mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1
     drifted = 1 + traffic.output_tokens / _DRIFT_TOKENS
-    together = work.engine.lock * parts.step / (parts.step + work.engine.jitter_ms * 1e-3) / drifted
-    behind = (batch - 1 - together * chunk_mates) / 2
+    together = parts.step / (parts.step + work.engine.jitter_ms * 1e-3) / drifted
     host = together * (batch - 1) / 2 * work.prompt_host_s()
-    busy = parts.others / parts.total
-    return host + prompt * (together * chunk_mates + work.engine.queue * busy * behind)
+    behind = batch - 1 - together * mates
+    filled = behind * prompt / (parts.outputs * parts.step)
+    onset = math.pow(filled, _ONSET)
+    marching = onset / (1 + onset)
+    apart = max(min(behind / 2, (1 - together) * filled), marching * behind / 2)
+    return host + prompt * (together * mates + apart)
 
 
 def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
@@ -175,7 +185,7 @@ def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
     own = work.prompt_s(traffic.input_tokens)
     busy = min(_BUSIEST, rate * own)
     delay = parts.step / 2 + busy * own / (1 - busy) / 2
-    first = parts.alone + delay + work.engine.first_ms * 1e-3
+    first = parts.alone + delay + _first_s(work, traffic)
     waits, drain_s = load ** (math.sqrt(2 * (largest + 1)) - 1), 1 / (most * (1 - load))
     tpot = parts.step + parts.others / parts.outputs
     return Timing(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2
-_NO_CAPABILITY: Final = (0, 0)
-_HOPPER: Final = (9, 0)
+_LARGEST_PREFILL_TOKENS: Final = 16_384  # an engine without chunks is warmed up with less than it takes
+_SMALL_CARD_BYTES: Final = 70 * 2**30
 
 
 class Numerics(Frozen, frozen=True, kw_only=True):
@@ -63,22 +63,26 @@ class Work:
         self.setup, self.engine, self.shards = setup, setup.engine, setup.num_shard
         self.constants = constants
         model, kernel = setup.model, constants.kernel(setup.numerics.kernel)
-        card, link = constants.card(setup.accelerator), constants.link(setup.interconnect, setup.accelerator)
-        tera = 1e12 * card.compute * self.engine.compute
+        card, link = (
+            constants.card(setup.accelerator),
+            constants.link(setup.interconnect, setup.accelerator, setup.num_shard),
+        )
+        tera = 1e12 * card.compute
         self._tensor_flops = peak_tflops(setup.accelerator, setup.numerics) * tera * kernel.compute * self.shards
         peak16 = setup.accelerator.fp16_tflops or 1.0
         self._flops16 = peak16 * tera * self.shards
         self._attention_flops = peak16 * 1e12 * min(card.attention, card.compute) * self.shards
         plain = setup.accelerator.bandwidth_gb_s * 1e9 * card.bandwidth * self.shards
-        self._bandwidth16 = plain * self.engine.bandwidth
+        self._bandwidth16 = plain
         self._bandwidth = self._bandwidth16 * kernel.bandwidth
         self._cache_bandwidth = plain * self.engine.cache
         self._latency_s, self._bus = link.latency_us * 1e-6, link.bus_gb_s(self.shards) * 1e9
         self._expert_share = self.engine.experts
-        if setup.numerics.products == "fp8" and (setup.accelerator.compute_capability or _NO_CAPABILITY) >= _HOPPER:
-            self._expert_share *= self.engine.experts_hopper_fp8
         self._count(model)
-        self.chunk_tokens = setup.prefill_tokens or self.engine.chunk_tokens
+        small = is_small(setup.accelerator)
+        self.max_batch = (small and self.engine.small_max_batch) or self.engine.max_batch
+        own_chunk = (small and self.engine.small_chunk_tokens) or self.engine.chunk_tokens
+        self.chunk_tokens = setup.prefill_tokens or own_chunk
         self._window_share = constants.window_share(model.model_type) if model.sliding_window else 0.0
 
     def _count(self, model: ModelSpec) -> None:
@@ -108,8 +112,10 @@ class Work:
 
     def kv_capacity_tokens(self) -> float:
         """Tokens of KV cache on all accelerators, within the engine's share of memory; negative: no room."""
-        engine = self.engine
-        each = self.setup.accelerator.memory_bytes * engine.memory_share - engine.overhead_gb * 1e9
+        engine, model = self.engine, self.setup.model
+        layer = 6 * model.hidden_size + 3 * model.intermediate_size / self.shards
+        prefill = min(self.chunk_tokens, _LARGEST_PREFILL_TOKENS) * layer * _BYTES_16
+        each = self.setup.accelerator.memory_bytes * engine.memory_share - engine.overhead_gb * 1e9 - prefill
         return (each * self.shards - self.weight_bytes) / self.kv_bytes
 
     def _touched(self, tokens: float) -> float:
@@ -154,22 +160,21 @@ class Work:
         again = 1 + engine.reread * (group - 1)
         return batch * self.seen(context) * self.kv_bytes * shrunk * again / self._cache_bandwidth
 
-    def host_s(self, batch: float) -> float:
-        return self._host_s + self.engine.request_us * 1e-6 * batch
+    def host_s(self, batch: float, *, served: bool = False) -> float:
+        a_request = self.engine.request_us + (self.engine.served_us if served else 0.0)
+        return self._host_s + a_request * 1e-6 * batch
 
-    def step_s(self, batch: float, context: float) -> float:
+    def step_s(self, batch: float, context: float, *, served: bool = False) -> float:
         """One decoding step of `batch` requests that have `context` tokens on average."""
         bare = self.stream_s(batch) + self.cache_s(batch, context) + self.products_s(batch) + self.head_s(batch)
-        step = bare + self.all_reduce_s(batch) + self.host_s(batch)
+        step = bare + self.all_reduce_s(batch) + self.host_s(batch, served=served)
         return max(step, self.floor_s(batch))
 
     def floor_s(self, batch: float) -> float:
         """The fastest the host launches a step's kernels one by one; nothing under CUDA graphs."""
         if batch <= self.engine.graph_batch:
             return 0.0
-        sixteen = self.setup.numerics.linear_bits == SIXTEEN_BITS.linear_bits
-        a_layer = self.engine.floor_ms if sixteen else self.engine.floor_quantized_ms
-        return a_layer * 1e-3 * self.setup.model.layers
+        return self.engine.floor_ms * 1e-3 * self.setup.model.layers
 
     def attention_s(self, prompt: float) -> float:
         model = self.setup.model
@@ -197,6 +202,11 @@ class Work:
         sweeps, products = chunks * self.stream_s(min(tokens, self.chunk_tokens)), prompts * self.products_s(prompt)
         beside = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
         return max(math.hypot(sweeps, products) + beside, self.floor_s(math.inf))
+
+
+def is_small(accelerator: Accelerator) -> bool:
+    """What vLLM calls a small card: below 70 GiB, or an A100."""
+    return accelerator.memory_bytes < _SMALL_CARD_BYTES or accelerator.architecture == "Ampere"
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:

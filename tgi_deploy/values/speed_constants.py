@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 DEFAULT: Final = "default"
-_LATE_NVLINK: Final = frozenset({"hopper", "blackwell"})
+# Errors of metrics that stand or fall together have one width.
+KIND_OF_METRIC: Final = {
+    "ttft_ms": "first token", "tpot_ms": "each token", "e2e_ms": "each token", "decode_tok_s_per_user": "each token",
+    "decode_tok_s_total": "throughput", "max_throughput_tok_s": "throughput", "req_s": "throughput",
+}  # fmt: skip
+TIMES: Final = frozenset({"ttft_ms", "tpot_ms", "e2e_ms"})
+_LATE_NVLINK: Final = frozenset({"hopper", "Blackwell", "Blackwell Ultra"})
+_PAIR: Final = 2
 
 T = TypeVar("T", bound=Value)
 
@@ -58,38 +65,36 @@ class Kernel(Value, frozen=True, kw_only=True):
 class EngineProfile(Value, frozen=True, kw_only=True):
     """An engine of a given time.
 
-    Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; `first_ms` is added to
-    every first token, `prompt_ms` is the host's and server's work on every prompt. `bandwidth`, `compute` and
-    `cache` scale what the card sustains; `experts` scales grouped products. `reread` is the share of the KV cache
-    that is read again for every further query head of a group. `narrow_cache` is the share of the bytes saved by a
-    KV cache below 16 bits that is saved in time as well. `lock` says how closely requests that enter together stay
-    together, `queue` how much of the others' prefills an arriving request waits for. `reserve` is the share of the
-    output that a request holds in the KV cache on average. `floor_ms` a layer is the fastest launch of a step
-    whose batch exceeds `graph_batch`.
+    Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; over HTTP `served_us` more a
+    request. `first_ms` is added to every first token, over HTTP `front_ms` more; `prompt_ms` is the host's work on
+    every prompt. `experts` scales grouped products. `reread` is the share of the KV cache that is read again for every
+    further query head of a group. `narrow_cache` is the share of the bytes saved by a KV cache below 16 bits that is
+    saved in time as well. Clients' arrivals after a step spread over `jitter_ms`. `reserve` is the share of the
+    output that a request holds in the KV cache on average. `small_chunk_tokens` and `small_max_batch` hold on cards
+    that the engine calls small; 0: the same. `floor_ms` a layer is the fastest launch of a step whose batch exceeds
+    `graph_batch`.
     """
 
-    bandwidth: float
-    compute: float
     cache: float
     experts: float
-    experts_hopper_fp8: float
     step_ms: float
     layer_us: float
     request_us: float
+    served_us: float
     prompt_ms: float
     first_ms: float
-    lock: float
+    front_ms: float
     jitter_ms: float
-    queue: float
     reread: float
     narrow_cache: float
     reserve: float
     max_batch: float
+    small_max_batch: float
     chunk_tokens: float
+    small_chunk_tokens: float
     memory_share: float
     overhead_gb: float
     floor_ms: float
-    floor_quantized_ms: float
     graph_batch: float
 
 
@@ -101,12 +106,18 @@ class Constants:
         self.values = values if values is not None else {k: v["value"] for k, v in document["constants"].items()}
         self._families: Mapping[str, str] = document["card_families"]
         self._fabrics = frozenset(document["own_fabrics"])
+        self._bridged = frozenset(document["bridged"])
+        self._host_links: Mapping[str, str] = document["host_links"]
         self._engines: Mapping[str, Any] = document["engines"]
+        self._slowness: Mapping[str, Mapping[str, list[float]]] = document["slowness"]
         self._known: dict[tuple[str, str], Any] = {}
         self._planned: dict[tuple[str, bool], EngineProfile] = {}
 
     def with_values(self, values: Mapping[str, float]) -> Constants:
         return Constants(self.document, values)
+
+    def with_slowness(self, slowness: Mapping[str, Any]) -> Constants:
+        return Constants({**self.document, "slowness": slowness}, self.values)
 
     def family(self, accelerator: Accelerator) -> str:
         families = self._families
@@ -115,14 +126,22 @@ class Constants:
     def card(self, accelerator: Accelerator) -> CardShares:
         return self._made("card", self.family(accelerator), CardShares)
 
-    def link(self, interconnect: Interconnect, accelerator: Accelerator) -> Link:
-        """A fabric of the maker's own (AMD, Intel, Google) counts as an A100's NVLink: nobody measured it here."""
+    def link(self, interconnect: Interconnect, accelerator: Accelerator, cards: int) -> Link:
+        """What `cards` of these talk over.
+
+        A fabric of the maker's own (AMD, Intel, Google) counts as an A100's NVLink: nobody measured it here. Bridged
+        cards have NVLink in pairs, and PCIe between the pairs.
+        """
+        if accelerator.name in self._bridged and interconnect in {"pcie", "nvlink"}:
+            return self._made("link", "nvlink-late" if cards <= _PAIR else "pcie-p2p", Link)
         if interconnect in {"nvlink", "neuronlink"}:
-            late = self.family(accelerator) in _LATE_NVLINK
+            late = self.family(accelerator) in _LATE_NVLINK or accelerator.architecture in _LATE_NVLINK
             return self._made("link", "nvlink-late" if late else "nvlink-early", Link)
         if accelerator.architecture in self._fabrics and interconnect != "pcie":
             return self._made("link", "nvlink-early", Link)
-        return self._made("link", "pcie-p2p" if interconnect == "pcie-p2p" else "pcie", Link)
+        if interconnect == "pcie-p2p":
+            return self._made("link", interconnect, Link)
+        return self._made("link", self._host_links.get(accelerator.name, "pcie"), Link)
 
     def kernel(self, name: str) -> Kernel:
         return self._made("kernel", name, Kernel)
@@ -163,11 +182,11 @@ class Constants:
         """Share of the layers that see only the sliding window."""
         return float(self.document["windowed_layers"].get(model_type, 1.0))
 
-    def interval(self, metric: str, load: str) -> tuple[float, float]:
-        """Factors on the median that hold 80 % of measured values between them."""
-        found = self.document["intervals"]
-        low, high = found.get(f"{metric}/{load}") or found.get(metric) or found[DEFAULT]
-        return low, high
+    def interval(self, metric: str, accelerator: Accelerator) -> tuple[float, float]:
+        """Factors on the median that hold 80 % of what is measured on clusters never seen before."""
+        known: Mapping[str, Any] = self._slowness[KIND_OF_METRIC[metric]]
+        low, high = known.get(self.family(accelerator)) or known[DEFAULT]
+        return (low, high) if metric in TIMES else (1 / high, 1 / low)
 
     def _made(self, kind: str, name: str, made: type[T]) -> T:
         known = self._known.get((kind, name))
@@ -190,7 +209,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "ke
 # What the model asks for by name. Any other name may leave fields to the default of its kind.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "card": (DEFAULT,),
-    "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie"),
+    "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie", "pcie-g5", "pcie-g6"),
     "kernel": ("16-bit", "fp8", "w8a16", "w8a8", "int4", "w4a8", "mxfp4", "bitsandbytes"),
     "engine": (DEFAULT,),
 }

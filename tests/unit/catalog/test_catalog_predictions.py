@@ -60,6 +60,7 @@ def put_at(*path, value):
 
 
 STEP = "engine.default.step_ms"
+TWO = "should be two numbers above zero"
 A_NUMBER = "should be a number, zero or more"
 
 
@@ -85,10 +86,10 @@ A_NUMBER = "should be a number, zero or more"
         (put_at("card_families", value={"L4": 4}), "card_families: should be a text"),
         (put_at("own_fabrics", value="Gaudi2"), "own_fabrics: should be a list"),
         (put_at("windowed_layers", value={"gemma2": "half"}), f"windowed_layers: {A_NUMBER}"),
-        (put_at("intervals", "default", value=None), "intervals/default: is missing"),
-        (put_at("intervals", "default", value=[0.8]), "intervals/default: should be two numbers above zero"),
-        (put_at("intervals", "default", value=[0, 1]), "intervals/default: should be two numbers above zero"),
-        (put_at("intervals", "default", value=["0.8", "1.2"]), "intervals/default: should be two numbers above zero"),
+        (put_at("slowness", "throughput", "default", value=None), "slowness/throughput/default: is missing"),
+        (put_at("slowness", "throughput", "default", value=[0.8]), f"slowness/throughput/default: {TWO}"),
+        (put_at("slowness", "throughput", "default", value=[0, 1]), f"slowness/throughput/default: {TWO}"),
+        (put_at("slowness", "throughput", "default", value=["0.8", "1.2"]), f"slowness/throughput/default: {TWO}"),
         (put_at("engines", "profiles", "default", value=None), "engines/profiles/default: is missing"),
         (put_at("engines", "profiles", "tgi", "otherwise", value=None), "engines/profiles/tgi/otherwise: is missing"),
         (put_at("engines", "aliases", value=[]), "engines/aliases: should be a table"),
@@ -110,7 +111,7 @@ def test_what_must_be_there_is_all_that_is_asked_for():
     for card in catalog.accelerators().values():
         kernels = {speed_numerics.of_words(words, "fp16", card).kernel for words in speed_numerics.WEIGHT_WORDS}
         assert {constants.kernel(name).compute for name in kernels} == {1.0}
-        assert {constants.link(name, card).gb_s for name in get_args(Interconnect)} == {1.0}
+        assert {constants.link(name, card, 2).gb_s for name in get_args(Interconnect)} == {1.0}
         assert constants.card(card).bandwidth == 1.0
     for engine in ("tgi", "vllm", "nobody's"):
         assert constants.engine(engine).layer_us == 1.0

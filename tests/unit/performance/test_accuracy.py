@@ -30,60 +30,72 @@ def rows(scripts):
 
 
 @pytest.fixture(scope="module")
-def core(rows):
-    return [item for item in rows if item.core]
-
-
-@pytest.fixture(scope="module")
 def own(scripts, rows):
     logs = scripts["speed_rows"].log_predictions(rows, scripts["speed_rows"].current())
     return dict(zip((item.row["id"] for item in rows), logs, strict=True))
 
 
 @pytest.fixture(scope="module")
-def left_out(scripts):
-    return scripts["accuracy"].read_left_out()
+def foreign(scripts, rows):
+    """Clean figures of current engines, each predicted by what its own cell had no part in."""
+    core = [item for item in rows if item.core]
+    unseen = scripts["accuracy"].by_constants([i for i in core if i.unseen], scripts["speed_rows"].current())
+    return [*unseen, *scripts["accuracy"].left_out([i for i in core if not i.unseen])]
 
 
-def scored(scripts, rows, logs):
-    return scripts["speed_rows"].score(rows, [logs[item.row["id"]] for item in rows])
+def scored(scripts, found):
+    return scripts["speed_rows"].score([one.item for one in found], [one.log for one in found])
 
 
-def test_current_engines_are_within_the_limits(scripts, core, own):
-    found = scored(scripts, core, own)
-    assert found.rows == 560
-    assert found.median <= 0.11
-    assert found.mean <= 0.19
-    assert found.close >= 0.80
-    assert scored(scripts, [item for item in core if item.row["metric"] == "ttft_ms"], own).median <= 0.20
+def held(found):
+    return sum(one.held for one in found) / len(found)
 
 
-def test_no_accelerator_is_far_off(scripts, core, own):
-    for name in {item.gpu for item in core}:
-        assert scored(scripts, [item for item in core if item.gpu == name], own).median <= 0.20, name
+def test_cells_that_were_never_seen_are_predicted_within_the_limits(scripts, foreign):
+    every = scored(scripts, foreign)
+    assert every.rows == 663
+    assert every.mean <= 0.23
+    assert every.median <= 0.13
+    first = scored(scripts, [one for one in foreign if one.kind == "first token"])
+    assert first.median <= 0.18
 
 
-def test_old_tgi_is_within_its_limit(scripts, rows, own):
-    assert scored(scripts, [item for item in rows if not item.core], own).mean <= 0.40
+def test_intervals_hold_four_fifths_of_cells_never_seen(foreign):
+    assert 0.75 <= held(foreign) <= 0.85
+    for kind in {one.kind for one in foreign}:
+        assert 0.70 <= held([one for one in foreign if one.kind == kind]) <= 0.90, kind
 
 
-@pytest.mark.parametrize("key", ["accelerator", "source", "group"])
-def test_left_out_figures_are_near_the_fitted_ones(scripts, core, own, left_out, key):
-    fitted, without = scored(scripts, core, own), scored(scripts, core, left_out[key])
-    assert without.mean - fitted.mean <= 0.03
-    assert without.median - fitted.median <= 0.03
+def test_cells_never_fitted_are_no_worse_than_cells_left_out(scripts, foreign):
+    unseen, others = ([one for one in foreign if one.item.unseen is side] for side in (True, False))
+    assert scored(scripts, unseen).mean <= scored(scripts, others).mean + 0.05
 
 
-@pytest.mark.parametrize("key", ["accelerator", "source", "group"])
-def test_intervals_hold_four_fifths_of_left_out_rows(scripts, core, left_out, key):
-    assert 0.75 <= scripts["accuracy"].coverage(core, scripts["speed_rows"].current(), left_out[key]) <= 0.85
+def test_the_plain_roofline_is_beaten(scripts, foreign):
+    items = [one.item for one in foreign]
+    plain = scripts["speed_rows"].score(items, [math.log(scripts["plain_roofline"].median(i.case)) for i in items])
+    assert scored(scripts, foreign).mean < 0.75 * plain.mean
 
 
-def test_the_plain_roofline_is_beaten(scripts, core, own):
-    plain = {item.row["id"]: math.log(scripts["plain_roofline"].median(item.case)) for item in core}
-    ours, theirs = scored(scripts, core, own), scored(scripts, core, plain)
-    assert ours.mean < 0.6 * theirs.mean
-    assert ours.median < 0.7 * theirs.median
+def test_every_cell_has_a_role_that_was_drawn_once(rows):
+    with (profiles_dir() / "performance" / "cells.csv").open(encoding="utf-8", newline="") as file:
+        known = [(f"{item['family']} x {item['card']}", item["role"]) for item in csv.DictReader(file)]
+    assert sorted(cell for cell, _ in known) == sorted({item.cell for item in rows})
+    assert {role for _, role in known} == {"fitted", "unseen"}
+
+
+def test_the_constants_are_what_the_fit_to_these_rows_yields(scripts, rows):
+    """The next step of the fit, from the constants that the project carries, leads nowhere."""
+    fit, constants = scripts["speed_fit"], scripts["speed_rows"].current()
+    of = fit.problem([item for item in rows if not item.unseen], constants)
+    shipped = [math.log(constants.values[key]) for key in of.keys]
+    assert fit.distance(of, shipped) < 0.01
+
+
+def test_left_out_figures_belong_to_these_rows_and_constants(scripts):
+    fit, document = scripts["fit_performance"], scripts["speed_rows"].current().document
+    rows = fit.digest("measured.csv", "sources.csv", "cells.csv")
+    assert document["fitted_to"] == {"rows": rows, "left_out": fit.digest("left_out.csv")}
 
 
 def test_no_published_measurement_would_be_called_implausibly_slow(scripts, rows, own):
@@ -96,14 +108,14 @@ def test_no_published_measurement_would_be_called_implausibly_slow(scripts, rows
             slowest = max(slowest, value / predicted)
         elif metric in {"decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s"}:
             slowest = max(slowest, predicted / value)
-    slow_end = constants.interval("tpot_ms", "closed_loop")[1]
+    slow_end = max(constants.interval("tpot_ms", item.case.setup.accelerator)[1] for item in rows)
     assert 1.5 < slowest / slow_end < SLOWEST_FACTOR / 1.5
 
 
-def test_the_document_holds_the_table_of_today(scripts, rows, left_out):
+def test_the_document_holds_the_table_of_today(scripts, rows):
     accuracy = scripts["accuracy"]
     text = accuracy.DOCUMENT.read_text(encoding="utf-8")
-    assert accuracy.updated(text, accuracy.report(rows, left_out)) == text
+    assert accuracy.updated(text, accuracy.report(rows, scripts["speed_rows"].current())) == text
 
 
 def test_every_row_names_its_source(rows):
@@ -118,10 +130,12 @@ def test_the_fit_finds_a_known_minimum(scripts):
     assert solved == pytest.approx([1 / 11, 7 / 11])
 
 
-def test_quantiles_lie_between_order_statistics(scripts):
-    quantile = scripts["fit_performance"].quantile
-    assert quantile([3, 1, 2], 0.5) == 2
-    assert quantile([0, 10], 0.1) == pytest.approx(1)
+def test_quantiles_lie_between_the_middles_of_weights(scripts):
+    quantile = scripts["fit_performance"].weighted_quantile
+    assert quantile([3, 1, 2], [1, 1, 1], 0.5) == 2
+    assert quantile([0, 10], [1, 1], 0.5) == pytest.approx(5)
+    assert quantile([0, 10], [9, 1], 0.5) == pytest.approx(1)
+    assert quantile([7, 8], [1, 1], 0.99) == 8
 
 
 def test_the_file_of_constants_is_as_the_fit_writes_it(scripts):

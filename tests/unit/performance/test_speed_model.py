@@ -56,7 +56,7 @@ def test_a_longer_prompt_is_never_answered_sooner(catalog, setup, model, engine)
     for clients in (1, 8, 64):
         ttfts = [seen(setup, prompt=n, clients=clients, kv=1e9).ttft_s for n in (16, 128, 1024, 2047, 2049, 4096, 9000)]
         # Prompts of half a chunk wait for each other, longer ones do not.
-        assert all(later > 0.96 * sooner for sooner, later in itertools.pairwise(ttfts)), ttfts
+        assert all(later > 0.9 * sooner for sooner, later in itertools.pairwise(ttfts)), ttfts
         assert ttfts[-1] > ttfts[0]
 
 
@@ -72,7 +72,7 @@ def test_more_clients_are_never_served_faster_each_nor_slower_together(setup, en
 
 def test_work_is_conserved_in_a_closed_loop(setup):
     found = seen(setup, output=300)
-    first_s = setup.engine.first_ms / 1e3
+    first_s = (setup.engine.first_ms + setup.engine.front_ms) / 1e3
     assert found.ttft_s - first_s + 300 * found.tpot_s == pytest.approx(found.e2e_s)
 
 
@@ -95,7 +95,8 @@ def test_clients_beyond_the_batch_wait_for_their_turn(setup):
 
 def test_the_prefill_flag_alone_decides_how_many_prompts_share_a_first_token(catalog, setup):
     """Two cards that differ in memory alone, or one card under two values of the flag."""
-    own = {size: seen(with_card(setup, memory_bytes=size)).ttft_s for size in (40 * 10**9, 80 * 10**9)}
+    planned = replace(setup, prefill_tokens=4096)
+    own = {size: seen(with_card(planned, memory_bytes=size)).ttft_s for size in (40 * 10**9, 80 * 10**9)}
     assert own[40 * 10**9] == own[80 * 10**9]
     ttfts = [seen(replace(setup, prefill_tokens=tokens)).ttft_s for tokens in (1024, 2048, 4096, 8192)]
     assert ttfts == sorted(ttfts)
@@ -145,8 +146,19 @@ def test_more_kv_cache_lets_more_run(setup):
     work, traffic = Work(setup, CONSTANTS), Traffic(input_tokens=1000, output_tokens=200, clients=None)
     assert fitting_batch(work, traffic, 11_000) == pytest.approx(10)
     assert fitting_batch(work, traffic, 0) == 1
-    assert fitting_batch(work, traffic, 1e12) == setup.engine.max_batch
+    assert fitting_batch(work, traffic, 1e12) == setup.engine.small_max_batch
     assert fitting_batch(work, traffic, 1e12, limited=False) > setup.engine.max_batch
+
+
+def test_an_engines_own_limits_depend_on_the_card(catalog, setup):
+    """vLLM takes 2,048 tokens and 256 requests a step on small cards and on A100, 8,192 and 1,024 elsewhere."""
+    found = {
+        name: Work(replace(setup, accelerator=catalog.accelerator(name)), CONSTANTS)
+        for name in ("L4", "A100-80GB", "H100-80GB")
+    }
+    assert {name: (work.chunk_tokens, work.max_batch) for name, work in found.items()} == {
+        "L4": (2048, 256), "A100-80GB": (2048, 256), "H100-80GB": (8192, 1024),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("slower", "faster"), [("pcie", "pcie-p2p"), ("pcie-p2p", "nvlink")])

@@ -63,7 +63,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
     case = parse(row, catalog, constants)
     _check_weights(case.setup, constants)
     value = median(case, constants)
-    low, high = constants.interval(case.metric, case.traffic.kind)
+    low, high = constants.interval(case.metric, case.setup.accelerator)
     return Estimate(value=value, low=value * low, high=value * high)
 
 
