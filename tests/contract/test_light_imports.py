@@ -59,8 +59,6 @@ def test_help_loads_no_command():
         "tgi_deploy.cli",
         "tgi_deploy.cli.frame",
         "tgi_deploy.cli.main",
-        "tgi_deploy.cli.output",
-        "tgi_deploy.errors",
     }
 
 

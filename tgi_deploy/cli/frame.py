@@ -10,21 +10,15 @@ A command is a function that returns a `Result`:
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import click
 
-from tgi_deploy import __version__
-from tgi_deploy.cli.output import Result, silence, write_result
-from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+
+    from tgi_deploy.cli.output import Result
 
 PROGRAM: Final = "tgi-deploy"
 COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
@@ -179,91 +173,41 @@ def group(name: str, *, help_text: str, commands: Sequence[click.Command]) -> Fr
 def run(root: click.Group, argv: Sequence[str]) -> int:
     """Run the program with `argv` (without its own name); write the result; return the exit code."""
     invocation = Invocation(as_json=_asks_json(argv))
-    result = _outcome(root, list(argv), invocation)
+    result = _result(root, list(argv), invocation)
     if result is None:
-        return _finish_output(0)
-    if invocation.sandbox:
-        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- only the sandbox pays for it
+        return _flushed()
+    from tgi_deploy.cli.outcome import write  # noqa: PLC0415 -- help has been printed without it
 
-        result = in_sandbox(result)
-    try:
-        write_result(invocation.command, result, as_json=invocation.as_json)
-    except BrokenPipeError:
-        silence(sys.stdout)
-    except OSError as error:
-        silence(sys.stdout)
-        sys.stderr.write(f"error[output_failed]: writing the result failed: {error.strerror}\n")
-        return result.exit_code or DeployError.exit_code
-    except KeyboardInterrupt:
-        return InterruptedByUserError.exit_code
-    return result.exit_code
+    return write(result, invocation)
 
 
-def _outcome(  # noqa: PLR0911 -- one way out for each kind of end
-    root: click.Group, argv: list[str], invocation: Invocation
-) -> Result | None:
-    """What came of it. None when click has already printed what was asked for (help, version)."""
+def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Result | None:
+    """Return what came of it; None where what was asked for is printed (help, version), and where nobody reads it."""
     try:
         with root.make_context(PROGRAM, argv, obj=invocation) as ctx:
             return cast("Result", root.invoke(ctx))
-    except click.exceptions.Exit:
+    except (click.exceptions.Exit, BrokenPipeError):
         return None
-    except click.ClickException as error:
-        return usage_failure(error, invocation.command)
-    except DefectError as error:
-        return crash(error)
-    except DeployError as error:
-        return failure(error)
-    except (KeyboardInterrupt, click.Abort, EOFError):
-        return _interrupted()
-    except BrokenPipeError:
-        silence(sys.stdout)
-        return None
+    except KeyboardInterrupt:
+        from tgi_deploy.cli.outcome import interrupted  # noqa: PLC0415 -- only a failure pays for it
+
+        return interrupted()
     except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
-        return crash(DefectError(error))
+        from tgi_deploy.cli.outcome import result_of  # noqa: PLC0415 -- likewise
+
+        return result_of(error, invocation.command)
 
 
-def failure(error: DeployError) -> Result:
-    result = Result(data=error.data, exit_code=error.exit_code, errors=(error.problem,))
-    if error.failure is None:
-        return result
-    from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
+def _flushed() -> int:
+    """Return 0 whether or not somebody still reads what was printed."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        from tgi_deploy.cli.output import silence  # noqa: PLC0415 -- only a closed pipe pays for it
 
-    return replace(result, told=told(error.message, error.failure))
-
-
-def usage_failure(error: click.ClickException, command_name: str) -> Result:
-    """A click complaint as a result: a stable code, one line, and where to read on."""
-    hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
-    close = _nearest_of(error)
-    if close:
-        hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
-    item = Problem(code=_usage_code(error), message=_usage_message(error), hint=hint)
-    text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
-    return Result(text=text, exit_code=InputError.exit_code, errors=(item,))
-
-
-def _usage_code(error: click.ClickException) -> str:
-    codes: tuple[tuple[type[click.ClickException], str], ...] = (
-        (UnknownCommandError, "unknown_command"),
-        (click.NoSuchOption, "unknown_option"),
-        (click.MissingParameter, "missing_argument"),
-        (click.BadParameter, "bad_option_value"),
-        (click.FileError, "bad_file"),
-        (MissingCommandError, "missing_command"),
-    )
-    return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")
-
-
-def _usage_message(error: click.ClickException) -> str:
-    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
-    return message[:1].lower() + message[1:].rstrip(".")
-
-
-def _nearest_of(error: click.ClickException) -> Sequence[str]:
-    if isinstance(error, UnknownCommandError):
-        return error.meant
-    return error.possibilities or () if isinstance(error, click.NoSuchOption) else ()
+        silence(sys.stdout)
+    return 0
 
 
 def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -277,45 +221,6 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
         return
     with formatter.section("Examples"):
         formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in examples))
-
-
-def _interrupted() -> Result:
-    item = Problem(
-        code="interrupted",
-        message="interrupted before the end",
-        hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
-    )
-    return Result(exit_code=InterruptedByUserError.exit_code, errors=(item,))
-
-
-def crash(error: DefectError) -> Result:
-    """A defect as a result: one line, what is known to exist, and a file for whoever mends it."""
-    path = _write_crash_file(error.cause)
-    report = f"please report this defect with the file {path}" if path else "please report this defect"
-    hint = f"{error.hint}; {report}" if error.hint else report
-    return Result(
-        data={**error.data, "crash_file": str(path) if path else None},
-        exit_code=error.exit_code,
-        errors=(error.copy(hint=hint).problem,),
-    )
-
-
-def _write_crash_file(error: Exception) -> Path | None:
-    """Keep the traceback where only the user can read it. None when there is nowhere to write."""
-    import traceback  # noqa: PLC0415 -- only a defect pays for it
-
-    from tgi_deploy.data_files import state_home  # noqa: PLC0415 -- likewise
-
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"
-    text = f"tgi-deploy {__version__}, Python {sys.version}\n\n{''.join(traceback.format_exception(error))}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        return None
-    return path
 
 
 def _asks_no_cloud(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
@@ -349,12 +254,3 @@ def _note_command(info_name: str | None, parent: click.Context | None) -> None:
         return
     words = parent.command_path.split()[1:]
     parent.obj.command = " ".join([*words, info_name or ""]).strip()
-
-
-def _finish_output(exit_code: int) -> int:
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        silence(sys.stdout)
-    return exit_code

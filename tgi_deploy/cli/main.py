@@ -12,7 +12,6 @@ import click
 
 from tgi_deploy import __version__
 from tgi_deploy.cli import frame
-from tgi_deploy.cli.output import Result, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,6 +163,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _print_version(ctx: click.Context) -> None:
+    from tgi_deploy.cli.output import Result, write_result  # noqa: PLC0415 -- help is printed without it
+
     as_json = isinstance(ctx.obj, frame.Invocation) and ctx.obj.as_json
     result = Result(data={"version": __version__}, text=f"{frame.PROGRAM} {__version__}")
     write_result("", result, as_json=as_json)

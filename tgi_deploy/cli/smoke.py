@@ -14,8 +14,9 @@ import click
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.ci_reports import Reports
-from tgi_deploy.cli.frame import command, failure
+from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import DOCKER, profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
+from tgi_deploy.cli.outcome import failure
 from tgi_deploy.cli.output import Result, one_line, tell
 from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.cli.stopping import heeded

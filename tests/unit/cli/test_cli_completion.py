@@ -51,7 +51,7 @@ def offers(line, **environment):
         ("tgi-deploy completion z", ["zsh"]),
         ("tgi-deploy explain no_cap", ["no_capacity"]),
         ("tgi-deploy catalog show g6e.x", ["g6e.xlarge"]),
-        ("tgi-deploy catalog compare L40", ["L40S"]),
+        ("tgi-deploy catalog compare L40", ["L40S", "L40"]),
         ("tgi-deploy nothing x", []),
     ],
 )

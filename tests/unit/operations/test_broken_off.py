@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes.surroundings import request
 
-from tgi_deploy.cli import frame
+from tgi_deploy.cli import outcome
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -220,7 +220,7 @@ def test_a_defect_is_one_line_with_its_file_and_what_exists(around, capsys):
     break_at(around, "machine", KeyError("State"))
     with pytest.raises(DefectError) as caught:
         bring_up(around)
-    result = frame.crash(caught.value)
+    result = outcome.crash(caught.value)
     (item,) = result.errors
     assert (result.exit_code, item.code) == (1, "internal_error")
     assert PRICE in item.hint

@@ -1,0 +1,132 @@
+"""The outcome of a command: a failure becomes a `Result`, and the result is written. `--help` does without this."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from tgi_deploy import __version__
+from tgi_deploy.cli.frame import PROGRAM, MissingCommandError, UnknownCommandError
+from tgi_deploy.cli.output import Result, silence, write_result
+from tgi_deploy.data_files import state_home
+from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tgi_deploy.cli.frame import Invocation
+
+
+def write(result: Result, invocation: Invocation) -> int:
+    """Write the result and return the exit code."""
+    if invocation.sandbox:
+        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- only the sandbox pays for it
+
+        result = in_sandbox(result)
+    try:
+        write_result(invocation.command, result, as_json=invocation.as_json)
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        sys.stderr.write(f"error[output_failed]: writing the result failed: {error.strerror}\n")
+        return result.exit_code or DeployError.exit_code
+    except KeyboardInterrupt:
+        return InterruptedByUserError.exit_code
+    return result.exit_code
+
+
+def result_of(error: Exception, command_name: str) -> Result:
+    """Return what a command's failure means to its user. Whatever is not known to be raised is a defect."""
+    if isinstance(error, click.Abort | EOFError):
+        return interrupted()
+    if isinstance(error, click.ClickException):
+        return _usage_failure(error, command_name)
+    if isinstance(error, DeployError):
+        return crash(error) if isinstance(error, DefectError) else failure(error)
+    return crash(DefectError(error))
+
+
+def failure(error: DeployError) -> Result:
+    result = Result(data=error.data, exit_code=error.exit_code, errors=(error.problem,))
+    if error.failure is None:
+        return result
+    from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
+
+    return replace(result, told=told(error.message, error.failure))
+
+
+def _usage_failure(error: click.ClickException, command_name: str) -> Result:
+    """A click complaint as a result: a stable code, one line, and where to read on."""
+    hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
+    close = _nearest_of(error)
+    if close:
+        hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
+    item = Problem(code=_usage_code(error), message=_usage_message(error), hint=hint)
+    text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
+    return Result(text=text, exit_code=InputError.exit_code, errors=(item,))
+
+
+def _usage_code(error: click.ClickException) -> str:
+    codes: tuple[tuple[type[click.ClickException], str], ...] = (
+        (UnknownCommandError, "unknown_command"),
+        (click.NoSuchOption, "unknown_option"),
+        (click.MissingParameter, "missing_argument"),
+        (click.BadParameter, "bad_option_value"),
+        (click.FileError, "bad_file"),
+        (MissingCommandError, "missing_command"),
+    )
+    return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")
+
+
+def _usage_message(error: click.ClickException) -> str:
+    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _nearest_of(error: click.ClickException) -> Sequence[str]:
+    if isinstance(error, UnknownCommandError):
+        return error.meant
+    return error.possibilities or () if isinstance(error, click.NoSuchOption) else ()
+
+
+def interrupted() -> Result:
+    item = Problem(
+        code="interrupted",
+        message="interrupted before the end",
+        hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
+    )
+    return Result(exit_code=InterruptedByUserError.exit_code, errors=(item,))
+
+
+def crash(error: DefectError) -> Result:
+    """A defect as a result: one line, what is known to exist, and a file for whoever mends it."""
+    path = _write_crash_file(error.cause)
+    report = f"please report this defect with the file {path}" if path else "please report this defect"
+    hint = f"{error.hint}; {report}" if error.hint else report
+    return Result(
+        data={**error.data, "crash_file": str(path) if path else None},
+        exit_code=error.exit_code,
+        errors=(error.copy(hint=hint).problem,),
+    )
+
+
+def _write_crash_file(error: Exception) -> Path | None:
+    """Keep the traceback where only the user can read it. None when there is nowhere to write."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"
+    text = f"tgi-deploy {__version__}, Python {sys.version}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return None
+    return path
