@@ -19,9 +19,9 @@ from tgi_deploy.cli.main import ROOT
 PACKAGE = Path(tgi_deploy.__file__).parent
 REPOSITORY = PACKAGE.parent
 OURS = re.compile(r"(?i)tgi[-_]deploy")
-# The hub's variables are nobody's flags: every client of the hub reads them.
+# Variables of the hub are not an engine's: every client of the hub reads them.
 OF_THE_HUB = ("HF_", "HUGGING")
-# Beginning with a capital, and more than one word: what is shorter can be anybody's.
+# Beginning with a capital, and more than one word: shorter texts are not only an engine's.
 TELLING = re.compile(r"[A-Z].* .*")
 
 # Where a word stands outside for a reason: file → the words, and why.

@@ -60,10 +60,13 @@ def read_tool_codes() -> list[dict[str, str]]:
 
 
 def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
-    codes = _read(below, user_dir).get("codes")
-    if not isinstance(codes, list):
-        raise _bad(_path(below, user_dir), "it has no list 'codes'")
-    return codes
+    """`versions` of a table are those of the engine that its failures were seen with."""
+    document = _read(below, user_dir)
+    codes = document.get("codes")
+    if not isinstance(codes, list) or _objects(codes) != codes:
+        raise _bad(_path(below, user_dir), "it has no list 'codes' of tables")
+    common = {key: value for key, value in document.items() if key == "versions"}
+    return [{**common, **item} for item in codes]
 
 
 def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:

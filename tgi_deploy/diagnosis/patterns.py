@@ -156,7 +156,7 @@ def _page(item: Mapping[str, Any]) -> Page:
         check=tuple(item["check"]),
         costs=item["costs"],
         prevent=item["prevent"],
-        versions=item.get("versions", "2.0 - 3.3"),
+        versions=item.get("versions", "all"),
         since=_phase(item["code"], item.get("since", item["phase"])),
         sources=tuple(dict.fromkeys(text["source"] for text in item["signatures"])),
     )

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class ServingEngine(Protocol):
-    """What is needed of an engine to run it, watch it and prove it. `title` is its name as messages write it."""
+    """What is needed of an engine to run it, watch it and prove it. `title` is its name as messages write it.
+
+    What its log shows is data: `profiles/engines/<name>/phases.json`.
+    """
 
     @property
     def name(self) -> str: ...
