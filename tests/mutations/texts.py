@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from fakes.surroundings import plan
 from hypothesis import strategies as st
 from mutations.changes import changed_bytes, changed_document, changed_text, dump
 from mutations.models import SHAPES
 
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.reconcile.model import Deployment, ResourceRecord
 from tgi_deploy.state import codec
 
@@ -39,7 +41,7 @@ def record():
     )  # fmt: skip
     deployment = Deployment(
         name="demo", id="abc", target="ec2", region="us-east-1", phase="running", created=NOW, updated=NOW, wish="w",
-        plan={"chosen": {"usd_per_hour": 1.861}}, resources=(resource,), endpoint="http://127.0.0.1:8080",
+        plan=plan_document(plan()), resources=(resource,), endpoint="http://127.0.0.1:8080",
         usd_per_hour=Decimal("1.8768"), ttl_s=3600, expires=NOW, attempt=2,
     )  # fmt: skip
     return json.loads(codec.encode(deployment))

@@ -15,9 +15,9 @@ from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from tgi_deploy.operations.planning.compare_plans import Comparison, Limits
+    from tgi_deploy.values.plan_document import PlanDocument
 
 EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
@@ -68,7 +68,7 @@ def diff_command(
     return _result(found, text)
 
 
-def _plan(path: Path) -> Mapping[str, Any]:
+def _plan(path: Path) -> PlanDocument:
     from tgi_deploy.operations.planning.lock import read_plan  # noqa: PLC0415 -- help is printed without it
 
     return read_plan(read_file(path, what="the plan"), str(path))

@@ -49,7 +49,7 @@ def open_lock(path: Path) -> Lock:
 def locked_result(path: Path, catalog: Catalog) -> Result:
     """What was printed when the lock was written, and a warning where the same wish would now be met differently."""
     lock = open_lock(path)
-    notices = tuple(warning("notice", str(text)) for text in lock.plan.get("notices", ()))
+    notices = tuple(warning("notice", text) for text in lock.plan.notices)
     return Result(
         data={"plan": lock.plan, "lock": {"model": lock.model, "engine": lock.engine, "catalogue": lock.catalogue}},
         text=lock.text,

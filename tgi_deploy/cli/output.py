@@ -70,6 +70,8 @@ def envelope(command: str, result: Result) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 -- takes and gives whatever JSON can hold
     """`value` as JSON can hold it: money as a number of at most 6 decimals, what is not finite as null."""
+    if hasattr(value, "__struct_fields__"):  # a value of values/, which --help does without
+        value = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, str):

@@ -58,7 +58,7 @@ def runbook_command(
     subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoFeasiblePlan):
         return no_plan_result("runbook", wish, subject)
-    engine = engine_named(subject.plan["engine"]["name"])
+    engine = engine_named(subject.plan.engine.name)
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
     text = runbook(subject, alerts, engine, templates_dir=templates_dir)
     if sandbox:

@@ -89,11 +89,11 @@ class Context:
 
     def engine_of(self, recorded: Deployment) -> ServingEngine:
         """Return what runs there. Records without a plan were written before there was a choice."""
-        return self.engine(recorded.plan["engine"]["name"] if recorded.plan else None)
+        return self.engine(recorded.plan.engine.name if recorded.plan else None)
 
     def grammar_of(self, recorded: Deployment | None) -> LogGrammar:
         """Return what the log of a deployment is read by."""
-        return self.log_grammar(recorded.plan["engine"]["name"] if recorded and recorded.plan else None)
+        return self.log_grammar(recorded.plan.engine.name if recorded and recorded.plan else None)
 
     def probe_of(self, recorded: Deployment) -> Probe | None:
         """Return what the health check of a deployment answers, None for one without an endpoint."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tgi_deploy.values.base import Moment, Seconds  # noqa: TC001 -- records are read by their annotations
+from tgi_deploy.values.plan_document import PlanDocument  # noqa: TC001 -- likewise
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
 Action = Literal["create", "adopt", "keep", "delete"]
 RecordPhase = Literal["intent", "created", "deleting"]
@@ -146,7 +148,7 @@ class ResourceRecord:
 class Deployment:
     """A named thing in the world, as the record on disk keeps it.
 
-    `plan` is the plan's document; `wish` a hash of what was asked for; `serial` rises with every save;
+    `plan` is None before the first launch; `wish` is a hash of what was asked for; `serial` rises with every save;
     `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
     as user@host. `spent_usd` is what machines before the present one had cost when its end was fixed, None where no
     ceiling counts that; `given_up`: `up` itself removes it, so that its cost counts for the next one of its name.
@@ -158,18 +160,18 @@ class Deployment:
     target: str
     region: str
     phase: DeploymentPhase
-    created: datetime
-    updated: datetime
+    created: Moment
+    updated: Moment
     wish: str = ""
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    plan: PlanDocument | None = None
     resources: tuple[ResourceRecord, ...] = ()
     endpoint: str | None = None
     usd_per_hour: Decimal | None = None
-    ttl_s: int | None = None
-    expires: datetime | None = None
-    idle_s: int | None = None
-    lease_s: int | None = None
-    lease_until: datetime | None = None
+    ttl_s: Seconds | None = None
+    expires: Moment | None = None
+    idle_s: Seconds | None = None
+    lease_s: Seconds | None = None
+    lease_until: Moment | None = None
     attempt: int = 0
     serial: int = 0
     schema: int = SCHEMA
@@ -206,7 +208,7 @@ class Deployment:
 class Event:
     """One line of a deployment's history."""
 
-    at: datetime
+    at: Moment
     deployment: str
     code: str
     text: str

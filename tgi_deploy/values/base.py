@@ -1,9 +1,12 @@
-"""The base of values, and how they are read from data files: an error names the file and the key."""
+"""The base of values, and how they are read and written: an error names the key, and the file where there is one."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -13,10 +16,21 @@ _T = TypeVar("_T")
 _S = TypeVar("_S", bound=msgspec.Struct)
 _LONGEST_MESSAGE: Final = 400
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+# Bounds for what is calculated with: beyond them, moments overflow.
+_YEARS: Final = range(2000, 3000)
+_LONGEST_S: Final = 100 * 366 * 24 * 3600
+_LARGEST_USD: Final = Decimal(10**12)
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen value. Subclasses repeat `frozen=True, kw_only=True`: msgspec and type checkers ask for it."""
+
+
+class Document(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A value that other versions of this tool write, too: keys that this one does not know are passed over."""
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,3 +89,38 @@ def decode(raw: object, kind: type[_T], where: Where) -> _T:
         for key in re.findall(r"[^.\[\]]+", place["path"]):
             below = below.child(key)
         raise below.error(problem[: place.start()]) from None
+
+
+def as_json(value: object, *, indent: int = 2) -> str:
+    """Return the value as JSON, on one line without indent. Raises TypeError for what JSON has no place for."""
+    return msgspec.json.format(json.dumps(msgspec.to_builtins(value)), indent=indent)
+
+
+def as_value(document: object, kind: type[_T], name: str = "") -> _T:
+    """Return parsed JSON, the part `name` of a file, as a value. Raises ValueError: what is wrong, and where."""
+    try:
+        value = msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        problem = str(error)
+        place = _PLACE.search(problem)
+        path = f"{name}{place['path']}".removeprefix(".") if place else name
+        said = problem[: place.start()] if place else problem
+        raise ValueError(_shown(f"`{path}`: {said}" if path else said)) from None
+    _check_bounds(value)
+    return value
+
+
+def _check_bounds(value: object) -> None:
+    """Raises ValueError for money and moments, wherever they are in the value, that nobody can calculate with."""
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value) > _LARGEST_USD:
+            raise ValueError(f"{str(value)[:40]} is not an amount")
+    elif isinstance(value, datetime):
+        if value.year not in _YEARS:
+            raise ValueError(f"the moment {value} is in no year that anything ran in")
+    elif isinstance(value, tuple):
+        for item in value:
+            _check_bounds(item)
+    elif isinstance(value, Value) or hasattr(value, "__dataclass_fields__"):
+        for name in getattr(value, "__struct_fields__", None) or value.__dataclass_fields__:
+            _check_bounds(getattr(value, name))

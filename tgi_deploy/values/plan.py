@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.container import Container
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
 from tgi_deploy.values.request import Market, Request
@@ -49,7 +49,7 @@ class Performance(Value, frozen=True, kw_only=True):
     utilisation: float = 1.0
 
 
-class CostLine(Value, frozen=True, kw_only=True):
+class CostLine(Document, frozen=True, kw_only=True):
     item: str
     usd_per_hour: Decimal
 
@@ -78,7 +78,7 @@ class EngineRun(Value, frozen=True, kw_only=True):
     port: int
 
 
-class Storage(Value, frozen=True, kw_only=True):
+class Storage(Document, frozen=True, kw_only=True):
     """Where weights and images go. `weights_on_nvme`: instance store, gone with the machine."""
 
     root_volume_gib: int

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Document
 from tgi_deploy.values.engine import Load
 from tgi_deploy.values.model import Profile
 
@@ -13,15 +14,15 @@ Market = Literal["on-demand", "spot", "owned"]
 Preference = Literal["quality", "cost", "speed", "value"]
 
 
-class Request(Value, frozen=True, kw_only=True):
-    """What the user asked for, complete with defaults. `budget_usd_per_hour` covers everything billed by the hour.
+class RequestTerms(Document, frozen=True, kw_only=True):
+    """What a request and its document have in common. `budget_usd_per_hour` covers everything billed by the hour.
 
     `min_tokens_per_s` is of output tokens, of all requests together. `utilisation` prices tokens: the share of the
     time, above 0 and at most 1, at which the machine carries this load; it idles, and bills, for the rest.
     `disk_gib`: the root volume is at least this big. `env` goes to the engine beside what it is given anyway.
     """
 
-    model: Profile
+    model: Any
     engine_version: str
     input_tokens: int
     output_tokens: int
@@ -40,10 +41,18 @@ class Request(Value, frozen=True, kw_only=True):
     min_tokens_per_s: float | None = None
     utilisation: float = 1.0
     allow_turing: bool = False
-    flags: tuple[tuple[str, str], ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    flags: Any = ()
+    env: Any = ()
     disk_gib: int | None = None
     port: int = 8080
+
+
+class Request(RequestTerms, frozen=True, kw_only=True):
+    """What the user asked for, complete with defaults."""
+
+    model: Profile
+    flags: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
     public_ipv4: bool = True
 
     @property
@@ -52,3 +61,17 @@ class Request(Value, frozen=True, kw_only=True):
             input_tokens=self.input_tokens, output_tokens=self.output_tokens, concurrency=self.concurrency,
             context_tokens=self.context_tokens,
         )  # fmt: skip
+
+    @property
+    def document(self) -> RequestDocument:
+        named = {"model": self.model.name, "flags": dict(self.flags), "env": dict(self.env)}
+        terms = {name: getattr(self, name) for name in RequestTerms.__struct_fields__}
+        return RequestDocument(**(terms | named))
+
+
+class RequestDocument(RequestTerms, frozen=True, kw_only=True):
+    """A request as it is printed and recorded: the model goes by its name."""
+
+    model: str
+    flags: Mapping[str, str] = {}
+    env: Mapping[str, str] = {}

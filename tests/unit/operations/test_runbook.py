@@ -12,16 +12,23 @@ from fakes.surroundings import candidate, offer, plan, request
 
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.output import plain
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.runbook import _WISHES, Subject, planned_subject, recorded_subject, runbook
+from tgi_deploy.operations.watching.runbook import _FIELDS, Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
+from tgi_deploy.values.base import as_dict, as_value, replaced
+from tgi_deploy.values.plan_document import PlanDocument
 
 
 def planned(**wishes):
     return Subject(name="demo", plan=plan_document(plan(**wishes)))
+
+
+def with_plan(subject, **changes):
+    return replace(subject, plan=replaced(subject.plan, **changes))
 
 
 def of_ones_own():
@@ -58,9 +65,9 @@ def test_the_docker_command_runs_the_planned_engine():
     subject = planned()
     (line,) = commands(page(subject), "docker run")
     words = shlex.split(line)
-    engine = subject.plan["engine"]
-    assert words[words.index(engine["image"]) + 1 :] == list(engine["args"])
-    assert f"127.0.0.1:{engine['port']}:80" in words
+    engine = subject.plan.engine
+    assert words[words.index(engine.image) + 1 :] == list(engine.args)
+    assert f"127.0.0.1:{engine.port}:80" in words
     assert words[words.index("--gpus") + 1]
 
 
@@ -100,9 +107,10 @@ def test_an_unknown_deployment(around):
 
 
 def test_a_plan_read_back_from_a_record_gives_the_same_page():
-    """On disk prices are numbers, not decimals."""
+    """Prices were numbers once."""
     subject = planned()
-    again = Subject(name="demo", plan=json.loads(json.dumps(subject.plan, default=float)))
+    plan_ = json.loads(json.dumps(plain(subject.plan)))
+    again = Subject(name="demo", plan=as_value(plan_, PlanDocument))
     assert page(again) == page(subject)
 
 
@@ -118,14 +126,14 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
 )
 def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
     subject = planned()
-    subject.plan["requirements"].update(wished)
+    subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **wished))
     (line, *_) = commands(page(subject), "tgi-deploy up")
     assert said in line
 
 
-def test_every_setting_of_a_wish_is_known_here():
-    told = {*_WISHES.values(), "model", "markets", "flags", "env", "allow_turing"}
-    assert set(planned().plan["requirements"]) == told
+def test_every_field_of_a_request_is_known_here():
+    told = {*_FIELDS.values(), "model", "markets", "flags", "env", "allow_turing"}
+    assert set(as_dict(planned().plan.requirements)) == told
 
 
 def test_a_machine_of_ones_own_is_brought_up_on_docker():
@@ -138,16 +146,16 @@ def test_a_machine_of_ones_own_is_brought_up_on_docker():
 
 def test_a_folder_goes_by_its_path_and_is_mounted():
     subject = of_ones_own()
-    model = {**subject.plan["model"], "id": "mine", "served_id": "/models/my own"}
-    engine = {**subject.plan["engine"], "args": ["--model-id", "/models/my own", "--num-shard", "1"]}
-    wish = {**subject.plan["requirements"], "model": "mine"}
-    text = page(replace(subject, plan={**subject.plan, "model": model, "engine": engine, "requirements": wish}))
+    model = replaced(subject.plan.model, id="mine", served_id="/models/my own")
+    engine = replaced(subject.plan.engine, args=("--model-id", "/models/my own", "--num-shard", "1"))
+    asked = replaced(subject.plan.requirements, model="mine")
+    text = page(with_plan(subject, model=model, engine=engine, requirements=asked))
     assert "tgi-deploy up '/models/my own' " in text
     assert "tgi-deploy what-if '/models/my own' " in text
     (line,) = commands(text, "docker run")
     words = shlex.split(line)
     assert words[words.index("--mount") + 1] == "type=bind,source=/models/my own,target=/model,readonly"
-    assert words[words.index(engine["image"]) + 1 :] == ["--model-id", "/model", "--num-shard", "1"]
+    assert words[words.index(engine.image) + 1 :] == ["--model-id", "/model", "--num-shard", "1"]
 
 
 def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
@@ -165,7 +173,7 @@ def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
         )
         for kind, id_, notes in (("volume", "tgi-deploy-cache", {KEPT: "weights"}), ("container", "0123456789ab", {}))
     )
-    plan_["chosen"]["market"] = "owned"
+    plan_ = replaced(plan_, chosen=replaced(plan_.chosen, market="owned"))
     deployment = Deployment(
         name="demo", id="d1", target="docker", region="docker", phase="ready", created=at, updated=at, resources=things
     )

@@ -45,8 +45,8 @@ def test_what_serves_is_told_with_its_model_and_machine(around):
     text = status_text(status(around.context(), "demo"))
     assert text.splitlines()[0] == "demo  ready"
     recorded = around.store.load("demo")
-    assert recorded.plan["model"]["id"]
-    assert f"  runs      {recorded.plan['model']['id']} on {recorded.plan['chosen']['instance_type']}" in text
+    assert recorded.plan.model.id
+    assert f"  runs      {recorded.plan.model.id} on {recorded.plan.chosen.instance_type}" in text
     assert f"  cost      ${recorded.usd_per_hour:.4f}".rstrip("0") in text
 
 

@@ -82,8 +82,8 @@ def test_the_record_keeps_the_plan_without_what_was_refused(around):
         usd_per_hour=None,
     )
     deployment = up(around.context(), request(replaced(plan(), rejections=(refused,) * 800))).deployment
-    assert "rejections" not in deployment.plan
-    assert deployment.plan["chosen"]["instance_type"] == "g6e.xlarge"
+    assert deployment.plan.rejections == ()
+    assert deployment.plan.chosen.instance_type == "g6e.xlarge"
     assert (around.home / "deployments" / "demo" / "deployment.json").stat().st_size < 16_384
 
 
@@ -169,7 +169,7 @@ def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
     outcome = bring_up(around, plan=plan(on("g6.12xlarge")))
     (machine,) = around.world.running()
     assert machine.attributes["instance_type"] == "g6.12xlarge"
-    assert outcome.deployment.plan["chosen"]["instance_type"] == "g6.12xlarge"
+    assert outcome.deployment.plan.chosen.instance_type == "g6.12xlarge"
     assert len(around.world.there("launch-template")) == 1
 
 

@@ -7,20 +7,26 @@ import xml.etree.ElementTree as ET
 from decimal import Decimal
 
 import pytest
+from fakes.surroundings import plan
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, percent
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.values.base import replaced
 
 
 def document(usd=1.0, per_million=2.0, margin=1000, **chosen):
-    return {
-        "chosen": {"instance_type": "g6.xlarge", "region": "us-east-1", "market": "on-demand", "accelerator": "L4",
-                   "num_shard": 1, "quantize": "none", "dtype": "bfloat16"} | chosen,
-        "cost": {"usd_per_hour": usd},
-        "performance": {"usd_per_million_output_tokens": per_million},
-        "memory": {"kv_capacity_tokens": 8192 + margin, "required_kv_tokens": 8192},
-        "engine": {"version": "1", "image": "i", "args": ["--num-shard", "1"], "env": {}},
-    }  # fmt: skip
+    usual = plan_document(plan())
+    return replaced(
+        usual,
+        chosen=replaced(usual.chosen, **chosen),
+        cost=replaced(usual.cost, usd_per_hour=Decimal(str(usd))),
+        performance=replaced(
+            usual.performance,
+            usd_per_million_output_tokens=None if per_million is None else Decimal(str(per_million)),
+        ),
+        memory=replaced(usual.memory, kv_capacity_tokens=8192 + margin, required_kv_tokens=8192),
+    )
 
 
 def passed(old, new, **limits):

@@ -64,7 +64,7 @@ def test_a_lock_comes_back_as_it_was(locked):
     lock = read_lock(path.read_text(), "plan.lock")
     assert lock.text == printed
     assert lock.wish == Wish(model="llama3-13b", budget="5", regions=("us-east-1",))
-    assert lock.plan["chosen"]["instance_type"] == "g6e.xlarge"
+    assert lock.plan.chosen.instance_type == "g6e.xlarge"
 
 
 def test_the_environment_becomes_part_of_the_wish(made, catalog):
@@ -129,7 +129,7 @@ def test_a_wish_is_written_without_what_was_not_asked(made):
         ("kind", "something"), ("schema", 2), ("schema", "1"), ("text", "one line"), ("text", [1]), ("wish", []),
         ("wish.model", None), ("wish.budget", 5), ("wish.regions", "us-east-1"), ("wish.set", [1]),
         ("wish.allow_turing", "yes"), ("wish.what", "x"), ("plan", None), ("plan.cost", []),
-        ("plan.cost.usd_per_hour", "1"), ("plan.cost.usd_per_hour", True), ("plan.engine.args", "--x"),
+        ("plan.cost.usd_per_hour", "one"), ("plan.cost.usd_per_hour", True), ("plan.engine.args", "--x"),
         ("plan.engine.args", [1]), ("plan.engine.env", []), ("plan.chosen.num_shard", "1"), ("model", 3),
         ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalogue", "today"),
     ],

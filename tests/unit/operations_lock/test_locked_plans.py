@@ -84,7 +84,7 @@ def test_a_lower_price_is_no_reason_to_refuse(edited, catalog):
 def test_what_is_deployed_is_the_locked_choice_alone(locked, catalog):
     lock = lock_of(locked[0])
     made = plan_to_deploy(lock, catalog, force=False)
-    assert list(made.chosen.engine.container.args) == lock.plan["engine"]["args"]
+    assert made.chosen.engine.container.args == lock.plan.engine.args
     assert made.fallbacks == ()
 
 

@@ -130,7 +130,7 @@ def test_a_machine_of_ones_own_is_neither_launched_nor_booted() -> None:
     owned = candidate(offer=offer(market="owned", usd_per_hour=None))
     assert [phase.phase for phase in to_go_through(rented)] == ORDER
     assert [phase.phase for phase in to_go_through(owned)] == ORDER[2:]
-    assert [phase["phase"] for phase in plan_document(plan(chosen=owned))["time_to_ready"]] == ORDER[2:]
+    assert [phase.phase for phase in plan_document(plan(chosen=owned)).time_to_ready] == ORDER[2:]
 
 
 def test_the_deadline_for_the_first_answer_is_that_of_all_phases() -> None:

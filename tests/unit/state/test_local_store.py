@@ -12,13 +12,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from fakes.surroundings import plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.reconcile.model import Deployment, Event, ResourceRecord
 from tgi_deploy.state import codec, lock
 from tgi_deploy.state.local import LocalStore
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
+FIRST_SPEED = ("ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens")
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def deployment(**changes):
         "created": NOW,
         "updated": NOW,
         "wish": "w",
-        "plan": {"chosen": {"usd_per_hour": 1.861}},
+        "plan": plan_document(plan()),
         "resources": (record,),
         "endpoint": "http://127.0.0.1:8080",
         "usd_per_hour": Decimal("1.8768"),
@@ -70,6 +73,34 @@ def test_what_is_saved_is_read_back(store):
 def test_optional_values_may_be_missing_things(store):
     saved = store.save(deployment(endpoint=None, usd_per_hour=None, ttl_s=None, expires=None), expected_serial=0)
     assert store.load("demo") == saved
+
+
+def test_a_record_of_the_first_release_is_read(store):
+    """It lacks what came later, and its prices are numbers."""
+    saved = store.save(deployment(), expected_serial=0)
+    document = json.loads(path_of(store).read_text())
+    for later in ("idle_s", "lease_s", "lease_until", "owner", "plaintext", "spent_usd", "given_up"):
+        del document[later]
+    recorded = document["plan"]
+    del recorded["breakeven"], recorded["rejections"], recorded["cost"]["usd_per_month"]
+    for later in ("min_tokens_per_s", "utilisation", "env", "disk_gib"):
+        del recorded["requirements"][later]
+    for later in ("overhead", "load_peak_bytes", "margin_bytes", "largest_context_tokens", "largest_concurrency"):
+        del recorded["memory"][later]
+    recorded["performance"] = {name: recorded["performance"][name] for name in FIRST_SPEED}
+    recorded["chosen"]["usd_per_hour"] = float(recorded["chosen"]["usd_per_hour"])
+    path_of(store).write_text(json.dumps(document))
+    found = store.load("demo")
+    assert found.plan.chosen == saved.plan.chosen
+    assert found.plan.requirements == saved.plan.requirements
+    assert found.plan.performance.tpot_ms_high is None
+
+
+def test_no_plan_was_an_empty_one_once(store):
+    store.save(deployment(plan=None), expected_serial=0)
+    document = json.loads(path_of(store).read_text()) | {"plan": {}}
+    path_of(store).write_text(json.dumps(document))
+    assert store.load("demo").plan is None
 
 
 def test_a_stale_writer_is_refused_and_changes_nothing(store):
@@ -147,6 +178,10 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
         ("plaintext", "true"),
         ("endpoint", 5),
         ("resources", [{}]),
+        ("ttl_s", 10**12),
+        ("created", "0001-01-01T00:00:00+00:00"),
+        ("usd_per_hour", "1E+999999"),
+        ("plan", {"chosen": {"usd_per_hour": 1.861}}),
     ],
 )
 def test_a_wrong_value_is_a_corrupt_record(store, key, value):
@@ -328,10 +363,10 @@ def test_an_unusable_home_is_one_sentence(tmp_path):
 
 
 def test_secrets_of_no_kind_are_asked_for_by_the_record():
-    text = codec.encode(deployment()).lower()
+    text = codec.encode(deployment(plan=None)).lower()
     assert not any(word in text for word in ("token", "secret", "password", "api_key"))
 
 
 def test_values_without_a_place_in_a_record_are_a_defect():
     with pytest.raises(TypeError):
-        codec.encode(deployment(plan={"x": object()}))
+        codec.encode(deployment(owner=object()))

@@ -48,8 +48,8 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "created": deployment.created.isoformat(),
         "updated": deployment.updated.isoformat(),
         "resources": [_record(record) for record in deployment.resources],
-        "model": (deployment.plan.get("model") or {}).get("id"),
-        "chosen": deployment.plan.get("chosen"),
+        "model": deployment.plan.model.id if deployment.plan else None,
+        "chosen": deployment.plan.chosen if deployment.plan else None,
     }
 
 

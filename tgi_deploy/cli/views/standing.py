@@ -38,13 +38,14 @@ def standing(status: Status) -> str:
 
 def runs_lines(status: Status) -> Iterator[str]:
     """The model and the machine, as planned; without a record the machine's type alone."""
-    plan = status.recorded.plan if status.recorded else {}
-    model, chosen = (plan.get("model") or {}).get("id"), plan.get("chosen") or {}
+    plan = status.recorded.plan if status.recorded else None
     machine = machine_of(status.recorded, status.seen)
-    kind = (machine.attributes.get("instance_type") if machine else None) or chosen.get("instance_type")
-    market = chosen.get("market")
-    where = ", ".join(filter(None, (kind, None if market == "owned" else market)))
-    words = " on ".join(filter(None, (model, where)))
+    kind = (machine.attributes.get("instance_type") if machine else None) or (
+        plan.chosen.instance_type if plan else None
+    )
+    market = plan.chosen.market if plan and plan.chosen.market != "owned" else None
+    where = ", ".join(filter(None, (kind, market)))
+    words = " on ".join(filter(None, (plan.model.id if plan else None, where)))
     if words and not status.gone:
         yield f"  runs      {words}"
 

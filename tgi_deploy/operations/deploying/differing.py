@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.planning.documents import as_recorded, request_document
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Deployment
@@ -16,20 +17,22 @@ _LONGEST: Final = 60
 
 def differences(recorded: Deployment, plan: Plan, target: str) -> str:
     """`: model a, now b; …`, the first three; empty where the record does not tell."""
-    asked = as_recorded({"target": target, **request_document(plan.request)})
-    before = {"target": recorded.target, **recorded.plan.get("requirements", {})}
-    told = [_told(name, before[name], now) for name, now in asked.items() if before.get(name, now) != now]
+    pairs = [("target", recorded.target, target)]
+    if recorded.plan:
+        before = as_dict(recorded.plan.requirements)
+        pairs += [(name, before[name], now) for name, now in as_dict(plan.request.document).items()]
+    told = [_told(name, before, now) for name, before, now in pairs if before != now]
     more = f"; and {len(told) - _MOST} more" if len(told) > _MOST else ""
     return f": {'; '.join(told[:_MOST])}{more}" if told else ""
 
 
 def _told(name: str, before: object, now: object) -> str:
     what = name.replace("_", " ")
-    if isinstance(before, dict) or isinstance(now, dict):  # values of variables are nobody's business here
+    if isinstance(now, Mapping):  # values of variables are nobody's business here
         return what
     return f"{what} {_short(before)}, now {_short(now)}"
 
 
 def _short(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
     return " ".join(text.split())[:_LONGEST]

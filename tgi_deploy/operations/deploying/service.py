@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
@@ -18,12 +18,11 @@ from tgi_deploy.targets.container import served_as
 from tgi_deploy.values.probing import Promise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.proof import EngineClient, ProofStep
     from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.plan_document import PlanDocument, PlannedSpeed
 
 ReadyLevel = Literal["fast", "full"]
 # Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
@@ -58,13 +57,13 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """`plan` is a plan's document. `versions`: all that its release may report; `chat`: made for chat.
+    """`versions`: all that its release may report; `chat`: made for chat.
 
     `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
     that the engine's log tells of, None where it tells none.
     """
 
-    plan: Mapping[str, Any]
+    plan: PlanDocument
     url: str
     level: ReadyLevel
     versions: tuple[str, ...] = ()
@@ -78,7 +77,7 @@ def prove_service(context: Context, question: Question) -> Proof:
 
     Raises what `prove` and `prove_promise` raise.
     """
-    endpoint = Endpoint(client=_client(context, question), engine=context.engine(question.plan["engine"]["name"]))
+    endpoint = Endpoint(client=_client(context, question), engine=context.engine(question.plan.engine.name))
     expected = _expected(question)
     served = prove(endpoint, expected, clock=context.clock)
     if question.level == "fast":
@@ -98,35 +97,33 @@ def _expected(question: Question) -> ExpectedService:
         promise=promise_of(question.plan),
         versions=question.versions,
         chat=question.chat,
-        slowest_token_ms=slowest_token_ms(question.plan),
+        slowest_token_ms=slowest_token_ms(question.plan.performance),
     )
 
 
 def _room(question: Question) -> Room:
-    memory = question.plan["memory"]
+    memory = question.plan.memory
     return Room(
-        planned_tokens=memory["kv_capacity_tokens"],
-        required_tokens=memory["required_kv_tokens"],
+        planned_tokens=memory.kv_capacity_tokens,
+        required_tokens=memory.required_kv_tokens,
         measured_tokens=question.kv_capacity_tokens,
     )
 
 
-def slowest_token_ms(plan: Mapping[str, Any]) -> float | None:
-    """What no engine on the planned accelerators takes for a token, None for a plan without a prediction."""
-    speed = plan.get("performance") or {}
-    predicted_ms = speed.get("tpot_ms_high") or speed.get("tpot_ms")
-    return None if not predicted_ms else max(_LEAST_SLOW_MS, SLOWEST_FACTOR * float(predicted_ms))
+def slowest_token_ms(speed: PlannedSpeed) -> float:
+    """Return what no engine on the planned accelerators takes for a token."""
+    return max(_LEAST_SLOW_MS, SLOWEST_FACTOR * (speed.tpot_ms_high or speed.tpot_ms))
 
 
-def promise_of(plan: Mapping[str, Any]) -> Promise:
-    wish, engine = plan["requirements"], plan["engine"]
+def promise_of(plan: PlanDocument) -> Promise:
+    request, engine = plan.requirements, plan.engine
     return Promise(
-        model_id=served_as(plan["model"]["served_id"]),
-        input_tokens=wish["input_tokens"],
-        output_tokens=wish["output_tokens"],
-        concurrency=wish["concurrency"],
-        max_input_tokens=engine["max_input_tokens"],
-        max_total_tokens=engine["max_total_tokens"],
+        model_id=served_as(plan.model.served_id),
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        concurrency=request.concurrency,
+        max_input_tokens=engine.max_input_tokens,
+        max_total_tokens=engine.max_total_tokens,
     )
 
 
@@ -143,7 +140,7 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
     recorded = context.store.load(name)
     if recorded is None:
         raise unrecorded_deployment(context, name)
-    if recorded.endpoint is None or not recorded.plan:
+    if recorded.endpoint is None or recorded.plan is None:
         raise DeployError(
             "no_endpoint",
             f"'{name}' is {recorded.phase} and has no endpoint yet",
@@ -160,7 +157,7 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
         plan=recorded.plan,
         url=recorded.endpoint,
         level=level,
-        versions=reported_as(recorded.plan["engine"]["version"]),
+        versions=reported_as(recorded.plan.engine.version),
         kv_capacity_tokens=reading.progress.kv_capacity_tokens,
         api_key_variable=variable,
     )

@@ -19,7 +19,6 @@ from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
 from tgi_deploy.operations.launching.launch import await_visible
 from tgi_deploy.operations.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
-from tgi_deploy.operations.planning.documents import request_document
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_made
@@ -32,6 +31,7 @@ from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.targets.ec2.resources import endpoint
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.reconcile.model import Found
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.plan_document import PlanDocument
 
 Decision = Literal["keep", "remove"]
 
@@ -181,7 +182,7 @@ def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
 
 def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
     """A hash of what was asked for: two runs with the same one want the same deployment."""
-    return digest({"target": target, **request_document(plan.request), **(marks or {})})
+    return digest({"target": target, **as_dict(plan.request.document), **(marks or {})})
 
 
 def _starting_point(
@@ -379,11 +380,11 @@ def _make_ready(
     if not request.wait:
         return replace(outcome, deployment=deployment)
     record = deployment.machine
-    if record is None:
-        raise ValueError("there is no record of a machine")
+    if record is None or deployment.plan is None:
+        raise ValueError("there is no record of a machine and its plan")
     try:
         ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
-        proof = prove_service(context, _question(request, deployment, url, ready))
+        proof = prove_service(context, _question(request, deployment.plan, url, ready))
     except DeployError as error:
         raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error
     deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
@@ -391,9 +392,9 @@ def _make_ready(
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 
 
-def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+def _question(request: UpRequest, plan: PlanDocument, url: str, ready: ReadyReport) -> Question:
     return Question(
-        plan=deployment.plan,
+        plan=plan,
         url=url,
         level=request.ready,
         versions=request.versions,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.documents import as_recorded, plan_document
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.wish import SHORTEST_TTL_S, least_spend
 from tgi_deploy.reconcile.model import MACHINES
 from tgi_deploy.values.base import replaced
@@ -85,7 +85,8 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
         deployment,
         region=attempt.place,
         phase="creating",
-        plan=_recorded_plan(replaced(plan, chosen=candidate)),
+        # Rejections are by far the largest part, it would be written anew at every step, and helps nobody later.
+        plan=plan_document(replaced(plan, chosen=candidate, rejections=())),
         usd_per_hour=None if owned else candidate.cost.usd_per_hour,
         ttl_s=attempt.ttl_s,
         expires=attempt.expires,
@@ -139,10 +140,3 @@ def is_under_way(deployment: Deployment, seen: Sequence[Found], clock: Clock) ->
 def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
     """Until when a lease lasts that is made or renewed now."""
     return None if lease_s is None else (clock.now() + timedelta(seconds=lease_s)).replace(microsecond=0)
-
-
-def _recorded_plan(plan: Plan) -> dict[str, Any]:
-    """Without what was refused: by far the largest part, it is written anew at every step, and helps nobody later."""
-    document = plan_document(replaced(plan, rejections=()))
-    del document["rejections"]
-    return as_recorded(document)

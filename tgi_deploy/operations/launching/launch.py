@@ -20,7 +20,7 @@ from tgi_deploy.operations.launching.attempt import (
 from tgi_deploy.operations.launching.extras import make_extras
 from tgi_deploy.operations.launching.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.operations.launching.traffic import Traffic
-from tgi_deploy.operations.planning.documents import choice_document
+from tgi_deploy.operations.planning.documents import choice
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Deployment, Found, MachineImage, Placement
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.plan_document import Choice
 
 _MISSING_GRACE_S: Final = 60.0
 # What a region lacks: fallbacks in another one go on without it.
@@ -360,13 +361,11 @@ def pool_of(candidate: Candidate, pool: str) -> bool:
 
 def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:
     """Whether this candidate is what the record says was tried last."""
-    recorded = deployment.plan.get("chosen") or {}
-    return all(recorded.get(name) == value for name, value in _identity(candidate).items())
+    return deployment.plan is not None and _identity(deployment.plan.chosen) == _identity(choice(candidate))
 
 
-def _identity(candidate: Candidate) -> dict[str, object]:
-    document = choice_document(candidate)
-    return {name: document[name] for name in ("instance_type", "region", "market", "num_shard", "quantize")}
+def _identity(item: Choice) -> tuple[object, ...]:
+    return item.instance_type, item.region, item.market, item.num_shard, item.quantize
 
 
 def _family(candidate: Candidate) -> str:

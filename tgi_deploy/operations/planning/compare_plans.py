@@ -5,27 +5,30 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+
+    from tgi_deploy.values.plan_document import PlanDocument
 
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*%?", re.ASCII)
 _HUNDRED: Final = Decimal(100)
 _FIELDS: Final = (
-    ("chosen", "instance_type"),
-    ("chosen", "region"),
-    ("chosen", "market"),
-    ("chosen", "accelerator"),
-    ("chosen", "num_shard"),
-    ("chosen", "quantize"),
-    ("chosen", "dtype"),
-    ("engine", "version"),
-    ("engine", "image"),
-    ("engine", "args"),
-    ("engine", "env"),
+    "chosen.instance_type",
+    "chosen.region",
+    "chosen.market",
+    "chosen.accelerator",
+    "chosen.num_shard",
+    "chosen.quantize",
+    "chosen.dtype",
+    "engine.version",
+    "engine.image",
+    "engine.args",
+    "engine.env",
 )
 
 
@@ -86,13 +89,6 @@ def percent(text: str, option: str) -> Decimal:
     return Decimal(match.group(1))
 
 
-def money(value: float | Decimal | None) -> Decimal | None:
-    """A figure of a plan document, exactly as it is written there."""
-    if value is None:
-        return None
-    return value if isinstance(value, Decimal) else Decimal(str(value))
-
-
 def flags_with_values(words: Iterable[object]) -> list[str]:
     """The words of a command line, each flag together with what follows it."""
     grouped: list[str] = []
@@ -104,13 +100,14 @@ def flags_with_values(words: Iterable[object]) -> list[str]:
     return grouped
 
 
-def compare(old: Mapping[str, Any], new: Mapping[str, Any], limits: Limits) -> Comparison:
-    """Two plan documents against the limits."""
-    metrics = tuple(_metric(name, _figure(old, name), _figure(new, name)) for name in _METRICS)
+def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
+    """Two plans against the limits."""
+    figures = zip(_METRICS, _figures(old), _figures(new), strict=True)
+    metrics = tuple(_metric(name, was, now) for name, was, now in figures)
     changes = tuple(
-        Change(field=f"{part}.{key}", old=old[part].get(key), new=new[part].get(key))
-        for part, key in _FIELDS
-        if old[part].get(key) != new[part].get(key)
+        Change(field=name, old=attrgetter(name)(old), new=attrgetter(name)(new))
+        for name in _FIELDS
+        if attrgetter(name)(old) != attrgetter(name)(new)
     )
     return Comparison(metrics=metrics, changes=changes, checks=tuple(_checks(metrics, limits)))
 
@@ -118,10 +115,10 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], limits: Limits) -> C
 _METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_margin_tokens")
 
 
-def _figure(plan: Mapping[str, Any], name: str) -> Decimal | None:
-    if name == "memory_margin_tokens":
-        return Decimal(str(plan["memory"]["kv_capacity_tokens"])) - Decimal(str(plan["memory"]["required_kv_tokens"]))
-    return money(plan["cost" if name == "usd_per_hour" else "performance"][name])
+def _figures(plan: PlanDocument) -> tuple[Decimal | None, ...]:
+    """In the order of `_METRICS`."""
+    margin = Decimal(plan.memory.kv_capacity_tokens) - plan.memory.required_kv_tokens
+    return plan.cost.usd_per_hour, plan.performance.usd_per_million_output_tokens, margin
 
 
 def _metric(name: str, old: Decimal | None, new: Decimal | None) -> Metric:

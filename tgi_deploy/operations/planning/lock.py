@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import Wish, variable_of_option
-from tgi_deploy.values.base import Value, as_dict
+from tgi_deploy.values.base import Value, as_dict, as_value
+from tgi_deploy.values.plan_document import PlanDocument
 
 if TYPE_CHECKING:
     from tgi_deploy.values.engine import Release
@@ -35,10 +36,10 @@ _LISTS: Final = frozenset({"env", "regions", "set"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """A lock as it was read. `plan` is `data.plan` of the JSON contract, `text` what `plan` printed."""
+    """A lock as it was read. `text` is what `plan` printed."""
 
     wish: Wish
-    plan: Mapping[str, Any]
+    plan: PlanDocument
     text: str
     model: Mapping[str, Any]
     engine: Mapping[str, Any]
@@ -128,7 +129,7 @@ def read_lock(text: str, name: str) -> Lock:
         raise _bad(name, "`text` is no list of lines")
     return Lock(
         wish=_wish(_table(document, "wish", name), name),
-        plan=checked_plan(_table(document, "plan", name), name),
+        plan=_plan(document, name),
         text="".join(f"{line}\n" for line in lines),
         model=_table(document, "model", name),
         engine=_table(document, "engine", name),
@@ -136,7 +137,7 @@ def read_lock(text: str, name: str) -> Lock:
     )
 
 
-def read_plan(text: str, name: str) -> Mapping[str, Any]:
+def read_plan(text: str, name: str) -> PlanDocument:
     """The plan of a lock, or of what `plan --json` printed. Raises InputError `bad_lock`."""
     document = read_json(text, name)
     if document.get("kind") == KIND:
@@ -144,7 +145,7 @@ def read_plan(text: str, name: str) -> Mapping[str, Any]:
     data = document.get("data")
     if document.get("command") != "plan" or not isinstance(data, Mapping) or "plan" not in data:
         raise _bad(name, "it is neither a lock nor a plan printed with --json")
-    return checked_plan(_table(data, "plan", name), name)
+    return _plan(data, name)
 
 
 def read_json(text: str, name: str) -> Mapping[str, Any]:
@@ -154,42 +155,11 @@ def read_json(text: str, name: str) -> Mapping[str, Any]:
         raise _bad(name, str(error)) from None
 
 
-def checked_plan(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The plan, if everything that is read of it later is there in its type. Raises InputError `bad_lock`."""
-    for path, kinds in _NEEDED:
-        value: Any = plan
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise _bad(name, f"`plan.{'.'.join(path)}` is missing or of another type")
-    engine = plan["engine"]
-    texts = {"engine.args": engine["args"], "engine.env": [*engine["env"].values()], "notices": plan.get("notices", [])}
-    for place, words in texts.items():
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise _bad(name, f"`plan.{place}` holds more than words")
-    return plan
-
-
-_NUMBER: Final = (int, float)
-_MAYBE: Final = (int, float, type(None))
-_NEEDED: Final[tuple[tuple[tuple[str, ...], tuple[type, ...]], ...]] = (
-    (("chosen", "instance_type"), (str,)),
-    (("chosen", "region"), (str,)),
-    (("chosen", "market"), (str,)),
-    (("chosen", "num_shard"), (int,)),
-    (("chosen", "quantize"), (str,)),
-    (("cost", "usd_per_hour"), _NUMBER),
-    (("performance", "usd_per_million_output_tokens"), _MAYBE),
-    (("memory", "kv_capacity_tokens"), _NUMBER),
-    (("memory", "required_kv_tokens"), _NUMBER),
-    (("engine", "image"), (str,)),
-    (("engine", "version"), (str,)),
-    (("engine", "args"), (list,)),
-    (("engine", "env"), (dict,)),
-    (("engine", "max_input_tokens"), (int,)),
-    (("engine", "max_total_tokens"), (int,)),
-    (("model", "served_id"), (str,)),
-)
+def _plan(document: Mapping[str, Any], name: str) -> PlanDocument:
+    try:
+        return as_value(_table(document, "plan", name), PlanDocument, "plan")
+    except ValueError as error:
+        raise _bad(name, str(error)) from None
 
 
 def _table(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:

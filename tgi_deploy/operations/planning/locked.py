@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import ConflictError
-from tgi_deploy.operations.planning.compare_plans import flags_with_values, money
+from tgi_deploy.operations.planning.compare_plans import flags_with_values
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
 from tgi_deploy.operations.planning.plan import supply_for
@@ -17,22 +19,23 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.lock import Lock
     from tgi_deploy.values.plan import EngineRun, Plan
+    from tgi_deploy.values.plan_document import PlanDocument
 
 # What is run: a plan that differs in one of these starts something else.
 _RUN: Final = (
-    ("chosen", "instance_type"),
-    ("chosen", "region"),
-    ("chosen", "market"),
-    ("chosen", "num_shard"),
-    ("chosen", "quantize"),
-    ("engine", "image"),
-    ("engine", "args"),
-    ("engine", "env"),
+    "chosen.instance_type",
+    "chosen.region",
+    "chosen.market",
+    "chosen.num_shard",
+    "chosen.quantize",
+    "engine.image",
+    "engine.args",
+    "engine.env",
 )
 _SHORT: Final = 40
 _ROUNDING: Final = Decimal("0.000001")  # of money in JSON
@@ -47,7 +50,7 @@ class Difference:
     new: Any
 
     def __str__(self) -> str:
-        if isinstance(self.old, list | dict):
+        if isinstance(self.old, tuple | Mapping):
             return f"{self.field} changed ({', '.join(_changed_words(self.old, self.new))})"
         return f"{self.field} was {self.old}, is {self.new}"
 
@@ -60,20 +63,20 @@ def _changed_words(old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 -- a li
 
 def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a list or table of JSON
     """Flags with their values, or NAME=VALUE of a table."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return [f"{name}={item}" for name, item in value.items()]
     return flags_with_values(value)
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Of two plan documents: what would be run differently, and a price that has gone up."""
+def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
+    """Of two plans: what would be run differently, and a price that has gone up."""
     found = [
-        Difference(field=f"{part}.{key}", old=old[part][key], new=new[part][key])
-        for part, key in _RUN
-        if old[part][key] != new[part][key]
+        Difference(field=name, old=attrgetter(name)(old), new=attrgetter(name)(new))
+        for name in _RUN
+        if attrgetter(name)(old) != attrgetter(name)(new)
     ]
-    was, now = money(old["cost"]["usd_per_hour"]), money(new["cost"]["usd_per_hour"])
-    if now is not None and was is not None and now - was > _ROUNDING:
+    was, now = old.cost.usd_per_hour, new.cost.usd_per_hour
+    if now - was > _ROUNDING:
         found.append(Difference(field="cost.usd_per_hour", old=was, new=now))
     return tuple(found)
 
@@ -86,7 +89,7 @@ def current(lock: Lock, catalog: Catalog) -> Plan | NoFeasiblePlan:
 def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
     """How today's plan differs from the locked one."""
     if isinstance(made, NoFeasiblePlan):
-        return (Difference(field="chosen", old=lock.plan["chosen"]["instance_type"], new="nothing"),)
+        return (Difference(field="chosen", old=lock.plan.chosen.instance_type, new="nothing"),)
     return differences(lock.plan, plan_document(made))
 
 
@@ -112,19 +115,19 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
 
 def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     """The locked machine with the locked command line, whatever would be chosen today."""
-    chosen = lock.plan["chosen"]
-    owned = chosen["market"] == "owned"
+    chosen = lock.plan.chosen
+    owned = chosen.market == "owned"
     request = replaced(
         resolve(lock.wish, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
         min_tokens_per_s=None,
-        num_shard=chosen["num_shard"], quantize=chosen["quantize"], regions=(chosen["region"],),
-        markets=(chosen["market"],), instance_type=None if owned else chosen["instance_type"],
+        num_shard=chosen.num_shard, quantize=chosen.quantize, regions=(chosen.region,),
+        markets=(chosen.market,), instance_type=None if owned else chosen.instance_type,
     )  # fmt: skip
     made = make_plan(request, supply_for(request, catalog), catalog.engine)
     if isinstance(made, NoFeasiblePlan):
         raise ConflictError(
             "locked_choice_gone",
-            f"deploying the lock: {chosen['instance_type']} on {chosen['num_shard']} cards in {chosen['region']} "
+            f"deploying the lock: {chosen.instance_type} on {chosen.num_shard} cards in {chosen.region} "
             "cannot be had, or no longer serves this model",
             hint="plan again without the lock",
         )
@@ -132,19 +135,19 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     return replaced(made, chosen=replaced(made.chosen, engine=command), fallbacks=())
 
 
-def _locked_engine(engine: EngineRun, plan: Mapping[str, Any]) -> EngineRun:
+def _locked_engine(engine: EngineRun, plan: PlanDocument) -> EngineRun:
     """The engine as it would run today, with the locked release, command line and limits."""
-    locked = plan["engine"]
+    locked = plan.engine
     settings = replaced(
         engine.settings,
-        model_id=plan["model"]["served_id"],
-        max_input_tokens=locked["max_input_tokens"],
-        max_total_tokens=locked["max_total_tokens"],
+        model_id=plan.model.served_id,
+        max_input_tokens=locked.max_input_tokens,
+        max_total_tokens=locked.max_total_tokens,
     )
     container = replaced(
         engine.container,
-        image=replaced(engine.container.image, reference=locked["image"]),
-        args=tuple(locked["args"]),
-        env=tuple((str(name), str(value)) for name, value in sorted(locked["env"].items())),
+        image=replaced(engine.container.image, reference=locked.image),
+        args=locked.args,
+        env=tuple(sorted(locked.env.items())),
     )
-    return replaced(engine, version=locked["version"], container=container, settings=settings)
+    return replaced(engine, version=locked.version, container=container, settings=settings)

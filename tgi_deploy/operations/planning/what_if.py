@@ -8,11 +8,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.documents import choice_document, performance_document
+from tgi_deploy.operations.planning.documents import choice as short
+from tgi_deploy.operations.planning.documents import speed
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.planning.wish import resolve, shown
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import distance
+from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -162,9 +164,9 @@ def row_document(row: Row) -> dict[str, Any]:
     choice = row.choice
     return {
         "value": row.value,
-        "chosen": None if choice is None else choice_document(choice),
+        "chosen": None if choice is None else short(choice),
         "usd_per_hour": None if choice is None or choice.offer.market == "owned" else choice.cost.usd_per_hour,
-        "performance": None if choice is None else performance_document(choice.performance),
+        "performance": None if choice is None else speed(choice.performance),
         "kv_capacity_tokens": None if choice is None else choice.memory.kv_capacity_tokens,
         "code": row.code,
         "reason": row.reason,
@@ -182,6 +184,7 @@ def csv_rows(rows: Sequence[Row], setting: str) -> Iterator[tuple[str, ...]]:
     yield (setting, *CSV_COLUMNS[1:])
     for row in rows:
         document = row_document(row)
-        flat = {**document, **(document["chosen"] or {}), **(document["performance"] or {})}
+        chosen, performance = document["chosen"], document["performance"]
+        flat = document | (as_dict(chosen) if chosen else {}) | (as_dict(performance) if performance else {})
         flat["usd_per_hour"] = document["usd_per_hour"]
         yield tuple("" if flat.get(column) is None else str(flat[column]) for column in CSV_COLUMNS)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import (
-    choice_document,
-    cost_document,
-    memory_document,
-    performance_document,
+    choice,
+    memory,
+    speed,
 )
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.planning.wish import resolve
@@ -96,7 +95,7 @@ def why_not_document(found: WhyNot) -> dict[str, Any]:
         "name": found.name,
         "kind": found.kind,
         "rentable": found.rentable,
-        "chosen": None if chosen is None or not found.rentable else choice_document(chosen),
+        "chosen": None if chosen is None or not found.rentable else choice(chosen),
         "instance_types": [_explanation(item) for item in found.explanations],
     }
 
@@ -124,7 +123,7 @@ def _explanation(item: Explanation) -> dict[str, Any]:
         "rank": item.rank,
         "ranked": item.ranked,
         "decided_by": item.decided_by,
-        "best": None if item.best is None else choice_document(item.best),
+        "best": None if item.best is None else choice(item.best),
         "ways": [_way(way) for way in item.ways],
     }
 
@@ -136,8 +135,8 @@ def _way(way: Way) -> dict[str, Any]:
         "works": not way.codes,
         "codes": list(way.codes),
         "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],
-        "memory": memory_document(way.memory),
-        "performance": None if way.performance is None else performance_document(way.performance),
+        "memory": memory(way.memory),
+        "performance": None if way.performance is None else speed(way.performance),
         "prices": [_price(item) for item in way.prices],
     }
 
@@ -147,6 +146,6 @@ def _price(item: Priced) -> dict[str, Any]:
         "region": item.offer.region,
         "market": item.offer.market,
         "usd_per_hour": None if item.cost is None else item.cost.usd_per_hour,
-        "lines": [] if item.cost is None else cost_document(item.cost)["lines"],
+        "lines": [] if item.cost is None else item.cost.lines,
         "within_budget": item.within_budget,
     }

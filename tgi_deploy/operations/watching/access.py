@@ -50,7 +50,7 @@ def access(context: Context, name: str) -> Access:
     url = recorded.endpoint
     port = urlsplit(url).port or 80
     engine = context.engine_of(recorded)
-    model_id = recorded.plan["model"]["served_id"] if recorded.plan else ""
+    model_id = recorded.plan.model.served_id if recorded.plan else ""
     asked = engine.question(model_id, _QUESTION, _ANSWER_TOKENS)
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)

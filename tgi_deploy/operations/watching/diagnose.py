@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
@@ -11,19 +11,11 @@ from tgi_deploy.operations.watching.logs import locate
 from tgi_deploy.operations.watching.places import DOCKER, target_of, typed_model, up_there
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.values.plan_document import PlanDocument
 
-# Where a fact of the remedies stands in the plan's document.
-_IN_PLAN: Final = {
-    "num_shard": ("chosen", "num_shard"),
-    "context": ("requirements", "context_tokens"),
-    "disk_gib": ("storage", "root_volume_gib"),
-    "instance": ("chosen", "instance_type"),
-}
 _UP: Final = "tgi-deploy up "
 
 
@@ -47,17 +39,20 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     machine = cloud.machine(instance_id)
     log = cloud.console(instance_id) if machine.state != "missing" else ""
     recorded = context.store.load(name)
-    subject = subject_of(context, name, recorded.plan if recorded else {}, place)
+    subject = subject_of(context, name, recorded.plan if recorded else None, place)
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
     found = read(text, context.grammar_of(recorded), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
     return Examined(reading=_placed(found, place, last_line=last_line), machine=machine)
 
 
-def subject_of(context: Context, name: str, plan: Mapping[str, Any], place: str, *, hang_s: float = HANG_S) -> Subject:
-    """Return what is known of a deployment's engine beside its log; `plan` is a plan's document."""
+def subject_of(
+    context: Context, name: str, plan: PlanDocument | None, place: str, *, hang_s: float = HANG_S
+) -> Subject:
+    """Return what is known of a deployment's engine beside its log."""
     label = {"state_label": "the container"} if target_of(place) == DOCKER else {}
-    return Subject(facts={"name": name, **_facts(context, plan)}, planned=True, hang_s=hang_s, **label)
+    facts = {"name": name, **(_facts(context, plan) if plan else {})}
+    return Subject(facts=facts, planned=True, hang_s=hang_s, **label)
 
 
 def remedy_there(remedy: str, place: str) -> str:
@@ -74,13 +69,17 @@ def _placed(found: Reading, place: str, *, last_line: int) -> Reading:
     return replace(found, findings=tuple(replace(item, remedy=remedy_there(item.remedy, place)) for item in findings))
 
 
-def _facts(context: Context, plan: Mapping[str, Any]) -> dict[str, str]:
-    found = {name: plan.get(part, {}).get(key) for name, (part, key) in _IN_PLAN.items()}
-    if plan.get("model"):
-        found["model"] = typed_model(plan)
-    engine = plan.get("engine", {})
-    args = [str(word) for word in engine.get("args", ())]
-    for fact, flag in context.engine(engine.get("name")).remedy_flags:
+def _facts(context: Context, plan: PlanDocument) -> dict[str, str]:
+    """Return what the commands of remedies are filled with."""
+    found = {
+        "num_shard": str(plan.chosen.num_shard),
+        "context": str(plan.requirements.context_tokens),
+        "disk_gib": str(plan.storage.root_volume_gib),
+        "instance": plan.chosen.instance_type,
+        "model": typed_model(plan),
+    }
+    args = plan.engine.args
+    for fact, flag in context.engine(plan.engine.name).remedy_flags:
         if flag in args[:-1]:
             found[fact] = args[args.index(flag) + 1]
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return found

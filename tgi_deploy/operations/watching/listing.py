@@ -87,8 +87,7 @@ def _look(context: Context, place: str, records: Sequence[Deployment]) -> Iterat
 
 def _planned_type(recorded: Deployment | None) -> str | None:
     """Of a machine that has no type of its own: the hardware that was planned for."""
-    chosen = (recorded.plan.get("chosen") or {}) if recorded else {}
-    return chosen.get("instance_type")
+    return recorded.plan.chosen.instance_type if recorded and recorded.plan else None
 
 
 def _gone(context: Context, recorded: Deployment | None, seen: Sequence[Found], unasked: AbstractSet[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.container import is_folder
 from tgi_deploy.targets.docker import commands as docker_commands
@@ -12,10 +12,11 @@ from tgi_deploy.targets.ec2 import commands as ec2_commands
 from tgi_deploy.targets.ec2 import resources as ec2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.plan_document import PlanDocument
 
 
 DOCKER: Final = docker.NAME
@@ -32,11 +33,11 @@ def shows_at_once(place: str) -> bool:
     return docker.is_place(place)
 
 
-def typed_model(plan: Mapping[str, Any]) -> str:
-    """The MODEL of a command line, from a plan's document: a folder goes by its path."""
-    model = plan.get("model") or {}
-    served = str(model.get("served_id", ""))
-    return shlex.quote(served if is_folder(served) else str(model.get("id", "MODEL")))
+def typed_model(plan: PlanDocument | None) -> str:
+    """The MODEL of a command line, from a plan: a folder goes by its path."""
+    if plan is None:
+        return "MODEL"
+    return shlex.quote(plan.model.served_id if is_folder(plan.model.served_id) else plan.model.id)
 
 
 def target_words(place: str) -> str:

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.targets.deployable import Deployable
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.request import RequestDocument
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
-_WISHES: Final = {
+_FIELDS: Final = {
     "--budget": "budget_usd_per_hour",
     "--context": "context_tokens",
     "--input-tokens": "input_tokens",
@@ -61,14 +63,14 @@ _USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the page is about. `plan` is a plan's document; `deployment` and `access` are None before its `up`.
+    """What the page is about. `deployment` and `access` are None before its `up`.
 
     `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
     have it ask for the same API key. `unencrypted` says what travels so, None where nothing does.
     """
 
     name: str
-    plan: Mapping[str, Any]
+    plan: PlanDocument
     ends: tuple[str, ...] = ()
     end_options: tuple[str, ...] = ()
     key_options: tuple[str, ...] = ()
@@ -78,22 +80,22 @@ class Subject:
 
     @property
     def region(self) -> str:
-        return self.deployment.region if self.deployment else str(self.plan["chosen"]["region"])
+        return self.deployment.region if self.deployment else self.plan.chosen.region
 
     @property
     def folder(self) -> str | None:
         """Of a model that is one."""
-        served = str(self.plan["model"]["served_id"])
+        served = self.plan.model.served_id
         return served if is_folder(served) else None
 
     @property
     def model(self) -> str:
         """As a command line names it."""
-        return shlex.quote(self.folder or self.plan["requirements"]["model"])
+        return shlex.quote(self.folder or self.plan.requirements.model)
 
     @property
     def rented(self) -> bool:
-        return bool(self.plan["chosen"]["market"] != _OWNED)
+        return self.plan.chosen.market != _OWNED
 
     @property
     def host(self) -> str:
@@ -102,7 +104,7 @@ class Subject:
 
     @property
     def url(self) -> str:
-        return self.access.url if self.access else f"http://ADDRESS:{self.plan['engine']['port']}"
+        return self.access.url if self.access else f"http://ADDRESS:{self.plan.engine.port}"
 
     @property
     def machine_id(self) -> str:
@@ -115,7 +117,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
     recorded = context.store.load(name)
     if recorded is None:
         raise unrecorded_deployment(context, name)
-    if not recorded.plan:
+    if recorded.plan is None:
         raise DeployError(
             "no_plan_recorded",
             f"nothing is on record of what '{name}' was planned as",
@@ -192,8 +194,8 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
     return {
         "name": subject.name,
         "plan": plan,
-        "chosen": plan["chosen"],
-        "engine": plan["engine"],
+        "chosen": plan.chosen,
+        "engine": plan.engine,
         "engine_title": engine.title,
         "pages": engine.pages,
         "rented": subject.rented,
@@ -204,8 +206,8 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,
         "ends": subject.ends,
-        "up_command": " ".join(_up_words(plan["requirements"], subject)),
-        "weights": plan["chosen"]["dtype"] if plan["chosen"]["quantize"] == "none" else plan["chosen"]["quantize"],
+        "up_command": " ".join(_up_words(plan.requirements, subject)),
+        "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,
         "resources": subject.deployment.resources if subject.deployment else (),
         "alerts": list(_filled(subject, alerts)),
         "model": subject.model,
@@ -218,48 +220,49 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
     }
 
 
-def _up_words(wish: Mapping[str, Any], subject: Subject) -> Iterator[str]:
-    """The command line that wishes exactly this: run again it goes on with the same deployment."""
+def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
+    """The command line that asks for exactly this: run again it goes on with the same deployment."""
     yield f"tgi-deploy up {subject.model}"
-    yield from _setting_words(wish)
-    if _OWNED in wish["markets"]:
+    yield from _setting_words(request)
+    if _OWNED in request.markets:
         yield f"--target {DOCKER}"
-    elif wish["markets"] != ["on-demand"]:
-        yield f"--market {'any' if len(wish['markets']) > 1 else wish['markets'][0]}"
-    if wish.get("allow_turing"):
+    elif request.markets != ("on-demand",):
+        yield f"--market {'any' if len(request.markets) > 1 else request.markets[0]}"
+    if request.allow_turing:
         yield "--allow-turing"
-    for flag, field in (("--set", "flags"), ("--env", "env")):
-        for key, value in sorted((wish.get(field) or {}).items()):
-            yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), str(value))))}"
+    for flag, pairs in (("--set", request.flags), ("--env", request.env)):
+        for key, value in sorted(pairs.items()):
+            yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), value)))}"
     yield from subject.end_options
     yield from subject.key_options
     yield f"--name {subject.name}"
 
 
-def _setting_words(wish: Mapping[str, Any]) -> Iterator[str]:
-    """Settings with a value each. A record of an older version lacks what came later."""
-    for flag, field in _WISHES.items():
-        found = wish.get(field)
-        if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in wish["markets"]):
+def _setting_words(request: RequestDocument) -> Iterator[str]:
+    """Options with a value each."""
+    for flag, field in _FIELDS.items():
+        found = getattr(request, field)
+        if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in request.markets):
             continue
-        for value in found if isinstance(found, list) else [found]:
+        for value in found if isinstance(found, tuple) else [found]:
             yield f"{flag} {shlex.quote(_word(value))}"
 
 
 def _word(value: object) -> str:
-    """A number as one would type it: prices are decimals in a fresh plan, and floats in one read from disk."""
-    return f"{value:g}" if isinstance(value, Decimal | float) else str(value)
+    """A number as one would type it."""
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
-    wish = subject.plan["requirements"]
-    tpot_ms = float(subject.plan["performance"]["tpot_ms"])
+    concurrency, tpot_ms = subject.plan.requirements.concurrency, subject.plan.performance.tpot_ms
     values = {
         "name": subject.name,
         "model": subject.model,
         "url": subject.url,
-        "concurrency": str(wish["concurrency"]),
-        "double_concurrency": str(2 * wish["concurrency"]),
+        "concurrency": str(concurrency),
+        "double_concurrency": str(2 * concurrency),
         "slow_token_s": f"{_SLOW_FACTOR * tpot_ms / 1000:.3f}",
     }
     for alert in alerts:
@@ -280,21 +283,21 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _docker_run(plan: Mapping[str, Any], server: Engine, folder: str | None) -> str:
+def _docker_run(plan: PlanDocument, server: Engine, folder: str | None) -> str:
     """The plain command that runs the same engine on a machine with as many free GPUs."""
-    engine = plan["engine"]
-    whole = plan["chosen"]["accelerator_count"] == engine["gpus"]
-    devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine["gpus"]))}"'
+    engine = plan.engine
+    whole = plan.chosen.accelerator_count == engine.gpus
+    devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine.gpus))}"'
     lines = [["docker run --rm --name", server.name, "--gpus", shlex.quote(devices)]]
-    if engine.get("shm_bytes"):
-        lines.append(["--shm-size", str(engine["shm_bytes"])])
+    if engine.shm_bytes:
+        lines.append(["--shm-size", str(engine.shm_bytes)])
     volume = f"{server.name}-data:{server.cache_path}"
-    lines += [["-p", f"127.0.0.1:{engine['port']}:{server.port}"], ["-v", volume], ["-e", "HF_TOKEN"]]
-    lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine["env"].items())]
+    lines += [["-p", f"127.0.0.1:{engine.port}:{server.port}"], ["-v", volume], ["-e", "HF_TOKEN"]]
+    lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine.env.items())]
     if folder is not None:
         lines.append(["--mount", shlex.quote(mount_of(folder))])
-    lines.append([shlex.quote(engine["image"])])
-    args = engine["args"] if folder is None else mounted(engine["args"], folder)
+    lines.append([shlex.quote(engine.image)])
+    args = engine.args if folder is None else mounted(engine.args, folder)
     lines += [[shlex.quote(word) for word in pair] for pair in grouped(args)]
     return " \\\n  ".join(" ".join(line) for line in lines)
 

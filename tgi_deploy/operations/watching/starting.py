@@ -60,5 +60,4 @@ def starting(
 
 def _image_mb(recorded: Deployment | None) -> float:
     """What the pull brings, by the recorded plan; 0 where there is none."""
-    storage = recorded.plan.get("storage") if recorded else None
-    return packed_mb(int(storage["image_bytes"])) if storage else 0.0
+    return packed_mb(recorded.plan.storage.image_bytes) if recorded and recorded.plan else 0.0

@@ -1,0 +1,155 @@
+"""Plans as they are printed with `--json` and kept in records and lock files. Keys are a contract (tests pin them).
+
+What has a default came after the first release: its records and locks are without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from tgi_deploy.values.base import Document
+from tgi_deploy.values.plan import CostLine, Storage
+from tgi_deploy.values.request import Market, RequestDocument
+
+
+class PlannedModel(Document, frozen=True, kw_only=True):
+    """`served_id` is what the engine loads: a hub id or a folder."""
+
+    id: str
+    profile: str
+    served_id: str
+    params: int
+    weights_bytes: int
+    model_type: str
+    dtype: str
+    max_position_embeddings: int
+    gated: bool
+    license: str | None
+    notice: str | None
+
+
+class Choice(Document, frozen=True, kw_only=True):
+    """A candidate in short. `usd_per_hour` is the machine's own price."""
+
+    instance_type: str
+    region: str
+    market: Market
+    accelerator: str
+    accelerator_count: int
+    num_shard: int
+    quantize: str
+    dtype: str
+    usd_per_hour: Decimal | None
+    total_usd_per_hour: Decimal
+
+
+class PlannedCost(Document, frozen=True, kw_only=True):
+    usd_per_hour: Decimal
+    usd_per_month: Decimal | None = None
+    lines: tuple[CostLine, ...]
+
+
+class AcceleratorMemory(Document, frozen=True, kw_only=True):
+    total_bytes: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
+    reserved_bytes: int
+
+
+class MemoryOverhead(Document, frozen=True, kw_only=True):
+    context_bytes: int
+    workspace_bytes: int
+    cuda_graphs_bytes: int
+    collectives_bytes: int
+
+
+class PlannedMemory(Document, frozen=True, kw_only=True):
+    """`launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself."""
+
+    per_accelerator: AcceleratorMemory
+    overhead: MemoryOverhead | None = None
+    load_peak_bytes: int | None = None
+    margin_bytes: int | None = None
+    largest_context_tokens: int | None = None
+    largest_concurrency: int | None = None
+    launcher_prefill_tokens: int | None = None
+    kv_bytes_per_token: int
+    kv_capacity_tokens: int
+    required_kv_tokens: int
+
+
+class PlannedSpeed(Document, frozen=True, kw_only=True):
+    """Medians, and the ends of 80 % intervals."""
+
+    ttft_ms: float
+    tpot_ms: float
+    output_tokens_per_s: float
+    usd_per_million_output_tokens: Decimal | None
+    ttft_ms_low: float | None = None
+    ttft_ms_high: float | None = None
+    tpot_ms_low: float | None = None
+    tpot_ms_high: float | None = None
+    output_tokens_per_s_low: float | None = None
+    output_tokens_per_s_high: float | None = None
+    usd_per_million_output_tokens_low: Decimal | None = None
+    usd_per_million_output_tokens_high: Decimal | None = None
+    usd_per_million_blended_tokens: Decimal | None = None
+    utilisation: float = 1.0
+
+
+class PlannedPhase(Document, frozen=True, kw_only=True):
+    phase: str
+    expected_s: int
+    deadline_s: int
+    stall_s: int = 0
+
+
+class PlannedEngine(Document, frozen=True, kw_only=True):
+    name: str
+    version: str
+    image: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    gpus: int
+    shm_bytes: int
+    port: int
+    max_input_tokens: int
+    max_total_tokens: int
+
+
+class PlannedBreakeven(Document, frozen=True, kw_only=True):
+    """A fallback, and from which `utilisation` the dearer of the two costs less per token than the other."""
+
+    instance_type: str
+    region: str
+    market: Market
+    num_shard: int
+    quantize: str
+    usd_per_million_output_tokens: Decimal | None
+    dearer: Literal["chosen", "fallback"]
+    utilisation: float | None
+
+
+class PlanDocument(Document, frozen=True, kw_only=True):
+    """A rejection has the numbers of its reason as keys of its own. Records are without rejections."""
+
+    model: PlannedModel
+    requirements: RequestDocument
+    chosen: Choice
+    cost: PlannedCost
+    memory: PlannedMemory
+    performance: PlannedSpeed
+    storage: Storage
+    time_to_ready: tuple[PlannedPhase, ...]
+    engine: PlannedEngine
+    fallbacks: tuple[Choice, ...]
+    breakeven: tuple[PlannedBreakeven, ...] = ()
+    rejections: tuple[Mapping[str, Any], ...] = ()
+    considered: int
+    assumptions: tuple[str, ...]
+    notices: tuple[str, ...]
+    catalogue_date: str
