@@ -205,7 +205,7 @@ class Work:
 
 
 def is_small(accelerator: Accelerator) -> bool:
-    """What vLLM calls a small card: below 70 GiB, or an A100."""
+    """Return whether an engine takes its defaults for small cards: below 70 GiB, or an A100."""
     return accelerator.memory_bytes < _SMALL_CARD_BYTES or accelerator.architecture == "Ampere"
 
 
