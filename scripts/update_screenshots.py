@@ -15,7 +15,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.operations.report.report import report_html
-from tgi_deploy.wiring import open_catalog
+from tgi_deploy.wiring import open_catalog, targets
 
 if TYPE_CHECKING:
     from builders.browser import Browser
@@ -44,7 +44,9 @@ def main() -> int:
 
 def _look(browser: Browser, page: Path) -> None:
     wish, catalog = Wish(model="llama3-13b", budget="5"), open_catalog()
-    page.write_text(report_html(report(plan(wish, catalog, {}), wish, catalog, {})), encoding="utf-8")
+    page.write_text(
+        report_html(report(plan(wish, catalog, {}), wish, catalog, {}, targets=targets())), encoding="utf-8"
+    )
     browser.open(page, width=1120, height=1520)
     browser.evaluate(_CHOSEN.format(name="wide"))
     _write("report-light.png", browser.screenshot())

@@ -7,12 +7,10 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy import __version__
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.data_files import HOME_VARIABLE, state_home
-from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.ports import Listener, Reporter
 
@@ -20,32 +18,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.models import MoreModels
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.hub.client import HuggingFaceHub
-    from tgi_deploy.operations.context import Context, Pace
+    from tgi_deploy.operations.checking.workstation import Workstation
+    from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms
     from tgi_deploy.operations.deploying.rehearse import Stage
-    from tgi_deploy.operations.survey import Survey
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
-    from tgi_deploy.reconcile.inspection import Workstation
-    from tgi_deploy.reconcile.ports import Clock, Cloud
+    from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.reconcile.retry import Pace
     from tgi_deploy.sandbox.control import SandboxInfo
     from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
-    from tgi_deploy.targets.aws.session import SessionFactory
-    from tgi_deploy.targets.docker.api import Api
-    from tgi_deploy.targets.docker.endpoint import Endpoint
-    from tgi_deploy.values.hardware import LocalGpu
+    from tgi_deploy.targets.ec2.connection import Connection
+    from tgi_deploy.targets.protocol import Artifact, Deployable, Target
+    from tgi_deploy.values.options import Option
+    from tgi_deploy.values.plan import Plan
 
 _LOOPBACK: Final = "127.0.0.1/32"
-_ALL: Final = "all"
 _LONGEST_TAG: Final = 256
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
-# The first is what plans are made with.
-ENGINES: Final[tuple[Engine, ...]] = (Tgi(),)
+TARGETS: Final = ("ec2", "docker")  # the first is meant where none is named
+FORMS: Final = ("docker", "compose", "user-data", "launch-template")
 
 
 class Progress(Reporter, Listener, Protocol):
@@ -54,7 +52,7 @@ class Progress(Reporter, Listener, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """What the command line decides about the surroundings. No `regions`: the configured one."""
+    """What the command line decides about the surroundings. No `regions`: the first target's own."""
 
     progress: Progress
     sandbox: bool = False
@@ -70,37 +68,132 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- likewise
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- likewise
 
-    regions = _regions(setup)
     local = sandbox_start() if setup.sandbox else None
-    clock = SystemClock()
-    sessions = _sessions(local)
     unsearched: dict[tuple[str, str], str] = {}
+    ec2 = _ec2_connection(local, unsearched)
+    _ = ec2.sessions  # settings that can't be used are an error of every command
+    there = (_ec2_target(ec2, setup), _docker_target())
     return Context(
         store=LocalStore(_records(sandbox=setup.sandbox)),
-        clock=clock,
+        clock=SystemClock(),
         reporter=setup.progress,
         listener=setup.progress,
-        cloud=_everywhere(_clouds(sessions, unsearched)),
-        pull=lambda place, image: _pull(place, image, setup.progress),
-        measure=_measure,
+        targets=there,
+        cloud=lambda place: target_at(there, place).cloud(place),
         unsearched=unsearched,
         loopback=setup.sandbox,
-        caller_cidr=(lambda: _LOOPBACK) if setup.sandbox else _caller_cidr,
         probe=_probe,
         engine=engine_named,
         engine_client=lambda url: _engine_client(url, setup.api_key_variable),
         keyed_engine_client=_engine_client,
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
-        regions=regions,
+        regions=setup.regions or there[0].locations(()),
         version=__version__,
         command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
         new_id=_new_id,
         pace=_pace(sandbox=setup.sandbox),
         templates_dir=setup.templates_dir,
         owner=_owner(),
-        survey=_survey(setup, sessions),
     )
+
+
+@cache
+def target_named(name: str) -> Target:
+    """Return a target; nothing is asked of it. It knows neither the sandbox nor profiles of the caller's own."""
+    return _docker_target() if name == "docker" else _ec2_target(_ec2_connection(None, {}), None)
+
+
+def targets() -> tuple[Target, ...]:
+    """Return every target, the one that is meant where none is named first."""
+    return tuple(map(target_named, TARGETS))
+
+
+def target_for(plan: Plan) -> Target:
+    """Return the first target that can carry out a plan."""
+    return next(target for target in targets() if target.takes(plan))
+
+
+def target_of(place: str) -> Target:
+    """Return the target that a location belongs to."""
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- help is printed without targets
+
+    return target_at(targets(), place)
+
+
+def target_options(command: str) -> tuple[Option, ...]:
+    """Return the options that targets add to a command."""
+    from tgi_deploy.targets.docker.options import DockerOptions  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.options import Ec2Options  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.options import options_of  # noqa: PLC0415 -- likewise
+
+    return options_of((Ec2Options, DockerOptions), command)
+
+
+def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
+    """Return the text of a deployable in one of the targets' forms."""
+    target = next(target for target in targets() if form in target.forms)
+    return target.artifact(form, deployable, templates_dir=templates_dir)
+
+
+def _ec2_connection(local: SandboxInfo | None, unsearched: dict[tuple[str, str], str]) -> Connection:
+    from tgi_deploy.targets.ec2.connection import Connection  # noqa: PLC0415 -- see context()
+
+    return Connection(
+        secret_of=_secret_of,
+        endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
+        access_key=local.access_key if local else None,
+        unsearched=unsearched,
+    )
+
+
+def _ec2_target(connection: Connection, setup: Setup | None) -> Target:
+    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- likewise
+
+    profiles_dir = setup.profiles_dir if setup else None
+    why_quiet = _hub_quiet(setup) if setup else "nobody asked for it"
+    survey = connection.survey(
+        lambda: open_catalog(profiles_dir),
+        profiles_dir,
+        hub_access=None if why_quiet else _hub_access,
+        hub_quiet=why_quiet,
+        hub_token=bool(hub_token_variable(os.environ) or os.environ.get("HF_TOKEN_PATH")),
+    )
+    return Ec2Target(
+        region=connection.region,
+        survey=survey,
+        catalog=lambda: open_catalog(profiles_dir),
+        default_region=lambda: default_region(os.environ)[0],
+        caller_cidr=(lambda: _LOOPBACK) if setup and setup.sandbox else _caller_cidr,
+    )
+
+
+def _docker_target() -> Target:
+    from tgi_deploy.targets.docker.target import docker_target  # noqa: PLC0415 -- see context()
+
+    return docker_target(os.environ)
+
+
+def _caller_cidr() -> str:
+    """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
+    from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- likewise
+
+    if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
+        return _LOOPBACK
+    address = caller_address()
+    return f"{address}/128" if ":" in address else f"{address}/32"
+
+
+@cache
+def engines() -> tuple[Engine, ...]:
+    """Return every engine, the one that plans are made with first."""
+    from tgi_deploy.engines.tgi import Tgi  # noqa: PLC0415 -- help is printed without engines
+
+    return (Tgi(),)
 
 
 def engine_named(name: str | None = None) -> Engine:
@@ -110,77 +203,19 @@ def engine_named(name: str | None = None) -> Engine:
         InputError: `unknown_engine`.
     """
     if name is None:
-        return ENGINES[0]
-    found = next((engine for engine in ENGINES if engine.name == name), None)
+        return engines()[0]
+    found = next((engine for engine in engines() if engine.name == name), None)
     if found is None:
-        known = ", ".join(engine.name for engine in ENGINES)
+        known = ", ".join(engine.name for engine in engines())
         raise InputError("unknown_engine", f"there is no engine {name[:60]!a} here", hint=f"this version has {known}")
     return found
 
 
 def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
     """Return the catalogue with every engine. Raises InputError `unreadable_path`."""
-    return Catalog.open(user_dir, more=more, engines=ENGINES)
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
 
-
-def docker_endpoint() -> Endpoint:
-    """The Docker host that Docker's own command line would use. Raises InputError for settings that can't be meant."""
-    from tgi_deploy.targets.docker.endpoint import current_endpoint  # noqa: PLC0415 -- only the docker target asks
-
-    return current_endpoint(os.environ)
-
-
-def local_gpus() -> tuple[LocalGpu, ...]:
-    """This computer's. Raises DeployError `gpus_unreadable`."""
-    from tgi_deploy.targets.docker.gpus import local_gpus as found  # noqa: PLC0415 -- likewise
-
-    return found()
-
-
-def _everywhere(regions: Callable[[str], Cloud]) -> Callable[[str], Cloud]:
-    """Regions and Docker hosts alike."""
-    from tgi_deploy.targets.docker.resources import is_place  # noqa: PLC0415 -- see context()
-
-    @cache
-    def host(place: str) -> Cloud:
-        api = _docker_api(place)
-        from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need its package
-
-        return DockerCloud(api=api)
-
-    return lambda place: host(place) if is_place(place) else regions(place)
-
-
-def _docker_api(place: str) -> Api:
-    """Raises InputError `docker_extra_missing` without its extra."""
-    from tgi_deploy.targets.docker.endpoint import endpoint_of  # noqa: PLC0415 -- only Docker hosts need it
-
-    try:
-        from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- likewise
-        from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
-    except ImportError as error:
-        raise InputError(
-            "docker_extra_missing",
-            f"asking a Docker host: the package {error.name!r} is missing",
-            hint="pip install 'tgi-deploy[docker]'",
-        ) from error
-    table = ErrorTable.of(_profile_data("docker/errors.json"))
-    return Api(endpoint=endpoint_of(place, os.environ), table=table, environ=os.environ)
-
-
-def _pull(place: str, image: str, progress: Progress) -> None:
-    api = _docker_api(place)
-    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.docker.pull import pull  # noqa: PLC0415 -- only Docker hosts need it
-
-    pull(api, image, listener=progress, clock=SystemClock())
-
-
-def _measure(place: str, kind: str, thing_id: str) -> int | None:
-    api = _docker_api(place)
-    from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- only Docker hosts need it
-
-    return DockerCloud(api=api).size_bytes(kind, thing_id)
+    return Catalog.open(user_dir, more=more, engines=engines())
 
 
 def _owner() -> str:
@@ -204,8 +239,8 @@ def _new_id() -> str:
 
 
 def region_notice(setup: Setup) -> str | None:
-    """What to say when the region was nobody's choice."""
-    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- likewise
+    """Return what to tell when the region was nobody's choice."""
+    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
     if setup.regions or source != "default" or setup.sandbox:
@@ -317,32 +352,8 @@ def _records(*, sandbox: bool) -> Path:
     return sandbox_home() / "records" if sandbox else state_home()
 
 
-def _regions(setup: Setup) -> tuple[str, ...]:
-    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
-
-    if _ALL in setup.regions:
-        return _catalogue_regions(setup.profiles_dir)
-    _check_regions(setup)
-    return tuple(dict.fromkeys(setup.regions)) or (default_region(os.environ)[0],)
-
-
-def _check_regions(setup: Setup) -> None:
-    """A slip of the keyboard is told here: asked of a cloud, it would look like one without deployments."""
-    from tgi_deploy.targets.docker.resources import is_place  # noqa: PLC0415 -- see context()
-
-    catalog = Catalog.open(setup.profiles_dir)
-    for region in setup.regions:
-        if not is_place(region):
-            catalog.check_region(region)
-
-
-def _catalogue_regions(profiles_dir: Path | None) -> tuple[str, ...]:
-    return Catalog.open(profiles_dir).regions()
-
-
 def _pace(*, sandbox: bool) -> Pace:
-    from tgi_deploy.operations.context import Pace  # noqa: PLC0415 -- see context()
-    from tgi_deploy.reconcile.retry import Patience  # noqa: PLC0415 -- likewise
+    from tgi_deploy.reconcile.retry import Pace, Patience  # noqa: PLC0415 -- see context()
 
     if not sandbox:
         return Pace()
@@ -358,44 +369,6 @@ def _pace(*, sandbox: bool) -> Pace:
     )
 
 
-def _sessions(local: SandboxInfo | None) -> SessionFactory:
-    from tgi_deploy.targets.aws.errors import ErrorTable  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- likewise
-
-    table = ErrorTable.of(_profile_data("aws/errors.json"))
-    if local is not None:
-        return SessionFactory(table=table, endpoint_url=local.endpoint_url, access_key=local.access_key)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    return SessionFactory(table=table, endpoint_url=endpoint or None)
-
-
-def _clouds(sessions: SessionFactory, unsearched: dict[tuple[str, str], str]) -> Callable[[str], Cloud]:
-    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.aws.api import Api  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
-
-    parameters = _profile_data("aws/amis.json")["parameters"]
-    retrier = Retrier(SystemClock())
-
-    @cache
-    def cloud(region: str) -> Cloud:
-        return Ec2Cloud(
-            api=Api(region=region, sessions=sessions, retrier=retrier),
-            image_parameters=parameters,
-            secret_of=_secret_of,
-            unsearched=unsearched,
-        )
-
-    return cloud
-
-
-def _profile_data(name: str) -> dict[str, Any]:
-    from tgi_deploy.catalog.store import Store  # noqa: PLC0415 -- see context()
-
-    return Store.behind().json(name)
-
-
 @cache
 def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
     """Return what logs of an engine are read by; None: of what plans are made with."""
@@ -403,17 +376,6 @@ def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> 
     from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
 
     return grammar_from(read_phases(engine_named(engine).name, user_dir=profiles_dir))
-
-
-def _caller_cidr() -> str:
-    """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
-    from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- see context()
-
-    if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
-        return _LOOPBACK
-    address = caller_address()
-    return f"{address}/128" if ":" in address else f"{address}/32"
 
 
 def _probe(url: str) -> Probe:
@@ -442,34 +404,6 @@ def _secret_of(reference: str) -> Secret:
     return _secret(variable_of(reference))
 
 
-def _survey(setup: Setup, sessions: SessionFactory) -> Survey:
-    from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.survey import Survey  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.account_probe import Ec2Inspector  # noqa: PLC0415 -- see context()
-
-    @cache
-    def inspector(region: str) -> Ec2Inspector:
-        made = Ec2Inspector(region=region, sessions=sessions)
-        made.warm_up()
-        return made
-
-    why_quiet = _hub_quiet(setup)
-    return Survey(
-        inspector=inspector,
-        quotas=cache(lambda: read_quotas(setup.profiles_dir)),
-        vcpus=_vcpus(setup.profiles_dir),
-        hub_access=None if why_quiet else _hub_access,
-        hub_quiet=why_quiet,
-        hub_token=bool(hub_token_variable(os.environ) or os.environ.get("HF_TOKEN_PATH")),
-    )
-
-
-def _vcpus(profiles_dir: Path | None) -> Callable[[str], int | None]:
-    types = cache(lambda: Catalog.open(profiles_dir).instance_types())
-    return lambda name: types()[name].vcpus if name in types() else None
-
-
 def _hub_quiet(setup: Setup) -> str:
     """Why the hub is not to be asked; empty where it is."""
     if setup.sandbox:
@@ -480,14 +414,6 @@ def _hub_quiet(setup: Setup) -> str:
 
 def _hub_access(hub_id: str, revision: str) -> None:
     _hub().check_access(hub_id, revision)
-
-
-def surveyed(setup: Setup) -> tuple[Context, Survey]:
-    """The use cases' surroundings, and what a look around needs of them."""
-    made = context(setup)
-    if made.survey is None:
-        raise ValueError("a context of the command line comes with its survey")
-    return made, made.survey
 
 
 def workstation(*, sandbox: bool) -> Workstation:

@@ -10,8 +10,8 @@ import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS, PARAMETERS
 
-from tgi_deploy.operations.artifacts import render
 from tgi_deploy.targets.machine.user_data import LEASE_TAG
+from tgi_deploy.wiring import written
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
 
@@ -19,7 +19,7 @@ STATE = "/var/lib/tgi-deploy"
 
 
 def ending(**ends):
-    return render("user-data", replace(KINDS["bare"].deployable(), **ends)).text
+    return written("user-data", replace(KINDS["bare"].deployable(), **ends)).text
 
 
 def ended_by(machine, reason):

@@ -11,8 +11,8 @@ from builders.boot_kinds import KINDS
 from builders.plans import altered
 from builders.registry import saved_image, serving
 
-from tgi_deploy.operations.artifacts import render
 from tgi_deploy.values.base import replaced
+from tgi_deploy.wiring import written
 
 # Longer than the pause between two words on what has come in.
 PULL_S = 15
@@ -34,7 +34,7 @@ def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, regist
     deployable = KINDS["bare"].deployable()
     engine = altered(deployable.candidate.engine, image=registry.reference())
     deployable = replace(deployable, candidate=replaced(deployable.candidate, engine=engine))
-    with boot(docker_engine, render("user-data", deployable).text, with_images=False) as machine:
+    with boot(docker_engine, written("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         said = machine.markers()

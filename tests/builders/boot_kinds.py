@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.operations.artifacts import render
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
-from tgi_deploy.wiring import open_catalog
+from tgi_deploy.wiring import open_catalog, written
 
 if TYPE_CHECKING:
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 HUB_TOKEN = "hf_canaryCanaryCanaryCanaryCanary01"
 API_KEY = "key-canaryCanaryCanaryCanaryCanary02"
@@ -45,7 +44,7 @@ class Kind:
         return replace(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
 
     def user_data(self) -> str:
-        return render("user-data", self.deployable()).text
+        return written("user-data", self.deployable()).text
 
 
 KINDS = {

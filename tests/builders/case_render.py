@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from builders import plans
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.artifacts import KINDS, Artifact, render
+from tgi_deploy.wiring import FORMS, written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Artifact, Deployable
 
 
 def outputs(folder: Path) -> dict[str, str]:
@@ -27,9 +27,9 @@ def outputs(folder: Path) -> dict[str, str]:
     deployable = load(folder)
     files: dict[str, str] = {}
     errors: list[str] = []
-    for kind in KINDS:
+    for kind in FORMS:
         try:
-            artifact = render(kind, deployable)
+            artifact = written(kind, deployable)
         except DeployError as error:
             errors.append(f"{kind}: {error.code}: {error.message} ({error.hint})\n")
         else:

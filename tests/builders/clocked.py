@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from builders import plans
 from builders.machine import Machine
 
-from tgi_deploy.operations.artifacts import render
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ class Clocked:
     def __init__(
         self, folder: Path, *, inside: tuple[str, ...] = (), commands: dict[str, str] | None = None, **terms: Any
     ) -> None:
-        text = re.sub(r"\bpause \d+", "pause 0.01", render("user-data", plans.deployable(**terms)).text)
+        text = re.sub(r"\bpause \d+", "pause 0.01", written("user-data", plans.deployable(**terms)).text)
         files = {name: folder / name.lower() for name in ("NOW", "TAG", "METRICS", "NOTICE")}
         folder.mkdir()
         self._files = files

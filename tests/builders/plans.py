@@ -11,7 +11,7 @@ from builders.logs import GRAMMAR
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.container import REDACTIONS
 from tgi_deploy.planner.time_to_ready import rates
-from tgi_deploy.targets.deployable import Deployable
+from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Restart, SecretRef, Stop
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget

@@ -15,11 +15,11 @@ from builders.aws_profiles import allowed_actions
 import tgi_deploy
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.checking.account_checks import ON_OURS
-from tgi_deploy.operations.checking.policy import policy
-from tgi_deploy.operations.checking.preflight import CREATING
 from tgi_deploy.targets.aws.errors import iam_action
+from tgi_deploy.targets.ec2.account_checks import ON_OURS
 from tgi_deploy.targets.ec2.dry_run import REQUESTS
+from tgi_deploy.targets.ec2.policy import policy
+from tgi_deploy.targets.ec2.preflight import CREATING
 
 TARGETS = Path(tgi_deploy.__file__).parent / "targets"
 SERVICES = ("ec2", "iam", "scheduler", "service-quotas", "ssm", "sts")

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
-from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineImage, MachineState, Placement
+from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineState
+from tgi_deploy.targets.ec2.region import MachineImage, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

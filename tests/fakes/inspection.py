@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.survey import Survey
-from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity, RehearsedLaunch, Usage, Verdict
+from tgi_deploy.targets.docker.host_checks import Engine
 from tgi_deploy.targets.ec2.dry_run import REQUESTS
+from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, RehearsedLaunch, Usage, Verdict
+from tgi_deploy.targets.ec2.survey import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,14 +80,18 @@ class FakeWorkstation:
     python: str = "3.12.1"
     folder: Any = "/state"
     packages: tuple[str, ...] = ("huggingface_hub", "moto", "docker")
-    docker: Any = field(default_factory=lambda: Engine(version="29.1.0", runtimes=("nvidia", "runc")))
-    gpus: tuple[str, ...] = ("NVIDIA L40S, 46068 MiB",)
 
     def state_folder(self) -> str:
         return answered(self.folder)
 
     def has(self, package: str) -> bool:
         return package in self.packages
+
+
+@dataclass
+class FakeInstallation:
+    docker: Any = field(default_factory=lambda: Engine(version="29.1.0", runtimes=("nvidia", "runc")))
+    gpus: tuple[str, ...] = ("NVIDIA L40S, 46068 MiB",)
 
     def engine(self) -> Engine:
         return answered(self.docker)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,23 @@ from builders.logs import GRAMMAR
 from builders.plans import VERSION, candidate, instance_type, offer, profile
 from fakes.cloud import BEGINNING, FakeWorld
 
-from tgi_deploy.operations.context import Context, Pace
+from tgi_deploy.operations.context import Context
 from tgi_deploy.operations.deploying.up import UpRequest
-from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.targets.docker.target import docker_target
+from tgi_deploy.targets.ec2.launch import Ec2Settings
+from tgi_deploy.targets.ec2.target import Ec2Target
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.values.probing import HttpReply, ProbeRequest
 from tgi_deploy.values.request import Request
-from tgi_deploy.wiring import engine_named
+from tgi_deploy.wiring import engine_named, open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.targets.ec2.survey import Survey
+    from tgi_deploy.targets.protocol import Target
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
@@ -110,8 +118,8 @@ class Surroundings:
             "clock": self.clock,
             "reporter": self.heard,
             "listener": self.heard,
+            "targets": self.targets(),
             "cloud": self.world.cloud,
-            "caller_cidr": lambda: "203.0.113.7/32",
             "probe": lambda _url: self.probe,
             "engine": engine_named,
             "engine_client": lambda _url: self.engine,
@@ -125,6 +133,10 @@ class Surroundings:
             "pace": Pace(at_once=1),
         }
         return Context(**(values | changes))
+
+    def targets(self, *, survey: Survey | None = None, region: Any = None) -> tuple[Target, ...]:
+        """Both targets: machines in the memory cloud, and no Docker host to be asked."""
+        return fake_ec2(region or self.world.cloud, survey=survey), docker_target({})
 
     def _new_id(self) -> str:
         self.ids += 1
@@ -164,11 +176,27 @@ def on(name: str, *, region: str = "us-east-1", quota: str | None = None, **chan
     return candidate(offer=offer(instance_type=kind, region=region, **changes))
 
 
+def fake_ec2(region: Any, *, survey: Survey | None = None) -> Ec2Target:
+    return Ec2Target(
+        region=region,
+        survey=survey,
+        catalog=open_catalog,
+        default_region=lambda: "us-east-1",
+        caller_cidr=lambda: "203.0.113.7/32",
+    )
+
+
+ENDS = WantedEnds.__struct_fields__
+
+
 def request(wanted: Plan | None = None, **changes: Any) -> UpRequest:
-    settings = LaunchSettings(lifetime_s=lambda _price: None, cidrs=("203.0.113.7/32",))
+    asked = changes.pop("settings", {})
+    ends = WantedEnds(**{name: value for name, value in asked.items() if name in ENDS})
+    own = {name: value for name, value in asked.items() if name not in ENDS}
     values: dict[str, Any] = {
         "plan": wanted or plan(),
-        "settings": replace(settings, **changes.pop("settings", {})),
+        "target": "ec2",
+        "settings": Ec2Settings(**{"cidrs": ("203.0.113.7/32",), "ends": ends, **own}),
         "confirm": lambda _proposal: True,
         "on_failure": lambda _error: "remove",
         "name": "demo",

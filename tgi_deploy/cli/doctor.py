@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
     offline_option,
     profiles_dir_option,
     sandbox_option,
     target_option,
+    target_options,
     templates_dir_option,
     wish_options_or,
 )
@@ -26,29 +28,31 @@ from tgi_deploy.values.plan import NoFeasiblePlan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.catalog.actions import Boundary
     from tgi_deploy.cli.progress import Progress
-    from tgi_deploy.operations.launching.launch import LaunchSettings
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `doctor` takes beside the wish."""
+    """What `doctor` takes beside the wish. `own`: the options of the target."""
 
-    target: str
+    target: Target
+    own: Value
     sandbox: bool
     profiles_dir: Path | None
     templates_dir: Path | None
     offline: bool
-    subnet: str | None
-    ami: str | None
-    hub_token_parameter: str | None
     policy: bool
     boundary: bool
     features: str | None
     all_features: bool
+
+
+_KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
 
 
 @command(
@@ -67,18 +71,19 @@ class Options:
 @profiles_dir_option
 @templates_dir_option
 @offline_option
-@click.option("--subnet", metavar="ID", help="A subnet of yours, as for 'up'.")
-@click.option("--ami", metavar="ID", help="A machine image of yours, as for 'up'.")
-@click.option("--hub-token-parameter", metavar="NAME", help="SSM parameter with the hub token, as for 'up'.")
+@target_options("doctor")
 @click.option("--policy", is_flag=True, help="Print the IAM policy that the tool needs, and look at nothing.")
 @click.option("--boundary", is_flag=True, help="With --policy: what bounds the roles that 'up' makes, in its place.")
 @click.option("--for", "features", metavar="FEATURES", help="With --policy: for these alone, with commas.")
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
-def doctor_command(*, wish: Wish, **given: object) -> Result:
+def doctor_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Say what would make a launch of MODEL fail, each with its remedy; without MODEL, look at account and computer."""
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- likewise
 
-    options = Options(**given)  # type: ignore[arg-type]
+    chosen = wiring.target_named(target)
+    own = own_options(chosen, wiring.targets(), given)
+    options = Options(target=chosen, own=own, **{name: given[name] for name in _KEPT})
     _check(options)
     if options.policy:
         return _policy(options)
@@ -103,37 +108,29 @@ def _check(options: Options) -> None:
 
 
 def _policy(options: Options) -> Result:
-    from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.checking.policy import makes_roles, policy  # noqa: PLC0415 -- see doctor_command
+    from tgi_deploy.targets.protocol import Account  # noqa: PLC0415 -- see doctor_command
 
-    actions = read_actions()
+    account = options.target
+    if not isinstance(account, Account):
+        raise InputError(
+            "conflicting_options",
+            f"--target {account.name} belongs to no account: it needs no policy",
+            hint="leave out --policy, or name another --target",
+        )
     if options.boundary:
-        data = {"policy": None, "features": {}, "boundary": _boundary_document(actions.boundary)}
-        return Result(data=data, text=json.dumps(actions.boundary.document(), indent=2))
-    chosen = tuple(word.strip() for word in (options.features or "").split(",") if word.strip())
-    features = tuple(actions.features) if options.all_features else chosen or actions.core
-    bounded = makes_roles(actions, features)
-    document = policy(actions, features)
-    data = {
-        "policy": document,
-        "features": {name: actions.features[name] for name in features},
-        "boundary": _boundary_document(actions.boundary) if bounded else None,
-    }
-    notices = (_boundary_notice(actions.boundary),) if bounded else ()
-    return Result(data=data, text=json.dumps(document, indent=2), warnings=notices)
-
-
-def _boundary_document(boundary: Boundary) -> dict[str, Any]:
-    return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
-
-
-def _boundary_notice(boundary: Boundary) -> Problem:
-    told = f"roles that are made carry the policy {boundary.name!r}, which an administrator makes once"
-    return warning("boundary_needed", f"{told}: {boundary.creation}")
+        found = account.boundary()
+    else:
+        names = tuple(word.strip() for word in (options.features or "").split(",") if word.strip())
+        found = account.policy(names, everything=options.all_features)
+    printed = found.document if found.document is not None or found.boundary is None else found.boundary["policy"]
+    return Result(
+        data={"policy": found.document, "features": found.features, "boundary": found.boundary},
+        text=json.dumps(printed, indent=2),
+        warnings=(warning("boundary_needed", found.notice),) if found.notice else (),
+    )
 
 
 def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
 
     plan = _plan(wish, options)
@@ -142,18 +139,17 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
     setup = wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=plan.request.regions if plan and wish.regions else tuple(wish.regions or ()),
+        regions=options.target.locations(tuple(wish.regions or ())),
         profiles_dir=options.profiles_dir,
         templates_dir=options.templates_dir,
         offline=options.offline,
     )
-    context, survey = wiring.surveyed(setup)
+    context = wiring.context(setup)
     request = DoctorRequest(
         context=context,
-        survey=survey,
         workstation=wiring.workstation(sandbox=options.sandbox),
-        target=options.target,
-        settings=_settings(options),
+        target=options.target.name,
+        options=options.own,
         plan=plan,
     )
     findings = doctor(request)
@@ -162,30 +158,11 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
 
 
 def _plan(wish: Wish, options: Options) -> Plan | NoFeasiblePlan | None:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
 
     if not wish.model:
         return None
     return make(wish, wiring.catalog(options.profiles_dir, offline=options.offline), os.environ)
-
-
-def _settings(options: Options) -> LaunchSettings:
-    """As `up` would have them. Who may connect and how long it lives is of no matter here."""
-    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- see doctor_command
-    from tgi_deploy.operations.launching.secrets import hub_token_variable  # noqa: PLC0415 -- likewise
-    from tgi_deploy.secret import reference  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes  # noqa: PLC0415 -- likewise
-
-    named, variable = options.hub_token_parameter, hub_token_variable(os.environ)
-    wished = SecretWish(parameter=named) if named else SecretWish(reference=reference(variable)) if variable else None
-    return LaunchSettings(
-        lifetime_s=lambda _usd_per_hour: None,
-        cidrs=(),
-        subnet=options.subnet,
-        ami=options.ami,
-        secrets=SecretWishes(hub_token=wished),
-    )
 
 
 def _result(findings: tuple[Problem, ...]) -> Result:

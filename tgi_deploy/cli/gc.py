@@ -79,7 +79,7 @@ def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
 
-    regions = ("all",) if options.all_regions else options.regions
+    regions = wiring.targets()[0].locations(("all",)) if options.all_regions else options.regions
     context = wiring.context(wiring.Setup(progress=progress, sandbox=options.sandbox, regions=regions))
     request = GcRequest(
         older_than_s=older_than_s,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import SectionOption, standing_in
 
@@ -26,8 +27,6 @@ _LOAD: Final = "Load and quality"
 _HARDWARE: Final = "Hardware"
 _ENGINE: Final = "Engine"
 _PLACES: Final = "Places"
-DOCKER: Final = "docker"
-TARGETS: Final = ("ec2", DOCKER)  # the default first
 
 
 def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- click's own signature
@@ -176,13 +175,27 @@ sandbox_option: Final = _option(
 )
 target_option: Final = _option(
     "--target",
-    type=click.Choice(TARGETS),
-    default=TARGETS[0],
+    type=click.Choice(wiring.TARGETS),
+    default=wiring.TARGETS[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     section=_PLACES,
     help="Where the deployment runs.",
 )
+
+
+def target_options(name: str) -> Decorator:
+    """Add what targets add to the command of that name."""
+
+    def add(function: CommandFunction) -> CommandFunction:
+        for item in reversed(wiring.target_options(name)):
+            kind: dict[str, Any] = {"metavar": item.metavar} if item.metavar else {"is_flag": True}
+            function = click.option(item.flag, help=item.help, multiple=item.repeats, **kind)(function)
+        return function
+
+    return add
+
+
 name_option: Final = _option(
     "--name", metavar="NAME", section=_PLACES, help="Name of the deployment.  [default: the profile's name]"
 )

@@ -52,9 +52,10 @@ class Pictures(NamedTuple):
         """Write what was asked for; the result, saying so."""
         if self.option is None:
             return result
-        from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- only pictures need it
+        from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
+        from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- likewise
 
-        page = report(made, wish, catalog(), os.environ, commands=_commands(made, wish))
+        page = report(made, wish, catalog(), os.environ, targets=wiring.targets(), commands=_commands(made, wish))
         files = self._write(page)
         lines = "".join(f"{kind} written to {one_line(str(path))}\n" for kind, path in files.items())
         return replace(result, data={**result.data, "files": files}, text=f"{result.text}\n{lines}")

@@ -10,7 +10,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
-from tgi_deploy.cli.options import DOCKER, offline_option, profiles_dir_option, target_option, wish_options_or
+from tgi_deploy.cli.options import offline_option, profiles_dir_option, target_option, wish_options_or
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
@@ -65,9 +65,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
             locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
         )
     pictures.check()
-    notices: tuple[Problem, ...] = ()
-    if target == DOCKER:
-        wish, notices = _on_docker(wish, profiles_dir, offline=offline)
+    wish, notices = _supplied(wish, target, profiles_dir, offline=offline)
     outcome = decide(wish, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoFeasiblePlan):
@@ -93,11 +91,13 @@ def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str 
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
 
 
-def _on_docker(wish: Wish, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Problem, ...]]:
-    from tgi_deploy.cli.on_docker import find_hardware  # noqa: PLC0415 -- only this target looks for GPUs
+def _supplied(wish: Wish, target: str, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Problem, ...]]:
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
 
-    wish, host = find_hardware(wish, _catalog(profiles_dir, offline=offline))
-    return wish, host.notices
+    catalog = _catalog(profiles_dir, offline=offline)
+    wish, found = supplied(wiring.target_named(target), wish, catalog, os.environ)
+    return wish, found.notices
 
 
 def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import standing_in
-from tgi_deploy.cli.options import DOCKER, TARGETS
-from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +27,8 @@ _REGION: Final = click.option(
 )
 _TARGET: Final = click.option(
     "--target",
-    type=click.Choice(TARGETS),
-    default=TARGETS[0],
+    type=click.Choice(wiring.TARGETS),
+    default=wiring.TARGETS[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     help="Look in regions of EC2, or on the current Docker host.",
@@ -37,19 +36,9 @@ _TARGET: Final = click.option(
 
 
 def region_option(function: CommandFunction) -> CommandFunction:
-    """Add both; the function gets one argument, `regions`: names of regions, or the Docker host's place."""
+    """Add both; the function gets one argument, `regions`: the locations of the target."""
 
     def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        return function(regions=_docker_place(regions) if target == DOCKER else regions, **given)
+        return function(regions=wiring.target_named(target).locations(regions), **given)
 
     return _REGION(_TARGET(standing_in(with_places, function)))
-
-
-def _docker_place(regions: tuple[str, ...]) -> tuple[str, ...]:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
-
-    if regions:
-        raise InputError(
-            "conflicting_options", "--region and --target docker exclude each other", hint="leave one of them out"
-        )
-    return (wiring.docker_endpoint().place,)

@@ -117,16 +117,24 @@ def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_di
 
 def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.wish import lifetime_s  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.wish import wanted_ends  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.protocol import LaunchRequest, Supplied  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- likewise
 
     release = catalog.release(plan.chosen.engine.version)
-    settings = LaunchSettings(
-        lifetime_s=lambda usd_per_hour: lifetime_s(wish, os.environ, usd_per_hour), cidrs=(context.caller_cidr(),)
+    target = context.targets[0]
+    wanted = LaunchRequest(
+        plan=plan,
+        options=target.options(),
+        ends=WantedEnds(lifetime_s=wanted_ends(wish, os.environ).lifetime_s),
+        supplied=Supplied(),
+        environ={},
+        wait=True,
     )
     return UpRequest(
         plan=plan,
-        settings=settings,
+        target=target.name,
+        settings=target.settings(wanted),
         confirm=lambda _proposal: True,
         on_failure=lambda _error: "remove",
         versions=release.reported_as,

@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.errors import warning
-from tgi_deploy.targets.kinds import KINDS
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.artifacts import Artifact
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.targets.deployable import Deployable
-    from tgi_deploy.targets.kinds import Kind
+    from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.plan import Plan
 
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     ),
 )
 @wish_options
-@click.option("--as", "kind", type=click.Choice(KINDS), required=True, help="What to render.")
+@click.option("--as", "kind", type=click.Choice(wiring.FORMS), required=True, help="What to render.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
 @name_option
 @profiles_dir_option
@@ -48,7 +46,7 @@ def render_command(
     if isinstance(plan, NoFeasiblePlan):
         return no_plan_result(f"render --as {kind}", wish, plan)
     subject = _deployable(plan, wish, name, profiles_dir)
-    artifact = _artifact(subject, kind, templates_dir)
+    artifact = wiring.written(kind, subject, templates_dir)
     if out is not None:
         write_file(out, artifact.text, what="the artefact")
     return Result(
@@ -62,9 +60,3 @@ def _deployable(plan: Plan, wish: Wish, name: str | None, profiles_dir: Path | N
     from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
 
     return deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)
-
-
-def _artifact(subject: Deployable, kind: str, templates_dir: Path | None) -> Artifact:
-    from tgi_deploy.operations.artifacts import render  # noqa: PLC0415 -- help is printed without the planner
-
-    return render(cast("Kind", kind), subject, templates_dir=templates_dir)

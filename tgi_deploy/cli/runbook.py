@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.in_sandbox import said
@@ -53,12 +54,11 @@ def runbook_command(
     """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
     from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
-    from tgi_deploy.wiring import engine_named  # noqa: PLC0415 -- likewise
 
     subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoFeasiblePlan):
         return no_plan_result("runbook", wish, subject)
-    engine = engine_named(subject.plan.engine.name)
+    engine = wiring.engine_named(subject.plan.engine.name)
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
     text = runbook(subject, alerts, engine, templates_dir=templates_dir)
     if sandbox:
@@ -70,7 +70,6 @@ def runbook_command(
 
 def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoFeasiblePlan:
     """The recorded deployment of that name, else the plan for that model."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
 
@@ -85,4 +84,4 @@ def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:
     from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- see above
     from tgi_deploy.operations.watching.runbook import planned_subject  # noqa: PLC0415 -- likewise
 
-    return planned_subject(plan, deployable(plan, wish, os.environ, name=name))
+    return planned_subject(plan, deployable(plan, wish, os.environ, name=name), wiring.target_for(plan))

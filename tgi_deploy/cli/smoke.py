@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import DOCKER, profiles_dir_option, sandbox_option, target_option, wish_words, yes_option
+from tgi_deploy.cli.options import (
+    profiles_dir_option,
+    sandbox_option,
+    target_option,
+    target_options,
+    wish_words,
+    yes_option,
+)
 from tgi_deploy.cli.outcome import failure
 from tgi_deploy.cli.output import Result, one_line, tell
-from tgi_deploy.cli.secret_options import secret_options
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
 
@@ -31,18 +38,6 @@ if TYPE_CHECKING:
 # Smokes end themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
 _ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
-_PASSED_ON: Final = (
-    "profiles_dir",
-    "subnet",
-    "ami",
-    "instance_profile",
-    "hub_token_parameter",
-    "hub_token_from_env",
-    "api_key_parameter",
-    "api_key_from_env",
-    "plaintext",
-    "external_ttl",
-)
 
 
 @command(
@@ -58,9 +53,7 @@ _PASSED_ON: Final = (
 )
 @wish_words
 @target_option
-@click.option("--subnet", metavar="ID", help="A subnet of yours.")
-@click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
-@secret_options
+@target_options("smoke")
 @click.option(
     "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
 )
@@ -84,10 +77,11 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
         )
     if recorded:
         return _prove(tuple(dict.fromkeys(recorded)), given, reports)
-    if given["target"] == DOCKER and given["at_once"] > 1:
+    alone = wiring.target_named(given["target"]).facts.one_at_a_time
+    if alone and given["at_once"] > 1:
         raise InputError(
             "conflicting_options",
-            "-j with --target docker: deployments of one host would take each other's port and GPUs",
+            f"-j with --target {given['target']}: {alone}",
             hint="leave out -j: they are smoked one after another",
         )
     if not given["yes"]:
@@ -97,13 +91,10 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
 
 
 def _is_recorded(name: str, *, sandbox: bool) -> bool:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
-
     return name in wiring.recorded_names(sandbox=sandbox)
 
 
 def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
@@ -130,7 +121,6 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
 
 
 def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 
@@ -153,9 +143,10 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     from tgi_deploy.operations.deploying.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
     words = list(wishes)
-    if given["target"] != DOCKER and not _has_end(words, os.environ):
+    refused = {name for item in wiring.target_named(given["target"]).facts.refuses for name in item.options}
+    if "ttl" not in refused and not _has_end(words, os.environ):
         words.extend(_TTL)
-    for option in _PASSED_ON:
+    for option in ("profiles_dir", *(item.name for item in wiring.target_options("smoke"))):
         value, flag = given[option], f"--{option.replace('_', '-')}"
         if value:
             words.extend((flag,) if value is True else (flag, str(value)))

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.cli import on_docker
+from tgi_deploy import wiring
 from tgi_deploy.cli.ask import can_ask, confirm, need_answer
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
 from tgi_deploy.cli.options import (
-    DOCKER,
     name_option,
     profiles_dir_option,
     sandbox_option,
     target_option,
+    target_options,
     templates_dir_option,
     wish_options_or,
     yes_option,
 )
 from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.secret_options import secret_options, secret_wishes_of
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -39,33 +38,23 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.heal import Cure
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
-    from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.targets.ec2.secrets import SecretWishes
+    from tgi_deploy.targets.protocol import Supplied, Target
+    from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `up` takes beside the wish."""
+    """What `up` takes beside the wish. `own`: the options of the target."""
 
     name: str | None
-    target: str
+    target: Target
     sandbox: bool
     profiles_dir: Path | None
     templates_dir: Path | None
-    allow_cidr: tuple[str, ...]
-    expose_to_world: bool
-    bind: str | None
-    subnet: str | None
-    ami: str | None
-    hub_token_parameter: str | None
-    hub_token_from_env: bool
-    api_key_parameter: str | None
+    own: Value
     api_key_from_env: str | None
-    plaintext: bool
-    instance_profile: str | None
-    external_ttl: bool
     wait: bool
     ready: ReadyLevel
     on_failure: str
@@ -75,6 +64,9 @@ class Options:
     lock: Path | None
     force: bool
     preflight: bool
+
+
+_KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
 
 
 @command(
@@ -93,12 +85,7 @@ class Options:
 @sandbox_option
 @profiles_dir_option
 @templates_dir_option
-@click.option("--allow-cidr", multiple=True, metavar="CIDR", help="Who may connect; repeatable.  [default: you]")
-@click.option("--expose-to-world", is_flag=True, help="Let everybody connect.")
-@click.option("--bind", metavar="ADDRESS", help="Docker: where the port is published.  [default: 127.0.0.1]")
-@click.option("--subnet", metavar="ID", help="A subnet of yours.  [default: the default ones, zone by zone]")
-@click.option("--ami", metavar="ID", help="A machine image with NVIDIA's driver and docker.")
-@secret_options
+@target_options("up")
 @click.option("--wait/--no-wait", default=True, help="Wait until the engine has answered.  [default: wait]")
 @click.option(
     "--ready",
@@ -122,33 +109,31 @@ class Options:
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
 @yes_option
-def up_command(*, wish: Wish, **given: object) -> Result:
+def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
     from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- likewise
 
-    options = Options(**given)  # type: ignore[arg-type]
+    chosen = wiring.target_named(target)
+    own = own_options(chosen, wiring.targets(), given)
+    refuse(chosen, given, os.environ)
+    options = Options(target=chosen, own=own, **{name: given[name] for name in _KEPT})
     with Progress() as progress:
         return _up(wish, options, progress)
 
 
 def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.artifacts import check_name, default_name  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.launching.ingress import networks  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.names import check_name, default_name  # noqa: PLC0415 -- likewise
 
-    named = networks(options.allow_cidr, expose_to_world=options.expose_to_world)
-    options = replace(options, allow_cidr=named)
     _check_force(options)
     if options.name is not None:
         check_name(options.name)
-    on_docker.check_target_options(options.target, options)
     catalog = wiring.catalog(options.profiles_dir)
+    wish, found = supplied(options.target, wish, catalog, os.environ, locked=options.lock is not None)
     plan: Plan | NoFeasiblePlan
-    host = None
-    if options.target == DOCKER:
-        wish, host = on_docker.find_hardware(wish, catalog, locked=options.lock is not None)
     if options.lock is None:
         plan = make(wish, catalog, os.environ)
     else:
@@ -158,27 +143,26 @@ def _up(wish: Wish, options: Options, progress: Progress) -> Result:
     setup = wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=_places(wish, plan, host),
+        regions=_places(wish, plan, found),
         profiles_dir=options.profiles_dir,
         api_key_variable=options.api_key_from_env,
         templates_dir=options.templates_dir,
     )
-    if host is None:
-        _check_rentable(plan)
+    _check_taken(options.target, plan)
     _check_answerable(options)
     context = wiring.context(setup)
     outcome, cures = stopped_up(
         context,
-        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, host, progress),
+        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, found, progress),
         name=options.name or default_name(plan.request.model.name),
         quiet=progress.stop,
     )
     progress.stop()
-    notice = wiring.region_notice(setup) if host is None else None
+    notice = wiring.region_notice(setup) if options.target.facts.regions else None
     return Result(
         data=up_document(outcome, cures),
         text=up_text(outcome),
-        warnings=(*(host.notices if host else ()), *_warnings(plan, outcome, notice), *_healed(cures)),
+        warnings=(*found.notices, *_warnings(plan, outcome, notice), *_healed(cures)),
         in_text=frozenset(item.code for item in _found(outcome.proposal)),
     )
 
@@ -189,13 +173,13 @@ def _bring_up(
     catalog: Catalog,
     options: Options,
     context: Context,
-    host: on_docker.DockerHost | None,
+    found: Supplied,
     progress: Progress,
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
     from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
 
     if not options.heal:
-        return up(context, _request(wish, plan, catalog, options, context, host, progress)), ()
+        return up(context, _request(wish, plan, catalog, options, context, found, progress)), ()
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
@@ -208,7 +192,7 @@ def _bring_up(
     return up_and_heal(
         context,
         wish,
-        lambda changed, made: _request(changed, made, catalog, options, context, host, progress),
+        lambda changed, made: _request(changed, made, catalog, options, context, found, progress),
         plan,
         healer,
     )
@@ -219,9 +203,9 @@ def _healed(cures: Sequence[Cure]) -> tuple[Problem, ...]:
     return tuple(warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
-def _places(wish: Wish, plan: Plan, host: on_docker.DockerHost | None) -> tuple[str, ...]:
-    if host is not None:
-        return (host.place,)
+def _places(wish: Wish, plan: Plan, found: Supplied) -> tuple[str, ...]:
+    if found.place:
+        return (found.place,)
     return plan.request.regions if wish.regions else ()
 
 
@@ -231,17 +215,28 @@ def _request(
     catalog: Catalog,
     options: Options,
     context: Context,
-    host: on_docker.DockerHost | None,
+    found: Supplied,
     progress: Progress,
 ) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.wish import wanted_ends  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.protocol import LaunchRequest  # noqa: PLC0415 -- likewise
 
+    settings = context.target(options.target.name).settings(
+        LaunchRequest(
+            plan=plan,
+            options=options.own,
+            ends=wanted_ends(wish, os.environ),
+            supplied=found,
+            environ=os.environ,
+            wait=options.wait,
+        )
+    )
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
         plan=plan,
-        settings=on_docker.docker_settings(options, host, plan.chosen.engine)
-        if host
-        else _settings(wish, options, context, secret_wishes_of(options, plan)),
+        target=options.target.name,
+        settings=settings,
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",
@@ -252,33 +247,6 @@ def _request(
         dry_run=options.dry_run,
         preflight=options.preflight,
     )
-
-
-def _settings(wish: Wish, options: Options, context: Context, secrets: SecretWishes) -> LaunchSettings:
-    from tgi_deploy.operations.launching.launch import LaunchSettings  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning import wish as words  # noqa: PLC0415 -- likewise
-
-    return LaunchSettings(
-        lifetime_s=lambda usd_per_hour: words.lifetime_s(wish, os.environ, usd_per_hour),
-        max_spend_usd=words.max_spend_usd(wish, os.environ),
-        idle_s=words.idle_timeout_s(wish, os.environ),
-        lease_s=words.lease_s(wish, os.environ),
-        cidrs=_cidrs(options, context),
-        subnet=options.subnet,
-        ami=options.ami,
-        secrets=secrets,
-        external_ttl=options.external_ttl,
-        plaintext=options.plaintext,
-    )
-
-
-def _cidrs(options: Options, context: Context) -> tuple[str, ...]:
-    """Who may connect. Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
-    from tgi_deploy.operations.launching.ingress import WORLD  # noqa: PLC0415 -- help is printed without what acts
-
-    if options.allow_cidr:
-        return options.allow_cidr
-    return WORLD if options.expose_to_world else (context.caller_cidr(),)
 
 
 def _check_force(options: Options) -> None:
@@ -296,8 +264,8 @@ def _check_force(options: Options) -> None:
         )
 
 
-def _check_rentable(plan: Plan) -> None:
-    if plan.chosen.offer.market == "owned":
+def _check_taken(target: Target, plan: Plan) -> None:
+    if not target.takes(plan):
         raise InputError(
             "not_rentable",
             f"{plan.chosen.offer.instance_type.name} is a machine of your own: 'up' can't start it",
@@ -305,14 +273,10 @@ def _check_rentable(plan: Plan) -> None:
         )
 
 
-def _doing(options: Options) -> str:
-    return "starting a container" if options.target == DOCKER else "starting a machine that costs money"
-
-
 def _check_answerable(options: Options) -> None:
     """Where nobody can be asked, say so before anything is looked up."""
     if not (options.yes or options.dry_run):
-        need_answer(_doing(options))
+        need_answer(options.target.facts.begins)
 
 
 def _confirm(proposal: Proposal, options: Options, progress: Progress) -> bool:
@@ -320,7 +284,7 @@ def _confirm(proposal: Proposal, options: Options, progress: Progress) -> bool:
 
     tell(f"{proposal_text(proposal)}\n")
     progress.stop()
-    return confirm("Go on?", yes=options.yes, what=_doing(options))
+    return confirm("Go on?", yes=options.yes, what=options.target.facts.begins)
 
 
 def _on_failure(error: DeployError, options: Options, progress: Progress) -> Decision:

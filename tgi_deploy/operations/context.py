@@ -6,47 +6,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.executor import Executor
-from tgi_deploy.reconcile.retry import Patience
+from tgi_deploy.reconcile.retry import Pace
+from tgi_deploy.targets.protocol import target_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.engines.protocol import ServingEngine
-    from tgi_deploy.operations.survey import Survey
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
-    """How often things are looked at, and how long they may take. A local cloud is looked at more often.
-
-    `unsettled_s`: how long after a creating request without a reply its result may still come to light.
-    `ready_poll_s`: the cloud and the console while an engine is waited for; `health_poll_s`: its health check, where it
-    may answer soon; `settle_s`: the pause between its first answer and the second.
-    `at_once`: how many calls of a kind run beside each other where many deployments are concerned.
-    """
-
-    running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
-    deletion: Patience = field(default_factory=lambda: Patience(deadline_s=900, poll_s=1, longest_poll_s=10))
-    sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
-    unsettled_s: float = 60.0
-    ready_poll_s: float = 5.0
-    health_poll_s: float = 0.3
-    settle_s: float = 0.1
-    at_once: int = 8
-
-
-def _needs_no_image(place: str, image: str) -> None:
-    """Machines pull their image themselves."""
-
-
-def _counts_nothing(place: str, kind: str, thing_id: str) -> int | None:
-    """Nothing on a cloud outlives its deployment."""
+    from tgi_deploy.targets.protocol import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,16 +32,15 @@ class Context:
 
     `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
 
-    `pull` has a container image in a place, telling of its progress; `measure` says how many bytes a thing (place,
-    kind, id) holds. Only hosts of containers need them.
+    `targets` are all there are, the one that is meant where none is named first; `cloud` returns the location of one.
     """
 
     store: Store
     clock: Clock
     reporter: Reporter
     listener: Listener
+    targets: tuple[Target, ...]
     cloud: Callable[[str], Cloud]
-    caller_cidr: Callable[[], str]
     probe: Callable[[str], Probe]
     engine: Callable[[str | None], ServingEngine]
     engine_client: Callable[[str], EngineClient]
@@ -77,19 +49,33 @@ class Context:
     version: str
     command: str
     new_id: Callable[[], str]
-    pull: Callable[[str, str], None] = _needs_no_image
-    measure: Callable[[str, str, str], int | None] = _counts_nothing
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
     loopback: bool = False
     keyed_engine_client: Callable[[str, str], EngineClient] | None = None
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    survey: Survey | None = None
     owner: str = ""
 
     def engine_of(self, recorded: Deployment) -> ServingEngine:
         """Return what runs there. Records without a plan were written before there was a choice."""
         return self.engine(recorded.plan.engine.name if recorded.plan else None)
+
+    def target(self, name: str) -> Target:
+        return next(target for target in self.targets if target.name == name)
+
+    def target_at(self, place: str) -> Target:
+        """Return the target that a location belongs to."""
+        return target_at(self.targets, place)
+
+    def where(self, recorded: Deployment | None) -> tuple[str, ...]:
+        """Return where to look beside the record. Where a record names every place there is, it names all of them."""
+        if recorded is not None and not self.target_at(recorded.region).facts.regions:
+            return recorded.places
+        return self.regions
+
+    def everywhere(self, records: Iterable[Deployment]) -> tuple[str, ...]:
+        """Return the locations at hand, and every one that the records name."""
+        return tuple(dict.fromkeys((*self.regions, *(place for record in records for place in record.places))))
 
     def grammar_of(self, recorded: Deployment | None) -> LogGrammar:
         """Return what the log of a deployment is read by."""

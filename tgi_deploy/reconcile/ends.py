@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.reconcile.ports import Clock
 
 TAG_LEASE: Final = f"{TAG_PREFIX}lease-until"
 TAG_LEASE_S: Final = f"{TAG_PREFIX}lease-s"
@@ -32,14 +32,6 @@ class End:
     reason: Literal["ttl", "lease", "idle"]
     at: datetime | None = None
     seconds: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """What `machines` of a name have cost so far: at most that, where nobody saw one of them end."""
-
-    usd: Decimal = Decimal(0)
-    machines: int = 0
 
 
 def stamp(moment: datetime) -> str:
@@ -104,3 +96,25 @@ def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | N
 def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:
     told = (tags.get(tag, "") for tags in found)
     return recorded or next((int(text) for text in told if _COUNT.fullmatch(text)), None)
+
+
+def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clock: Clock) -> datetime | None:
+    """When a machine of this lifetime ends. One that is there keeps its moment, so does one that may be on its way."""
+    if ttl_s is None:
+        return None
+    known = deployment.expires
+    if known is not None and ttl_s == deployment.ttl_s and is_under_way(deployment, seen, clock):
+        return known
+    return (clock.now() + timedelta(seconds=ttl_s)).replace(microsecond=0)
+
+
+def is_under_way(deployment: Deployment, seen: Sequence[Found], clock: Clock) -> bool:
+    """Return whether a machine is there, or may be on its way and not past its end."""
+    known, machine = deployment.expires, deployment.machine
+    begun = machine is not None and machine.phase == "intent" and known is not None and known > clock.now()
+    return begun or any(found.is_machine and found.alive for found in seen)
+
+
+def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
+    """Until when a lease lasts that is made or renewed now."""
+    return None if lease_s is None else (clock.now() + timedelta(seconds=lease_s)).replace(microsecond=0)

@@ -217,25 +217,6 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
-    """Where in a region a machine can go. `subnet` and `network` are the cloud's ids."""
-
-    zone: str
-    subnet: str
-    network: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineImage:
-    """A disk image to boot. `minimum_gib` is the size of its snapshot: a root volume can't be smaller."""
-
-    id: str
-    root_device: str
-    minimum_gib: int
-    source: str
-
-
 def digest(value: object) -> str:
     """A short stable hash of a JSON-like value (references included)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineImage, MachineState, Placement, Step
+    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineState, Step
 
 
 class Clock(Protocol):
@@ -51,8 +51,16 @@ class BatchHandler(Protocol):
         """Begin to delete all of them in one request. False: nothing was done, each has to be asked for by itself."""
 
 
+@runtime_checkable
+class SizedHandler(Protocol):
+    """A handler whose things hold data that outlives deployments."""
+
+    def size_bytes(self, thing_id: str) -> int | None:
+        """Return how much it holds; None where that can't be told."""
+
+
 class Cloud(Protocol):
-    """One region of a cloud."""
+    """One location of a target: a region, a host."""
 
     @property
     def region(self) -> str: ...
@@ -66,16 +74,11 @@ class Cloud(Protocol):
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Everything of every kind that this tool has made and that has these tags, in the order of creation."""
 
-    def image(self, *, architecture: str, wanted: str | None) -> MachineImage: ...
+    def machine(self, instance_id: str) -> MachineState:
+        """Return the state of what runs an engine: an instance, a container."""
 
-    def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]: ...
-
-    def machine(self, instance_id: str) -> MachineState: ...
-
-    def console(self, instance_id: str) -> str: ...
-
-    def check_death(self, state: MachineState, *, pool: str) -> None:
-        """Raise the error that a machine's death stands for, as if the launch had been refused for it."""
+    def console(self, instance_id: str) -> str:
+        """Return what it has written; empty when there is nothing."""
 
 
 class Store(Protocol):

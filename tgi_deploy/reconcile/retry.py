@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +19,26 @@ class Patience:
     poll_s: float
     longest_poll_s: float
     growth: float = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How often things are looked at, and how long they may take. A local cloud is looked at more often.
+
+    `unsettled_s`: how long after a creating request without a reply its result may still come to light.
+    `ready_poll_s`: the cloud and the console while an engine is waited for; `health_poll_s`: its health check, where it
+    may answer soon; `settle_s`: the pause between its first answer and the second.
+    `at_once`: how many calls of a kind run beside each other where many deployments are concerned.
+    """
+
+    running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
+    deletion: Patience = field(default_factory=lambda: Patience(deadline_s=900, poll_s=1, longest_poll_s=10))
+    sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
+    unsettled_s: float = 60.0
+    ready_poll_s: float = 5.0
+    health_poll_s: float = 0.3
+    settle_s: float = 0.1
+    at_once: int = 8
 
 
 def looks(clock: Clock, patience: Patience) -> Iterator[float]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os.path
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.deployable import HUB_TOKEN
+from tgi_deploy.values.container import grouped, mount_of, mounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.container import Container, Health, Mount, Redaction
     from tgi_deploy.values.plan import Candidate
 
-MODEL_DIR: Final = "/model"
 _WEIGHTS: Final = "weights"
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("b", 1))
 
@@ -133,15 +129,6 @@ def _volume(engine: str, mount: Mount) -> Volume:
     return Volume(name=f"{engine}-data{suffix}", suffix=suffix, path=mount.path)
 
 
-def mount_of(model_dir: str) -> str:
-    """The value of `docker run --mount` for a folder: CSV, so a path may hold commas and colons."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(
-        ["type=bind", f"source={model_dir}", f"target={MODEL_DIR}", "readonly"]
-    )
-    return line.getvalue()
-
-
 def container_for(deployable: Deployable) -> HostedContainer:
     engine = deployable.candidate.engine
     return HostedContainer(
@@ -152,16 +139,6 @@ def container_for(deployable: Deployable) -> HostedContainer:
         port=engine.port,
         model_dir=_absolute(deployable.model.model.local_path),
     )
-
-
-def served_as(model_id: str) -> str:
-    """What an engine in a container calls its model: a folder of the host is mounted at one place."""
-    return MODEL_DIR if is_folder(model_id) else model_id
-
-
-def is_folder(model_id: str) -> bool:
-    """Whether a model that an engine is told to serve is a folder: hub ids begin with a name."""
-    return model_id.startswith("/")
 
 
 def secret_names(deployable: Deployable) -> tuple[str, ...]:
@@ -184,17 +161,3 @@ def _devices(candidate: Candidate) -> tuple[str, ...] | None:
 def _absolute(path: str | None) -> str | None:
     """Docker takes a relative path for the name of a volume."""
     return None if path is None else os.path.abspath(path)  # noqa: PTH100 -- resolves `..`, not symbolic links
-
-
-def mounted(args: Iterable[str], model_dir: str) -> tuple[str, ...]:
-    """Return the arguments with the mounted folder in place of the host's."""
-    return tuple(MODEL_DIR if arg == model_dir else arg for arg in args)
-
-
-def grouped(args: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Arguments as a reader groups them: a flag with its value."""
-    rest = list(args)
-    while rest:
-        size = 2 if rest[0].startswith("--") and len(rest) > 1 and not rest[1].startswith("--") else 1
-        yield tuple(rest[:size])
-        del rest[:size]

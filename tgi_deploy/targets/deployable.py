@@ -1,22 +1,18 @@
-"""A candidate with what only a deployment has: a name, an end, references to secrets. Checked before it is rendered."""
+"""What goes into an artifact is checked before it is written: everything follows its grammar."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.names import check_name
 
 if TYPE_CHECKING:
-    from tgi_deploy.diagnosis.machine_filter import LogFilter
-    from tgi_deploy.values.model import Profile
-    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.targets.protocol import Deployable
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 
-_LONGEST_NAME: Final = 40
-_NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST_NAME - 2}}}[a-z0-9]")
 # YAML readers refuse keys of more than 1,024 characters, and real names have a tenth of this.
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
@@ -25,50 +21,6 @@ _INSTANCE_PROFILE: Final = re.compile(r"(arn:[a-z-]+:iam::[0-9]*:instance-profil
 _COUNTER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,200}")
 _METRICS_PATH: Final = re.compile(r"/[A-Za-z0-9_./-]{0,200}")
 _SHOWN_CHARACTERS: Final = 60
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deployable:
-    """What is rendered.
-
-    `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
-    an AMI; without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the
-    engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from
-    the last request, `lease_s` from the last renewal: the first of them to pass ends the machine. `log_filter` is what
-    the machine needs to judge a start that failed.
-    """
-
-    name: str
-    candidate: Candidate
-    model: Profile
-    log_filter: LogFilter
-    ttl_s: int | None = None
-    idle_s: int | None = None
-    lease_s: int | None = None
-    hub_token_parameter: str | None = None
-    api_key_parameter: str | None = None
-    region: str | None = None
-    instance_profile: str | None = None
-    image_id: str | None = None
-    public_ipv4: bool = True
-    ready_deadline_s: int = 3600
-
-
-def check_name(name: str) -> None:
-    """Raise InputError `bad_name` unless every artefact and cloud resource can carry the name."""
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            "bad_name",
-            f"{_shown(name)} can't name a deployment",
-            hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
-        )
-
-
-def default_name(model: str) -> str:
-    """A deployment's name made of a model's: lower case, digits and hyphens, 3 to 40 characters."""
-    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
-    words = words if words[:1].isalpha() else f"m-{words}"
-    return words[:_LONGEST_NAME].strip("-").ljust(3, "x")
 
 
 def check(deployable: Deployable) -> None:

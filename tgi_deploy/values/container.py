@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.values.base import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+# Where a folder of the host is mounted, when it is the model.
+MODEL_DIR: Final = "/model"
 
 
 class Image(Value, frozen=True, kw_only=True):
@@ -89,3 +95,37 @@ class Container(Value, frozen=True, kw_only=True):
     restart: Restart
     stop: Stop
     redactions: tuple[Redaction, ...]
+
+
+def mount_of(model_dir: str) -> str:
+    """The value of `docker run --mount` for a folder: CSV, so a path may hold commas and colons."""
+    return ",".join(map(_csv_field, ("type=bind", f"source={model_dir}", f"target={MODEL_DIR}", "readonly")))
+
+
+def _csv_field(text: str) -> str:
+    """RFC 4180, section 2: a field with a comma or a quote is quoted, and quotes in it are doubled."""
+    return '"{}"'.format(text.replace('"', '""')) if {",", '"'}.intersection(text) else text
+
+
+def served_as(model_id: str) -> str:
+    """What an engine in a container calls its model: a folder of the host is mounted at one place."""
+    return MODEL_DIR if is_folder(model_id) else model_id
+
+
+def is_folder(model_id: str) -> bool:
+    """Whether a model that an engine is told to serve is a folder: hub ids begin with a name."""
+    return model_id.startswith("/")
+
+
+def mounted(args: Iterable[str], model_dir: str) -> tuple[str, ...]:
+    """Return the arguments with the mounted folder in place of the host's."""
+    return tuple(MODEL_DIR if arg == model_dir else arg for arg in args)
+
+
+def grouped(args: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Arguments as a reader groups them: a flag with its value."""
+    rest = list(args)
+    while rest:
+        size = 2 if rest[0].startswith("--") and len(rest) > 1 and not rest[1].startswith("--") else 1
+        yield tuple(rest[:size])
+        del rest[:size]

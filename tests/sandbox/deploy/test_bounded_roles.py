@@ -9,8 +9,8 @@ import pytest
 from builders.iam import allows
 
 from tgi_deploy.catalog.actions import read_actions
-from tgi_deploy.operations.checking.policy import policy
 from tgi_deploy.sandbox import api
+from tgi_deploy.targets.ec2.policy import policy
 
 ACTIONS = read_actions()
 PRINTED = policy(ACTIONS, tuple(ACTIONS.features))

@@ -22,9 +22,10 @@ from tgi_deploy import wiring
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.operations.checking.policy import policy
 from tgi_deploy.targets.aws.errors import ErrorTable
 from tgi_deploy.targets.aws.session import SessionFactory
+from tgi_deploy.targets.ec2.connection import Connection
+from tgi_deploy.targets.ec2.policy import policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +157,7 @@ def account(server: str, key: dict[str, str], monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
     monkeypatch.setattr("os.fsync", lambda _handle: None)
     monkeypatch.setattr(wiring, "_pace", lambda **_: pace(sandbox=True))
-    monkeypatch.setattr(wiring, "_sessions", lambda _local: connected(server))
+    monkeypatch.setattr(Connection, "sessions", connected(server))
     made = Account(url=server, capsys=capsys)
     made.allow()
     yield made

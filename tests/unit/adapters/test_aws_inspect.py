@@ -9,9 +9,10 @@ from builders.aws_profiles import profile_data
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking.workstation import LocalWorkstation
 from tgi_deploy.reconcile.errors import PermissionDeniedError
-from tgi_deploy.reconcile.inspection import RehearsedLaunch
 from tgi_deploy.targets.aws.errors import ErrorTable, translate
+from tgi_deploy.targets.docker.host_checks import LocalInstallation
 from tgi_deploy.targets.ec2.account_probe import Ec2Inspector, exit_of
+from tgi_deploy.targets.ec2.inspection import RehearsedLaunch
 from tgi_deploy.targets.reply import Reply
 
 G_ON_DEMAND = "L-DB2E81BA"
@@ -196,6 +197,11 @@ def test_this_computer(tmp_path, monkeypatch):
     here = LocalWorkstation(home=tmp_path / "state")
     assert here.state_folder() == str(tmp_path / "state")
     assert (here.has("json"), here.has("no_such_package_at_all")) == (True, False)
+
+
+def test_the_container_engine_and_gpus_of_this_computer(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here = LocalInstallation()
     assert here.cards() == ()
     with pytest.raises(DeployError, match="no docker command"):
         here.engine()

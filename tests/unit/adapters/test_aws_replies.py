@@ -17,7 +17,6 @@ from fakes.wire import SPOILED, Spoiled, Tape, variants
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import InUseError, LostReplyError
-from tgi_deploy.reconcile.inspection import RehearsedLaunch
 from tgi_deploy.sandbox import api as sandbox_api
 from tgi_deploy.secret import Secret
 from tgi_deploy.targets.aws.api import Api
@@ -26,6 +25,7 @@ from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.aws.session import SessionFactory
 from tgi_deploy.targets.ec2.account_probe import Ec2Inspector
 from tgi_deploy.targets.ec2.cloud import Ec2Cloud
+from tgi_deploy.targets.ec2.inspection import RehearsedLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -101,7 +101,7 @@ STEPS = {
     "create volume": lambda cloud: cloud.handler("volume").create({"name": "cache"}, tags=TAGS, token="t"),
     "read volume": lambda cloud: cloud.handler("volume").read({"id": "cache"}),
     "delete volume": lambda cloud: cloud.handler("volume").delete({"id": "cache"}),
-    "measure volume": lambda cloud: cloud.size_bytes("volume", "cache"),
+    "measure volume": lambda cloud: cloud.handler("volume").size_bytes("cache"),
     "find the image": lambda cloud: pull(cloud.api, "old", listener=Heard(), clock=FakeClock()),
     "pull the image": lambda cloud: pull(cloud.api, "new", listener=Heard(), clock=FakeClock()),
 }

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import os
 
 import pytest
 
 from tgi_deploy import wiring
-from tgi_deploy.cli import doctor
-from tgi_deploy.operations.launching.secrets import TOKEN_VARIABLES
+from tgi_deploy.targets.ec2.doctor import settings_of
+from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, Ec2Options
 
 
-def survey():
-    return wiring._survey(wiring.Setup(progress=None), sessions=None)
+@pytest.fixture
+def ec2():
+    wiring.target_named.cache_clear()
+    yield lambda: wiring.target_named("ec2")
+    wiring.target_named.cache_clear()
 
 
 def doctors_token(**given):
-    options = doctor.Options(**{**{item.name: None for item in fields(doctor.Options)}, **given})
-    return doctor._settings(options).secrets.hub_token
+    return settings_of(Ec2Options(**given), os.environ).secrets.hub_token
 
 
 @pytest.mark.parametrize("variable", TOKEN_VARIABLES)
-def test_a_token_in_any_of_the_variables_is_one(monkeypatch, variable):
+def test_a_token_in_any_of_the_variables_is_one(monkeypatch, variable, ec2):
     monkeypatch.setenv(variable, "hf_made_up")
-    assert survey().hub_token
+    assert ec2().survey.hub_token
     assert doctors_token().reference == f"env:{variable}"
 
 
-def test_without_one_there_is_none():
-    assert not survey().hub_token
+def test_without_one_there_is_none(ec2):
+    assert not ec2().survey.hub_token
     assert doctors_token() is None
 
 

@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.cli import smoke
+from tgi_deploy.wiring import target_options
 
-NOTHING = dict.fromkeys((*smoke._PASSED_ON, "sandbox")) | {"target": "ec2", "ready": "full"}
+NOTHING = dict.fromkeys(("profiles_dir", "sandbox", *(item.name for item in target_options("smoke")))) | {
+    "target": "ec2",
+    "ready": "full",
+}
 
 
 def job(*wishes, **given):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes.inspection import ARN, FakeInspector, FakeWorkstation, survey_of
+from fakes.inspection import ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
 from fakes.surroundings import Surroundings, on, plan
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking.doctor import CHECKS, DoctorRequest, doctor
-from tgi_deploy.operations.launching.launch import LaunchSettings
+from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor
 from tgi_deploy.reconcile.errors import PermissionDeniedError
+from tgi_deploy.targets.ec2.options import Ec2Options
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")
 
@@ -22,13 +22,14 @@ def around(tmp_path):
 
 
 def examine(around, inspector, *, wanted=None, target="ec2", **changes):
-    survey = survey_of(inspector)
+    survey = changes.pop("survey", survey_of(inspector))
+    ec2, docker = around.targets(survey=survey)
+    docker = replace(docker, installation=changes.pop("installation", FakeInstallation()))
     request = {
-        "context": around.context(survey=survey),
-        "survey": survey,
+        "context": around.context(targets=(ec2, docker)),
         "workstation": FakeWorkstation(),
         "target": target,
-        "settings": LaunchSettings(lifetime_s=lambda _price: None, cidrs=()),
+        "options": Ec2Options(),
         "plan": wanted,
     }
     return doctor(DoctorRequest(**(request | changes)))
@@ -98,7 +99,6 @@ def test_a_type_that_no_zone_offers_is_an_error(around):
 
 
 def test_each_target_has_its_checks(around):
-    assert {"ec2", "docker"} <= set(CHECKS)
     inspector = FakeInspector()
     found = examine(around, inspector, target="docker")
     assert codes(found) == ["python", "state_folder", "extras", "docker", "nvidia_runtime", "gpu"]

@@ -7,15 +7,17 @@ from dataclasses import replace
 import click
 import pytest
 from builders.plans import candidate, profile
-from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeWorkstation, survey_of
+from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
 
 from tgi_deploy.cli.views.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking import account_checks, launch_checks, local_checks
-from tgi_deploy.operations.launching.quota import Headroom
+from tgi_deploy.operations.checking import local_checks
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
-from tgi_deploy.reconcile.inspection import AccountPolicy, Engine, Identity
-from tgi_deploy.reconcile.model import MachineImage
+from tgi_deploy.targets.docker.host_checks import Engine, host_findings
+from tgi_deploy.targets.ec2 import account_checks, launch_checks
+from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity
+from tgi_deploy.targets.ec2.quota import Headroom
+from tgi_deploy.targets.ec2.region import MachineImage
 from tgi_deploy.values.base import replaced
 
 DENIED = PermissionDeniedError("x is not allowed", action="x:Y")
@@ -168,21 +170,21 @@ def test_missing_extras_are_warnings_that_say_how_to_get_them():
 
 
 @pytest.mark.parametrize(
-    ("workstation", "needed", "codes"),
+    ("installation", "needed", "codes"),
     [
-        (FakeWorkstation(), True, ["ok docker", "ok nvidia_runtime", "ok gpu"]),
-        (FakeWorkstation(), False, ["ok docker"]),
-        (FakeWorkstation(docker=DeployError("docker_missing", "m", hint="h")), True, ["error docker_missing"]),
-        (FakeWorkstation(docker=DeployError("docker_missing", "m", hint="h")), False, ["warning docker_missing"]),
+        (FakeInstallation(), True, ["ok docker", "ok nvidia_runtime", "ok gpu"]),
+        (FakeInstallation(), False, ["ok docker"]),
+        (FakeInstallation(docker=DeployError("docker_missing", "m", hint="h")), True, ["error docker_missing"]),
+        (FakeInstallation(docker=DeployError("docker_missing", "m", hint="h")), False, ["warning docker_missing"]),
         (
-            FakeWorkstation(docker=Engine(version="29", runtimes=("runc",)), gpus=()),
+            FakeInstallation(docker=Engine(version="29", runtimes=("runc",)), gpus=()),
             True,
             ["ok docker", "error nvidia_runtime_missing", "error gpu_missing"],
         ),
     ],
 )
-def test_an_engine_matters_where_it_is_needed(workstation, needed, codes):
-    found = local_checks.engine_findings(workstation, needed=needed)
+def test_an_engine_matters_where_it_is_needed(installation, needed, codes):
+    found = host_findings(installation, needed=needed)
     assert [f"{item.severity} {item.code}" for item in found] == codes
 
 

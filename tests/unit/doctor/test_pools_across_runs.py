@@ -10,8 +10,8 @@ from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.pools import MEMORY_S, TOPIC, PoolMemory
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
+from tgi_deploy.targets.ec2.pools import MEMORY_S, TOPIC, PoolMemory
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")
 P = on("p4d.24xlarge", quota="L-417A185B")
@@ -136,7 +136,7 @@ def test_a_type_that_is_not_offered_is_not_remembered(around):
 @pytest.mark.parametrize("cause", ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
 def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
     refuse(around, QuotaError("no", cause=cause))
-    context = around.context(survey=survey_of(FakeInspector(limit=0.0)))
+    context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
     (warned,) = [line for line in around.heard.lines if line.startswith("quota_exceeded")]
@@ -159,7 +159,7 @@ def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
 @pytest.mark.parametrize("cause", ["VolumeLimitExceeded", "Client.VolumeLimitExceeded", "MaxIOPSLimitExceeded"])
 def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
     refuse(around, QuotaError("no", cause=cause))
-    context = around.context(survey=survey_of(FakeInspector(limit=0.0)))
+    context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
     assert not any("vCPU" in told or COMMAND in told for told in (*around.heard.lines, caught.value.hint))
@@ -174,7 +174,8 @@ def test_a_refused_quota_skips_the_family_at_once_and_stays_in_the_last_word(aro
             raise NoCapacityError("full", cause="InsufficientInstanceCapacity")
 
     around.world.on_call = fail
-    context = around.context(survey=survey_of(FakeInspector(limit=DeployError("request_refused", "no such service"))))
+    inspector = FakeInspector(limit=DeployError("request_refused", "no such service"))
+    context = around.context(targets=around.targets(survey=survey_of(inspector)))
     with pytest.raises(NoCapacityError) as caught:
         up(context, request(plan(on("g6e.2xlarge", quota="L-DB2E81BA"), P, chosen=G), preflight=False))
     asked = [name for name, _ in around.world.calls if name == "create instance"]

@@ -9,7 +9,7 @@ from fakes.surroundings import Surroundings, on, plan, request
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.errors import PermissionDeniedError
-from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
+from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
 from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
 
 MOST_CALLS = 8
@@ -23,7 +23,10 @@ def around(tmp_path, monkeypatch):
 
 
 def bring_up(around, inspector, wanted=None, **changes):
-    return up(around.context(survey=survey_of(inspector)), request(wanted or plan(chosen=G), **changes))
+    return up(
+        around.context(targets=around.targets(survey=survey_of(inspector))),
+        request(wanted or plan(chosen=G), **changes),
+    )
 
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")

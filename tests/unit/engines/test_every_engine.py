@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from builders import engines, plans
 from builders.machine import Machine
-
 from tgi_deploy.operations.artifacts import render
+
 from tgi_deploy.values.engine import Pins
 
 if TYPE_CHECKING:

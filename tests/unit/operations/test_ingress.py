@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.launching.ingress import networks
+from tgi_deploy.targets.ec2.ingress import networks
 
 FILE = Path(__file__).parents[2] / "cases" / "ingress" / "networks.toml"
 CASES = tomllib.loads(FILE.read_text(encoding="utf-8"))["case"]

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.local_hardware import local_hardware
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.targets.docker.local_hardware import local_hardware
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.hardware import LocalGpu
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan

@@ -11,13 +11,13 @@ from tgi_deploy.cli.views.deployment import removals_text, status_text
 from tgi_deploy.diagnosis.lines import redacted
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.pools import MEMORY_S, PoolMemory
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.targets.ec2.pools import MEMORY_S, PoolMemory
 
 
 @pytest.fixture

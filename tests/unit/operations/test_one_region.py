@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fakes.cloud import FakeCloud
 from fakes.surroundings import on, plan, request
@@ -38,7 +36,7 @@ def bring_up(around, wanted, lacks):
         made.lacks = lacks
         return made
 
-    return up(replace(around.context(), cloud=cloud), request(wanted))
+    return up(around.context(cloud=cloud, targets=around.targets(region=cloud)), request(wanted))
 
 
 LACKS = ["no_machine_image", "unknown_subnet", "no_default_subnet"]

@@ -21,10 +21,12 @@ from tgi_deploy.operations.watching.runbook import _FIELDS, Subject, planned_sub
 from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 from tgi_deploy.values.base import as_dict, as_value, replaced
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.wiring import target_for, target_named
 
 
 def planned(**wishes):
-    return Subject(name="demo", plan=plan_document(plan(**wishes)))
+    made = plan(**wishes)
+    return Subject(name="demo", target=target_for(made), plan=plan_document(made))
 
 
 def with_plan(subject, **changes):
@@ -110,7 +112,7 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
     """Prices were numbers once."""
     subject = planned()
     plan_ = json.loads(json.dumps(plain(subject.plan)))
-    again = Subject(name="demo", plan=as_value(plan_, PlanDocument))
+    again = Subject(name="demo", target=subject.target, plan=as_value(plan_, PlanDocument))
     assert page(again) == page(subject)
 
 
@@ -137,9 +139,9 @@ def test_every_field_of_a_request_is_known_here():
 
 
 def test_a_machine_of_ones_own_is_brought_up_on_docker():
-    wished = planned(regions=("local",), markets=("owned",), hardware="1xA10G")
+    wished = of_ones_own()
     (line, *_) = commands(page(wished), "tgi-deploy up")
-    assert "--hardware 1xA10G" in line
+    assert "--hardware 1xL40S" in line
     assert "--target docker" in line
     assert "--region" not in line
 
@@ -177,7 +179,7 @@ def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
     deployment = Deployment(
         name="demo", id="d1", target="docker", region="docker", phase="ready", created=at, updated=at, resources=things
     )
-    text = page(Subject(name="demo", plan=plan_, deployment=deployment))
+    text = page(Subject(name="demo", target=target_named("docker"), plan=plan_, deployment=deployment))
     removals = [line for line in blocks(text) if line.startswith(("docker rm", "docker volume"))]
     assert removals == ["docker rm --force 0123456789ab"], "'down' keeps the weights, too"
     _has_dockers_own_commands(text, "docker")
@@ -225,14 +227,14 @@ def test_every_end_of_a_machine_is_told(around):
 
 def test_every_end_of_a_plan_is_told():
     made = plan()
-    subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600))
+    subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600), target_named("ec2"))
     assert subject.ends == (
         "by itself 7200 s after its launch", "3600 s after its lease was last renewed", "600 s after its last request",
     )  # fmt: skip
 
 
 def test_the_up_command_gives_the_machine_its_ends_again(around):
-    made = planned_subject(plan(), plans.deployable(ttl_s=7200, idle_s=600, lease_s=5401))
+    made = planned_subject(plan(), plans.deployable(ttl_s=7200, idle_s=600, lease_s=5401), target_named("ec2"))
     (line, second) = [line for line in commands(page(made), "tgi-deploy up") if "--name" in line]
     assert line.endswith(f" --ttl 2h --lease 5401s --idle-timeout 10m --name {made.name}")
     assert second == f"{line}-2"

@@ -11,18 +11,18 @@ from builders.plans import candidate, engine, profile
 from fakes.surroundings import plan
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.launching.secrets import SecretOptions, secret_wishes
 from tgi_deploy.secret import Secret, checked, reference, variable_of
-from tgi_deploy.targets.ec2.secrets import SecretWish
+from tgi_deploy.targets.ec2.options import Ec2Options
+from tgi_deploy.targets.ec2.secrets import SecretWish, secret_wishes
 from tgi_deploy.values.serving import Access
 
 CANARY = "canary0123456789"
 
 
-def wishes(environment=None, *, gated=False, key_variable="API_KEY", **options):
+def wishes(environment=None, *, gated=False, key_variable="API_KEY", wait=True, **options):
     chosen = candidate(engine=engine(access=Access(key_variable=key_variable)))
     wanted = plan(chosen=chosen, model=profile(gated=gated))
-    return secret_wishes(SecretOptions(**options), wanted, environment or {})
+    return secret_wishes(Ec2Options(**options), wanted, environment or {}, wait=wait)
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])

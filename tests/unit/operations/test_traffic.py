@@ -15,13 +15,14 @@ from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.service import prove_recorded
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.traffic import Traffic, reach_of, unencrypted
+from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.protocol import Traffic, reach_of
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")
@@ -95,7 +96,10 @@ class Cloud:
 
 
 def public(around, **changes):
-    return around.context(loopback=False, cloud=lambda place: Cloud(around.world.cloud(place)), **changes)
+    def cloud(place):
+        return Cloud(around.world.cloud(place))
+
+    return around.context(loopback=False, cloud=cloud, targets=around.targets(region=cloud), **changes)
 
 
 def bring_up(around, secrets=None, *, plaintext=False, **changes):

@@ -9,7 +9,6 @@ from fakes.surroundings import Surroundings, on, plan, request
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.launch import LaunchSettings
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.readiness.waiting import Probe
@@ -23,8 +22,9 @@ from tgi_deploy.reconcile.errors import (
     ThrottledError,
 )
 from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
-from tgi_deploy.targets.deployable import default_name
+from tgi_deploy.targets.ec2.launch import Ec2Settings
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.names import default_name
 from tgi_deploy.values.plan import Rejection
 
 
@@ -605,7 +605,7 @@ def strike_down(around, point, moment):
 
 def test_launch_settings_have_no_public_default():
     with pytest.raises(TypeError):
-        LaunchSettings(lifetime_s=lambda _price: None)
+        Ec2Settings(lifetime_s=lambda _price: None)
 
 
 def test_no_error_of_up_is_anything_but_a_deploy_error(around):

@@ -8,13 +8,12 @@ import pytest
 from builders.plans import altered
 from fakes.cloud import KilledError
 from fakes.docker_host import FakeDocker
-from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
+from fakes.surroundings import FakeEngine, Surroundings, candidate, fake_ec2, offer, plan, request
 from requests.exceptions import ReadTimeout
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.launch_docker import DockerSettings
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
@@ -29,7 +28,9 @@ from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable, HostRefusedError
+from tgi_deploy.targets.docker.launch import DockerSettings
 from tgi_deploy.targets.docker.pull import pull
+from tgi_deploy.targets.docker.target import DockerTarget
 from tgi_deploy.values.base import replaced
 
 URL = "unix:///var/run/docker.sock"
@@ -52,12 +53,18 @@ def context(around, docker, **changes):
     return around.context(
         **{
             "cloud": lambda place: cloud if place == "docker" else no_aws(place),
-            "pull": lambda _place, image: pull(api, image, listener=around.heard, clock=around.clock),
-            "measure": lambda _place, kind, thing_id: cloud.size_bytes(kind, thing_id),
+            "targets": (fake_ec2(no_aws), fake_docker(around, api)),
             "regions": ("docker",),
             **changes,
         }
     )
+
+
+def fake_docker(around, api):
+    def pull_image(_place, image, listener):
+        pull(api, image, listener=listener, clock=around.clock)
+
+    return DockerTarget(cloud=lambda _place: DockerCloud(api=api), pull_image=pull_image, environ={})
 
 
 def owned_plan(**changes):
@@ -69,6 +76,7 @@ def owned_plan(**changes):
 def wanted(*, settings=None, engine=None, **changes):
     return replace(
         request(owned_plan(**(engine or {})), **changes),
+        target="docker",
         settings=DockerSettings(place="docker", **{"known": frozenset({"HF_TOKEN"}), **(settings or {})}),
     )
 

@@ -13,12 +13,12 @@ import yaml
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.operations.artifacts import render
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 _TEXT = {"type": "string"}
 _DURATION = {"type": "string", "pattern": r"^\d+s$"}
@@ -95,7 +95,7 @@ SCHEMA = {
 
 
 def document(deployable: Deployable) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(render("compose", deployable).text)
+    loaded: dict[str, Any] = yaml.safe_load(written("compose", deployable).text)
     jsonschema.validate(loaded, SCHEMA)
     return loaded
 

@@ -11,16 +11,16 @@ import pytest
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.operations.artifacts import render
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 
 def argv(deployable: Deployable) -> list[str]:
-    text = render("docker", deployable).text
+    text = written("docker", deployable).text
     assert text.endswith("\n")
     return shlex.split(text.replace("\\\n", " "))
 
@@ -56,7 +56,7 @@ def test_hostile_values_survive_the_shell_as_they_are(tmp_path: Path):
     docker.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
     docker.chmod(0o755)
 
-    text = render("docker", deployable).text
+    text = written("docker", deployable).text
     done = subprocess.run(
         ["/bin/sh"], input=text.encode(), capture_output=True, check=True, cwd=tmp_path, env={"PATH": str(tmp_path)}
     )
@@ -136,7 +136,7 @@ def test_relative_model_path_is_no_volume_name(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_one_command_and_nothing_else():
-    lines = render("docker", replace(plans.deployable(), name="other")).text.splitlines()
+    lines = written("docker", replace(plans.deployable(), name="other")).text.splitlines()
     assert lines[0] == "docker run \\"
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert not lines[-1].endswith("\\")

@@ -11,10 +11,11 @@ from botocore.validate import ParamValidator
 from builders import plans
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.artifacts import launch_template_data, render
+from tgi_deploy.targets.ec2.launch_data import launch_template_data
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 USER_DATA = "#cloud-config\nruncmd: [é]\n"
 FULL = {
@@ -143,8 +144,8 @@ def test_without_tags_the_name_stands_for_them():
 
 def test_artifact_is_the_very_same_data():
     deployable = plans.deployable(**FULL)
-    user_data = render("user-data", deployable).text
-    artifact = render("launch-template", deployable)
+    user_data = written("user-data", deployable).text
+    artifact = written("launch-template", deployable)
     assert json.loads(artifact.text) == launch_template_data(deployable, user_data=user_data)
 
 

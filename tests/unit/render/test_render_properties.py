@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -15,9 +16,12 @@ from builders import plans
 from builders.hostile import UNPRINTABLE
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.artifacts import KINDS, render
-from tgi_deploy.targets.deployable import Deployable, check_name
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
+from tgi_deploy.values.names import check_name
+from tgi_deploy.wiring import FORMS, written
+
+if TYPE_CHECKING:
+    from tgi_deploy.targets.protocol import Deployable
 
 SECRET_LIKE = re.compile(r"hf_\w{8,}|AKIA\w{8,}|-----BEGIN|password|api_key=\S|HF_TOKEN=(?!\$\()", re.IGNORECASE)
 
@@ -48,12 +52,12 @@ def test_sizes_secrets_and_determinism_over_many_candidates():
     deployables = many()
     assert len(deployables) > 100
     for deployable in deployables:
-        user_data = render("user-data", deployable)
+        user_data = written("user-data", deployable)
         assert len(user_data.text.encode()) <= MAX_BYTES
         assert yaml.safe_load(user_data.text)
-        for kind in KINDS:
-            artifact = render(kind, deployable)
-            assert render(kind, deployable) == artifact
+        for kind in FORMS:
+            artifact = written(kind, deployable)
+            assert written(kind, deployable) == artifact
             assert not SECRET_LIKE.search(artifact.text)
             assert artifact.sha256 == hashlib.sha256(artifact.text.encode()).hexdigest()
 
@@ -66,36 +70,36 @@ def test_secret_pattern_finds_secrets():
 def test_secrets_of_the_callers_environment_stay_there(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", "open-sesame")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
-    for kind in KINDS:
-        assert "open-sesame" not in render(kind, many()[0]).text
+    for kind in FORMS:
+        assert "open-sesame" not in written(kind, many()[0]).text
 
 
 def test_order_of_the_environment_does_not_matter():
     one = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"A": "1", "B": "2"})))
     two = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"B": "2", "A": "1"})))
-    for kind in KINDS:
-        assert render(kind, one) == render(kind, two)
+    for kind in FORMS:
+        assert written(kind, one) == written(kind, two)
 
 
 def test_rendering_changes_nothing_in_another_process():
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from builders import plans;"
-        "from tgi_deploy.operations.artifacts import KINDS, render;"
-        "print(*(render(kind, plans.deployable()).sha256 for kind in KINDS))"
+        "from tgi_deploy.wiring import FORMS, written;"
+        "print(*(written(kind, plans.deployable()).sha256 for kind in FORMS))"
     )
     tests = Path(plans.__file__).parents[1]
     command = [sys.executable, "-c", program, str(tests)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
-    assert done.stdout.split() == [render(kind, plans.deployable()).sha256 for kind in KINDS]
+    assert done.stdout.split() == [written(kind, plans.deployable()).sha256 for kind in FORMS]
 
 
 @pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMS)
 def test_control_characters_are_refused_wherever_they_stand(kind, value: str):
     for changes in ({"args": ("--x", value)}, {"env": {"V": value}}, {"image": value}):
         deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
         with pytest.raises(InputError) as caught:
-            render(kind, deployable)
+            written(kind, deployable)
         assert caught.value.code in {"bad_engine_argument", "bad_env_value"}
         assert caught.value.message.isprintable()
 
@@ -103,7 +107,7 @@ def test_control_characters_are_refused_wherever_they_stand(kind, value: str):
 @pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
 def test_control_characters_in_a_models_path_are_refused(value: str):
     with pytest.raises(InputError) as caught:
-        render("docker", plans.deployable(model=plans.profile(local_path=f"/m/{value}")))
+        written("docker", plans.deployable(model=plans.profile(local_path=f"/m/{value}")))
     assert caught.value.code == "bad_model_path"
 
 
@@ -111,7 +115,7 @@ def test_control_characters_in_a_models_path_are_refused(value: str):
 def test_environment_names_follow_their_grammar(name: str):
     for changes in ({"env": {name: "1"}}, {"secret_env": (name,)}):
         with pytest.raises(InputError) as caught:
-            render("docker", plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes))))
+            written("docker", plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes))))
         assert caught.value.code == "bad_env_name"
 
 
@@ -153,20 +157,20 @@ def test_bad_names(name: str):
 @pytest.mark.parametrize("ttl_s", [0, -1])
 def test_an_end_in_the_past_is_refused(ttl_s: int):
     with pytest.raises(InputError) as caught:
-        render("user-data", plans.deployable(ttl_s=ttl_s))
+        written("user-data", plans.deployable(ttl_s=ttl_s))
     assert caught.value.code == "bad_ttl"
 
 
 def test_own_templates_go_first_and_the_packaged_ones_stay_behind(tmp_path: Path):
     (tmp_path / "docker-run.sh.j2").write_text("echo {{ name | shquote }}\n")
-    assert render("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
-    assert render("compose", plans.deployable(), templates_dir=tmp_path) == render("compose", plans.deployable())
+    assert written("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
+    assert written("compose", plans.deployable(), templates_dir=tmp_path) == written("compose", plans.deployable())
 
 
 def test_own_part_of_the_user_data(tmp_path: Path):
     (tmp_path / "user-data").mkdir()
     (tmp_path / "user-data" / "engine.env.j2").write_text("ONLY=1\n")
-    document = yaml.safe_load(render("user-data", plans.deployable(), templates_dir=tmp_path).text)
+    document = yaml.safe_load(written("user-data", plans.deployable(), templates_dir=tmp_path).text)
     assert document["write_files"][0]["content"] == "ONLY=1\n"
     assert len(document["write_files"]) == 3
 
@@ -178,7 +182,7 @@ def test_own_part_of_the_user_data(tmp_path: Path):
 def test_broken_template_is_told_by_file(tmp_path: Path, text: bytes, where: str):
     (tmp_path / "docker-run.sh.j2").write_bytes(text)
     with pytest.raises(InputError) as caught:
-        render("docker", plans.deployable(), templates_dir=tmp_path)
+        written("docker", plans.deployable(), templates_dir=tmp_path)
     assert caught.value.code == "bad_template"
     assert where in caught.value.message
     assert str(tmp_path) in (caught.value.hint or "")
@@ -186,10 +190,10 @@ def test_broken_template_is_told_by_file(tmp_path: Path, text: bytes, where: str
 
 def test_missing_templates_folder_is_told(tmp_path: Path):
     with pytest.raises(InputError) as caught:
-        render("docker", plans.deployable(), templates_dir=tmp_path / "none")
+        written("docker", plans.deployable(), templates_dir=tmp_path / "none")
     assert caught.value.code == "bad_templates_dir"
 
 
 def test_jinja2_is_not_imported_before_something_is_rendered():
-    program = "import sys, tgi_deploy.operations.artifacts; sys.exit('jinja2' in sys.modules)"
+    program = "import sys, tgi_deploy.wiring as wiring; wiring.targets(); sys.exit('jinja2' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

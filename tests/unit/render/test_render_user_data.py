@@ -9,15 +9,15 @@ from builders import plans
 from builders.hostile import HOSTILE
 
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.operations.artifacts import render
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 
 def document(deployable: Deployable) -> dict[str, Any]:
-    text = render("user-data", deployable).text
+    text = written("user-data", deployable).text
     assert text.startswith("#cloud-config\n")
     loaded: dict[str, Any] = yaml.safe_load(text)
     assert set(loaded) == {"write_files", "runcmd"}
@@ -102,17 +102,17 @@ def test_all_ends_together_leave_room():
     rented = plans.deployable(
         ttl_s=60, idle_s=60, lease_s=60, candidate=plans.candidate(offer=plans.offer(market="spot"))
     )
-    assert len(render("user-data", rented).text.encode()) < MAX_BYTES * 7 // 8
+    assert len(written("user-data", rented).text.encode()) < MAX_BYTES * 7 // 8
 
 
 def test_counters_are_the_engines_own():
-    text = render("user-data", plans.deployable(idle_s=60)).text
+    text = written("user-data", plans.deployable(idle_s=60)).text
     assert "^(tgi_request_count|tgi_batch_inference_count)" in text
     other = plans.deployable(
         idle_s=60, candidate=plans.candidate(engine=plans.engine(request_counters=("other_total",), metrics_path="/m"))
     )
-    assert "^(other_total)" in render("user-data", other).text
-    assert "127.0.0.1:8080/m)" in render("user-data", other).text
+    assert "^(other_total)" in written("user-data", other).text
+    assert "127.0.0.1:8080/m)" in written("user-data", other).text
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_counters_are_the_engines_own():
 )
 def test_ends_that_could_not_come_are_refused(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
-        render("user-data", plans.deployable(**changes))
+        written("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 
@@ -196,7 +196,7 @@ def test_hostile_values_stay_inside_their_files():
 
 def test_too_large_is_refused_with_sizes():
     with pytest.raises(DeployError) as caught:
-        render("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
+        written("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
     assert caught.value.code == "user_data_too_large"
     assert caught.value.data["size_bytes"] > caught.value.data["max_bytes"] == 16384
     assert str(caught.value.data["size_bytes"]) in caught.value.message
@@ -204,12 +204,12 @@ def test_too_large_is_refused_with_sizes():
 
 
 def test_size_is_counted_in_bytes():
-    room = MAX_BYTES - len(render("user-data", with_engine(args=("--x", "y"))).text.encode())
-    assert render("user-data", with_engine(args=("--x", "y" + "y" * room)))
+    room = MAX_BYTES - len(written("user-data", with_engine(args=("--x", "y"))).text.encode())
+    assert written("user-data", with_engine(args=("--x", "y" + "y" * room)))
     with pytest.raises(DeployError):
-        render("user-data", with_engine(args=("--x", "y" + "y" * (room + 1))))
+        written("user-data", with_engine(args=("--x", "y" + "y" * (room + 1))))
     with pytest.raises(DeployError):
-        render("user-data", with_engine(args=("--x", "é" * (room // 2 + 1))))
+        written("user-data", with_engine(args=("--x", "é" * (room // 2 + 1))))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_size_is_counted_in_bytes():
 )
 def test_what_a_machine_could_not_run_is_refused(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
-        render("user-data", plans.deployable(**changes))
+        written("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 

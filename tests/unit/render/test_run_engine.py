@@ -14,12 +14,12 @@ from builders.logs import DATA
 from builders.machine import Machine
 
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.operations.artifacts import render
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 READY = "2025-12-18T00:00:00Z  INFO text_generation_router::server: router/src/server.rs:2402: Connected\n"
 PARAMETER = "/team/hub-token"
@@ -28,7 +28,7 @@ PARAMETER = "/team/hub-token"
 @pytest.fixture
 def boot(tmp_path: Path) -> Callable[..., Machine]:
     def make(deployable: Deployable | None = None, **settings: object) -> Machine:
-        text = render("user-data", deployable or plans.deployable()).text
+        text = written("user-data", deployable or plans.deployable()).text
         return Machine(folder=tmp_path / "machine", user_data=text, **settings)
 
     return make

@@ -7,7 +7,8 @@ from builders import plans
 from builders.machine import Machine
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.artifacts import launch_template_data, render
+from tgi_deploy.targets.ec2.launch_data import launch_template_data
+from tgi_deploy.wiring import written
 
 TOKEN_PARAMETER, KEY_PARAMETER = "/tgi-deploy/demo-0/hub-token", "/tgi-deploy/demo-0/api-key"
 READ = 'case "$*" in *hub-token*) echo hf_planted ;; *) echo key_planted ;; esac\n'
@@ -25,7 +26,7 @@ def deployable(**changes):
 @pytest.fixture
 def boot(tmp_path):
     def make(log="", **changes):
-        text = render("user-data", deployable(**changes)).text
+        text = written("user-data", deployable(**changes)).text
         return Machine(folder=tmp_path / "machine", user_data=text, engine_log=log, commands={"aws": READ})
 
     return make
@@ -80,7 +81,7 @@ def test_the_launchers_own_list_of_arguments_stays_on_the_machine(boot, log):
 
 
 def test_an_unreadable_key_ends_it_for_good(tmp_path):
-    text = render("user-data", deployable(hub_token_parameter=None)).text
+    text = written("user-data", deployable(hub_token_parameter=None)).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, commands={"aws": "exit 254"})
     done = machine.run("run-engine")
     assert done.returncode == 64
@@ -95,5 +96,5 @@ def test_a_key_needs_a_role_too():
 
 def test_a_parameter_is_a_name():
     with pytest.raises(InputError) as caught:
-        render("user-data", deployable(api_key_parameter="$(id)"))
+        written("user-data", deployable(api_key_parameter="$(id)"))
     assert caught.value.code == "bad_parameter_name"

@@ -11,7 +11,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.operations.report.report import report_html
-from tgi_deploy.wiring import open_catalog
+from tgi_deploy.wiring import open_catalog, targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,9 @@ WISHES = {
 @pytest.fixture(scope="session")
 def reports() -> dict[str, Report]:
     catalog = open_catalog()
-    return {name: report(plan(wish, catalog, {}), wish, catalog, {}) for name, wish in WISHES.items()}
+    return {
+        name: report(plan(wish, catalog, {}), wish, catalog, {}, targets=targets()) for name, wish in WISHES.items()
+    }
 
 
 @pytest.fixture(scope="session")

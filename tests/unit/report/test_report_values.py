@@ -13,7 +13,7 @@ from tgi_deploy.operations.planning.report import report
 from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import open_catalog
+from tgi_deploy.wiring import open_catalog, targets
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -53,7 +53,7 @@ def test_predictions_come_with_their_intervals(reports, thirteen):
 def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
     made, wish = thirteen
     bare = replaced(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
-    page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), wish, catalog, {})
+    page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), wish, catalog, {}, targets=targets())
     notes = {figure.label: figure.note for figure in page.figures}
     assert {notes[label] for label in ("first token", "each reader gets", "output in all")} == {"predicted"}
 
@@ -82,7 +82,7 @@ def test_memory_parts_add_up_to_the_card(name, reports):
 def test_what_no_part_names_is_shown(catalog, thirteen):
     made, wish = thirteen
     memory = replaced(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
-    page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), wish, catalog, {})
+    page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), wish, catalog, {}, targets=targets())
     (other,) = [part for part in page.memory.parts if part.kind == "other"]
     assert other.size_bytes >= 10**9 * 0.99
 
@@ -124,7 +124,7 @@ def test_refusals_keep_every_code_and_sentence(reports, thirteen):
 
 def test_commands_are_what_render_writes(reports):
     assert [command.file_name for command in reports["plan"].commands] == [
-        "docker-run.sh", "compose.yaml", "user-data.yaml", "launch-template.json",
+        "user-data.yaml", "launch-template.json", "docker-run.sh", "compose.yaml",
     ]  # fmt: skip
     assert "--model-id" in reports["plan"].commands[0].text
 
@@ -156,7 +156,7 @@ def test_without_a_plan_there_are_near_misses_as_given(catalog):
     wish = Wish(model="llama3-70b", budget="1")
     made = plan(wish, catalog, {})
     lines = [f"command {number}" for number in range(len(made.near_misses))]
-    page = report(made, wish, catalog, {}, commands=lines)
+    page = report(made, wish, catalog, {}, targets=targets(), commands=lines)
     assert not page.feasible
     assert page.near_misses
     assert [item.option for item in page.near_misses] == lines

@@ -8,14 +8,14 @@ from builders.plans import altered, candidate, log_filter, profile
 
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.container import cache_layout
-from tgi_deploy.operations.artifacts import Deployable, render
 from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.targets.container import container_for
 from tgi_deploy.targets.docker.commands import removal_command, tunnel
 from tgi_deploy.targets.docker.resources import Host, cache_name, is_place, resources
+from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
-from tgi_deploy.wiring import open_catalog
+from tgi_deploy.wiring import open_catalog, written
 
 
 def deployable(**changes):
@@ -62,7 +62,7 @@ def test_it_takes_as_many_of_the_cards_as_the_plan_uses():
 
 
 def test_the_health_check_is_the_one_of_the_compose_file():
-    compose = yaml.safe_load(render("compose", deployable()).text)["services"]["tgi"]["healthcheck"]
+    compose = yaml.safe_load(written("compose", deployable()).text)["services"]["tgi"]["healthcheck"]
     health = made()[1].properties["health"]
     assert health["command"] == [word.replace("$$", "$") for word in compose["test"][1:]]
     assert (f"{health['every_s']}s", health["tries"]) == (compose["interval"], compose["retries"])

@@ -9,13 +9,12 @@ import click
 
 from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import WIDTH, plural, wrapped
-from tgi_deploy.operations.checking.check_result import document
+from tgi_deploy.values.check_result import document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.errors import Problem, Severity
-
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")

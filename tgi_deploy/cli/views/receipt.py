@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.views.text import duration, heading, plural
 from tgi_deploy.operations.removing.receipt import document
-from tgi_deploy.operations.watching.places import DOCKER, removal_command, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,10 +40,8 @@ def receipt_text(receipt: Receipt) -> str:
 
 
 def _cost(receipt: Receipt, how: str) -> str:
-    if receipt.usd is None and target_of(receipt.machines[0].region) == DOCKER:
-        return "on a machine of yours"
     if receipt.usd is None:
-        return "at a price that nothing here tells"
+        return wiring.target_of(receipt.machines[0].region).facts.unpriced or "at a price that nothing here tells"
     cents = receipt.usd.quantize(_CENT, ROUND_HALF_UP)
     return f"cost {how}${cents:,}" if cents else "cost less than a cent"
 
@@ -61,7 +59,7 @@ def _size(size_bytes: int) -> str:
 def _kept_text(item: Mapping[str, str]) -> str:
     """What stays, how much it holds, and how it goes."""
     size = f"{_size(int(item['bytes']))} of " if item["bytes"] else ""
-    command = removal_command(item["kind"], item["id"], item["region"])
+    command = wiring.target_of(item["region"]).removal_command(item["kind"], item["id"], item["region"])
     return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
 
 

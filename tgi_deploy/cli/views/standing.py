@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.views.text import plural, usd
 from tgi_deploy.operations.watching.known import machine_of, price_of
-from tgi_deploy.targets.docker.resources import is_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,8 @@ def none_text(places: Sequence[str], *, asked: bool = True) -> str:
         return "no deployments on record"
     if len(places) > _FEW:
         return f"no deployments in {plural(len(places), 'region')}"
-    elsewhere = "" if all(is_place(place) for place in places) else "; --region looks elsewhere"
+    chosen = any(wiring.target_of(place).facts.regions for place in places)
+    elsewhere = "; --region looks elsewhere" if chosen else ""
     return f"no deployments in {', '.join(places)}{elsewhere}"
 
 

@@ -1,164 +1,32 @@
-"""What is looked at before anybody is asked to pay: few calls, all at once, and not knowing is never a reason to stop.
-
-Five reads and three dry runs: who we are and what time it is, the quota and its use, the subnet's addresses and its
-way out; permission to make a group, a template and a machine. A gated model costs one call of the hub, a role three of
-IAM: the policy that bounds it has to be there.
-"""
+"""What is looked at before anybody is asked to pay: not knowing is never a reason to stop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import DeployError, Problem
-from tgi_deploy.operations.checking.account_checks import (
-    addresses_finding,
-    boundary_finding,
-    clock_finding,
-    identity_finding,
-    permission_findings,
-    quota_finding,
-    route_finding,
-)
-from tgi_deploy.operations.checking.check_result import document
-from tgi_deploy.operations.checking.launch_checks import disk_finding, hub_finding, user_data_finding
-from tgi_deploy.operations.launching.quota import headroom_of, quota_code, used_vcpus
-from tgi_deploy.operations.survey import together
-from tgi_deploy.reconcile.inspection import Identity, RehearsedLaunch
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME
-from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, TEMPLATE
-from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
+from tgi_deploy.values.check_result import document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.launching.attempt import Attempt
-    from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.reconcile.inspection import Inspector
-    from tgi_deploy.values.plan import Candidate, Plan
-
-CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:RunInstances")
+    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.targets.protocol import Attempt, Launch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flight:
-    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any."""
+def preflight(context: Context, way: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
+    """Return what there is to know about an attempt; the creating calls carry the same tags.
 
-    candidate: Candidate
-    launch: RehearsedLaunch
-    root_gib: int
-    public: bool
-    user_data: str
-    roles: bool = False
-
-    @property
-    def region(self) -> str:
-        return self.candidate.offer.region
-
-
-def preflight(
-    context: Context, plan: Plan, attempt: Attempt, *, tags: Mapping[str, str], token_parameter: str | None
-) -> tuple[Problem, ...]:
-    """What there is to know about a launch; nothing where none would be made, or where nobody can be asked.
-
-    Raises DeployError, with all findings in its data, when the launch would fail.
+    Raises DeployError, with all findings in its data, when the attempt would fail.
     """
-    survey = context.survey
-    if survey is None or not _launches(attempt):
-        return ()
-    findings = launch_findings(survey, plan, flight_of(attempt, tags), token_parameter=token_parameter)
+    findings = way.preflight(attempt, {TAG_NAME: deployment.name, TAG_ID: deployment.id})
     refuse(findings)
     for finding in findings:
         if finding.severity == "warning":
             context.reporter.warn(replace(finding, message=_with_remedy(finding)))
     return findings
-
-
-def flight_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
-    """The launch that `attempt`, one on EC2, would make."""
-    made = {resource.key: resource.properties for resource in attempt.wanted}
-    request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
-    interface = request["NetworkInterfaces"][0]
-    profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})
-    name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # what is to be made is not there
-    return Flight(
-        candidate=attempt.candidate,
-        launch=RehearsedLaunch(
-            image=data["ImageId"],
-            instance_type=request["InstanceType"],
-            subnet=interface["SubnetId"],
-            network=made[GROUP]["network"],
-            market=attempt.candidate.offer.market,
-            tags=tags,
-            instance_profile=name if isinstance(name, str) else None,
-        ),
-        root_gib=sum(int(disk["Ebs"]["VolumeSize"]) for disk in data["BlockDeviceMappings"][:1]),
-        public=bool(interface.get("AssociatePublicIpAddress", True)),
-        user_data="".join(text for _, text in attempt.artifacts),
-        roles=any(resource.kind == ROLE for resource in attempt.wanted),
-    )
-
-
-def rehearsal_tags(name: str, identity: str) -> dict[str, str]:
-    """Tags as the creating calls carry them, so that a policy that asks for tags says yes."""
-    return {TAG_NAME: name, TAG_ID: identity}
-
-
-def launch_findings(
-    survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
-) -> tuple[Problem, ...]:
-    """All findings about one launch, those of the account first."""
-    answers: dict[str, Any] = together(_questions(survey, plan, flight, token_parameter, actions))
-    who = answers["identity"]
-    arn = who.arn if isinstance(who, Identity) else ""
-    verdicts = {action: answers[action] for action in actions}
-    kind = flight.launch.instance_type
-    room = headroom_of(survey, flight.candidate, answers.get("quota"), answers.get("used"))
-    findings: tuple[Problem | None, ...] = (
-        identity_finding(who),
-        clock_finding(who),
-        *permission_findings(verdicts, arn),
-        boundary_finding(answers["boundary"], read_actions().boundary) if flight.roles else None,
-        quota_finding(room, kind, elsewhere=has_elsewhere(plan, flight.candidate)),
-        addresses_finding(flight.launch.subnet, answers["addresses"]),
-        route_finding(flight.launch.subnet, answers["route"], public=flight.public),
-        disk_finding(flight.candidate, flight.root_gib, None),
-        user_data_finding(flight.user_data),
-        answers["hub"],
-    )
-    return tuple(finding for finding in findings if finding is not None)
-
-
-def _questions(
-    survey: Survey, plan: Plan, flight: Flight, token_parameter: str | None, actions: tuple[str, ...]
-) -> dict[str, Callable[[], Any]]:
-    inspector, launch = survey.inspector(flight.region), flight.launch
-    code = quota_code(flight.candidate)
-    questions: dict[str, Callable[[], Any]] = {
-        "identity": inspector.identity,
-        "addresses": lambda: inspector.free_addresses(launch.subnet),
-        "route": lambda: inspector.way_out(launch.subnet, launch.network),
-        "hub": lambda: hub_finding(survey, plan.request.model.model, token_parameter=token_parameter),
-        **{action: _rehearsal(inspector, action, launch) for action in actions},
-    }
-    if flight.roles:
-        questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
-    if code is not None:
-        questions["quota"] = lambda: inspector.quota_vcpus(code)
-        questions["used"] = lambda: used_vcpus(survey, flight.region, code)
-    return questions
-
-
-def _rehearsal(inspector: Inspector, action: str, launch: RehearsedLaunch) -> Callable[[], Any]:
-    return lambda: inspector.rehearse(action, launch)
-
-
-def has_elsewhere(plan: Plan, candidate: Candidate) -> bool:
-    """Whether the plan has a candidate that another quota counts for."""
-    own = (candidate.offer.region, quota_code(candidate))
-    return any((other.offer.region, quota_code(other)) != own for other in (plan.chosen, *plan.fallbacks))
 
 
 def refuse(findings: tuple[Problem, ...]) -> None:
@@ -179,8 +47,3 @@ def refuse(findings: tuple[Problem, ...]) -> None:
 
 def _with_remedy(finding: Problem) -> str:
     return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
-
-
-def _launches(attempt: Attempt) -> bool:
-    """Whether a machine of EC2 would be made, not one adopted."""
-    return any(step.action == "create" and step.kind == INSTANCE for step in attempt.changes.steps)

@@ -10,7 +10,7 @@ from tgi_deploy.errors import DeployError, Diagnosis, Failure
 from tgi_deploy.operations.removing.receipt import document
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
-from tgi_deploy.operations.watching.places import target_words, typed_model
+from tgi_deploy.operations.watching.known import target_option, typed_model
 from tgi_deploy.readiness.not_ready import hint_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def with_diagnosis(context: Context, deployment: Deployment, error: DeployError)
     evidence = known.evidence or error.message.partition(": ")[2] or error.message
     remedy, command = known.remedy or error.hint, known.command
     if known.finding and remedy:
-        remedy = remedy_there(remedy, deployment.machine.place if deployment.machine else deployment.region)
+        remedy = remedy_there(context, remedy, deployment.machine.place if deployment.machine else deployment.region)
         command = command_of(remedy)
     known = replace(known, evidence=evidence, remedy=remedy, command=command)
     return error.copy(failure=replace(failure, diagnosis=known))
@@ -97,10 +97,16 @@ def report_left(deployment: Deployment, error: DeployError, why: DeployError) ->
 
 
 def report_removed(
-    deployment: Deployment, error: DeployError, receipt: Receipt | None, *, before: Sequence[Mapping[str, Any]] = ()
+    context: Context,
+    deployment: Deployment,
+    error: DeployError,
+    receipt: Receipt | None,
+    *,
+    before: Sequence[Mapping[str, Any]] = (),
 ) -> DeployError:
     """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
-    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{target_words(deployment.region)}"
+    there = target_option(context, deployment.region)
+    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{there}"
     command = again if error.code in _PLAIN else f"{again} --on-failure keep"
     fate = f"{MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else GONE
     failure, diagnosis = _parts(deployment, error)

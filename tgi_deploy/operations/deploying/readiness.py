@@ -9,7 +9,6 @@ from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
-from tgi_deploy.targets.ec2.resources import endpoint
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
 # but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
+
+
+def endpoint(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:

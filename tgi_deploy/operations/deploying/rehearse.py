@@ -17,7 +17,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.model import TAG_ID
-from tgi_deploy.targets.deployable import default_name
+from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, traffic_of
+from tgi_deploy.operations.launching.traffic import traffic_of
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.readiness.not_ready import wrong_device
 from tgi_deploy.readiness.proof import Endpoint, ExpectedService, ProofReport, prove
 from tgi_deploy.readiness.proof_load import LoadReport, Room, prove_promise
-from tgi_deploy.targets.container import served_as
+from tgi_deploy.targets.protocol import API_KEY_NOTE
+from tgi_deploy.values.container import served_as
 from tgi_deploy.values.probing import Promise
 
 if TYPE_CHECKING:

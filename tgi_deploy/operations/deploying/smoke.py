@@ -23,7 +23,7 @@ from tgi_deploy.errors import (
 from tgi_deploy.operations.deploying.service import prove_recorded
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.reconcile.model import MACHINES
-from tgi_deploy.targets.deployable import default_name
+from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,40 +9,38 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
-from tgi_deploy.operations.artifacts import check_name, default_name
-from tgi_deploy.operations.checking.preflight import preflight, rehearsal_tags
+from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.operations.deploying.differing import differences
 from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
-from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.readiness import endpoint, wait
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
-from tgi_deploy.operations.launching.launch import await_visible
-from tgi_deploy.operations.launching.launchpads import launchpad, reaches_aside, token_parameter, wish_marks
+from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch, way_of
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_made
 from tgi_deploy.operations.removing.spent import spent_by
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.places import shows_at_once
 from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.targets.ec2.resources import endpoint
 from tgi_deploy.values.base import as_dict
+from tgi_deploy.values.names import check_name, default_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
-    from tgi_deploy.operations.launching.attempt import Attempt, Launchpad
-    from tgi_deploy.operations.launching.launchpads import Settings
+    from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.targets.protocol import Attempt, Launch, Settings
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -75,10 +73,12 @@ class UpRequest:
     """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
 
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
-    that all of it may go. `versions` are all that the engine's release may report itself as.
+    that all of it may go. `versions` are all that the engine's release may report itself as. `settings` are those of
+    the target `target`.
     """
 
     plan: Plan
+    target: str
     settings: Settings
     confirm: Callable[[Proposal], bool]
     on_failure: Callable[[DeployError], Decision]
@@ -116,22 +116,23 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.name or default_name(request.plan.request.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
-        pad = launchpad(context, request.plan, request.settings, spent=lambda known: spent_by(context, known))
+        way = way_of(
+            context, request.target, request.plan, request.settings, spent=lambda known: spent_by(context, known)
+        )
         recorded = context.store.load(name)
         plaintext = _agreed(request, recorded)
-        pad.traffic.check(plaintext=plaintext)
+        way.traffic.check(plaintext=plaintext)
         recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
-        side = reaches_aside(request.settings)
-        everything = _observe(context, name, recorded, _regions(request.plan, pad), side=side)
+        everything = _observe(context, name, recorded, _regions(request.plan, way), side=way.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(seen):
             context.reporter.warn(rule)
-        deployment = replace(_starting_point(context, request, pad, name, recorded, seen), plaintext=plaintext)
+        deployment = replace(_starting_point(context, request, way, name, recorded, seen), plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(warning("second_machine", second_machine(deployment, machine)))
         if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
-            return _bring_up(context, request, pad, deployment, seen, surplus)
+            return _bring_up(context, request, way, deployment, seen, surplus)
         if surplus:
             return _end_surplus(context, request, deployment, surplus)
         if recorded is not None and recorded.plaintext != plaintext and not request.dry_run:
@@ -167,17 +168,17 @@ def _observe(
     """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
     machine = recorded.machine if recorded else None
-    if recorded is None or machine is None or shows_at_once(machine.place):
+    if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
         return seen
     if machine.attributes.get("id") in {found.id for found in seen} or not await_visible(context, recorded):
         return seen
     return observe(name, recorded, cloud=context.cloud, places=places, side=side)
 
 
-def _regions(plan: Plan, pad: Launchpad) -> tuple[str, ...]:
+def _regions(plan: Plan, way: Launch) -> tuple[str, ...]:
     """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
-    return tuple(dict.fromkeys(regions)) if pad.place in regions else (pad.place,)
+    return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
 
 
 def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
@@ -188,32 +189,32 @@ def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None)
 def _starting_point(
     context: Context,
     request: UpRequest,
-    pad: Launchpad,
+    way: Launch,
     name: str,
     recorded: Deployment | None,
     seen: Sequence[Found],
 ) -> Deployment:
     """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
-    wish = wish_digest(request.plan, pad.target, wish_marks(request.settings))
+    wish = wish_digest(request.plan, request.target, way.marks)
     if recorded is None:
-        return _new(context, pad, name, wish, seen)
+        return _new(context, request.target, way.place, name, wish, seen)
     if recorded.wish != wish and seen:
         raise ConflictError(
             "name_taken",
-            f"'{name}' exists and was asked for differently{differences(recorded, request.plan, pad.target)}",
+            f"'{name}' exists and was asked for differently{differences(recorded, request.plan, request.target)}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
         )
-    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=pad.target)
+    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=request.target)
 
 
-def _new(context: Context, pad: Launchpad, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
+def _new(context: Context, target: str, place: str, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     return Deployment(
         name=name,
         id=known or context.new_id(),
-        target=pad.target,
-        region=pad.place,
+        target=target,
+        region=place,
         phase="creating",
         created=now,
         updated=now,
@@ -263,15 +264,18 @@ def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, s
 def _bring_up(
     context: Context,
     request: UpRequest,
-    pad: Launchpad,
+    way: Launch,
     deployment: Deployment,
     seen: Sequence[Found],
     surplus: tuple[Found, ...],
 ) -> UpOutcome:
     seen = [found for found in seen if found not in surplus]
-    attempt = pad.first(deployment, seen)
+    attempt = first_attempt(way, deployment, seen)
     _refuse_to_replace(deployment, attempt, seen)
-    findings = (*_in_the_clear(context, pad), *_preflight(context, request, deployment, attempt))
+    findings = (
+        *_in_the_clear(context, way),
+        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+    )
     proposal = _proposal(deployment, attempt, findings, surplus)
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
@@ -281,10 +285,10 @@ def _bring_up(
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         ending = ChangeSet(steps=removal_of_surplus(surplus, deployment))
         deployment = context.executor().execute(deployment, ending)
-        deployment, candidate = _launch(context, pad, deployment, _regions(request.plan, pad), before)
-        outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+        launched = _launch(context, request, way, deployment, before)
+        outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
         stays = Before(frozenset()) if request.remove_all else before
-        return _make_ready(context, request, pad, outcome, candidate, stays)
+        return _make_ready(context, request, launched, outcome, stays)
 
 
 def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
@@ -306,20 +310,13 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
-def _in_the_clear(context: Context, pad: Launchpad) -> tuple[Problem, ...]:
+def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
     """What will travel unencrypted: said with and without preflight."""
-    told = pad.traffic.unencrypted
+    told = way.traffic.unencrypted
     if told is None:
         return ()
     context.reporter.warn(warning("unencrypted", told))
     return (warning("unencrypted", told),)
-
-
-def _preflight(context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
-    if not request.preflight:
-        return ()
-    tags = rehearsal_tags(deployment.name, deployment.id)
-    return preflight(context, request.plan, attempt, tags=tags, token_parameter=token_parameter(request.settings))
 
 
 def _proposal(
@@ -340,14 +337,12 @@ def _proposal(
     )
 
 
-def _launch(
-    context: Context, pad: Launchpad, deployment: Deployment, regions: Sequence[str], before: Before
-) -> tuple[Deployment, Candidate]:
+def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
     """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
     name = deployment.name
     try:
-        deployment, candidate = pad.launch(deployment)
-        yield_to_elder(context, deployment, regions)
+        launched = launch(context, way, request.plan, deployment)
+        yield_to_elder(context, launched.deployment, _regions(request.plan, way))
     except DeployError as error:
         if not error.refused:
             raise
@@ -360,7 +355,7 @@ def _launch(
         except DeployError as second:
             context.reporter.warn(second.problem)
         raise error from None
-    return deployment, candidate
+    return launched
 
 
 def _abandon(context: Context, name: str, before: Before) -> None:
@@ -370,10 +365,10 @@ def _abandon(context: Context, name: str, before: Before) -> None:
 
 
 def _make_ready(
-    context: Context, request: UpRequest, pad: Launchpad, outcome: UpOutcome, candidate: Candidate, before: Before
+    context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, before: Before
 ) -> UpOutcome:
-    executor, deployment = context.executor(), outcome.deployment
-    url = endpoint(pad.address(deployment), candidate.engine.port)
+    executor, deployment, candidate = context.executor(), launched.deployment, launched.candidate
+    url = endpoint(launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, deployment)
     lease.beat()
     deployment = executor.save(replace(deployment, endpoint=url, lease_until=lease.until))
@@ -427,4 +422,4 @@ def _failed(
     except DeployError as second:
         context.reporter.warn(second.problem)
         return report_left(deployment, error, second)
-    return report_removed(deployment, error, receipt, before=there)
+    return report_removed(context, deployment, error, receipt, before=there)

@@ -8,7 +8,8 @@ from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
 from tgi_deploy.operations.planning.wish import idle_timeout_s, lease_s, lifetime_s
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
-from tgi_deploy.targets.deployable import Deployable, default_name
+from tgi_deploy.targets.protocol import Deployable
+from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy import __version__
 from tgi_deploy import text as words
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.artifacts import KINDS, render
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.report.report import Choice, Command, CostRow, Figure, Memory, Part, Phase, Report
@@ -32,17 +31,12 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.operations.report.scatter import State
     from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate, NearMiss, Performance, Plan, Rejection
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Offer
 
-_TITLES: Final = {
-    "docker": "docker run",
-    "compose": "Docker Compose",
-    "user-data": "EC2 user data",
-    "launch-template": "EC2 launch template",
-}
 _PHASES: Final = {
     "launching": "launch",
     "booting": "boot",
@@ -63,9 +57,10 @@ def report(
     catalog: Catalog,
     environ: Mapping[str, str],
     *,
+    targets: Sequence[Target],
     commands: Sequence[str] = (),
 ) -> Report:
-    """`commands` are the command lines of a NoFeasiblePlan's near misses, in their order."""
+    """`commands` are the command lines of a NoFeasiblePlan's near misses, in their order; `targets` write artifacts."""
     request = made.request
     chosen = None if isinstance(made, NoFeasiblePlan) else made.chosen
     ways, refusals = _configurations(made, catalog)
@@ -89,7 +84,7 @@ def report(
         cost_rows=_cost_rows(made.chosen),
         memory=_memory(made.chosen),
         phases=tuple(_phases(made.chosen)),
-        commands=tuple(_commands(made, wish, environ)),
+        commands=tuple(_commands(made, wish, environ, targets)),
         fallbacks=tuple(_choice(item) for item in made.fallbacks),
         notices=made.notices,
         assumptions=made.assumptions,
@@ -343,18 +338,17 @@ def _phases(candidate: Candidate) -> Iterator[Phase]:
         start += phase.expected_s
 
 
-def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str]) -> Iterator[Command]:
-    """Every artefact that can be written of this plan: a machine of one's own has no launch template."""
+def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str], targets: Sequence[Target]) -> Iterator[Command]:
+    """Every artifact that can be written of this plan: a machine of one's own has no launch template."""
     subject = deployable(plan, wish, environ)
-    for kind in KINDS:
-        if plan.chosen.offer.market == "owned" and kind in {"user-data", "launch-template"}:
-            continue
-        try:
-            artifact = render(kind, subject)
-        except DeployError as error:
-            yield Command(title=_TITLES[kind], file_name="", problem=f"{error.message}; {error.hint}")
-        else:
-            yield Command(title=_TITLES[kind], file_name=artifact.file_name, text=artifact.text)
+    for target in targets:
+        for form, title in target.forms.items() if target.takes(plan) else ():
+            try:
+                artifact = target.artifact(form, subject, templates_dir=None)
+            except DeployError as error:
+                yield Command(title=title, file_name="", problem=f"{error.message}; {error.hint}")
+            else:
+                yield Command(title=title, file_name=artifact.file_name, text=artifact.text)
 
 
 def _choice(candidate: Candidate, *, reason: str = "", option: str = "") -> Choice:

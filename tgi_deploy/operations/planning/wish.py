@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.region import default_region
+from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
 from tgi_deploy.values.request import Market, Preference, Request
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _MAX_BUDGET: Final = Decimal(1_000_000)
 _MAX_COUNT: Final = 100_000_000
 _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
-SHORTEST_TTL_S: Final = 300
 _MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -238,9 +238,14 @@ def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int
     return seconds
 
 
-def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
-    """Return the lowest ceiling, in whole cents, that lets a machine of this price start after so much was spent."""
-    return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
+def wanted_ends(wish: Wish, environ: Mapping[str, str]) -> WantedEnds:
+    """Return how a machine is to end by itself. Raises InputError."""
+    return WantedEnds(
+        lifetime_s=lambda usd_per_hour: lifetime_s(wish, environ, usd_per_hour),
+        max_spend_usd=max_spend_usd(wish, environ),
+        idle_s=idle_timeout_s(wish, environ),
+        lease_s=lease_s(wish, environ),
+    )
 
 
 def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:

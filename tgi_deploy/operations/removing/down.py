@@ -10,7 +10,6 @@ from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
 from tgi_deploy.operations.removing.spent import begin_anew
-from tgi_deploy.operations.watching.places import shows_at_once, target_of, where
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
@@ -149,7 +148,7 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
     return tuple(
         record
         for record in deployment.resources
-        if _may_show_late(record)
+        if _may_show_late(context, record)
         and record.attributes.get("id") not in ids
         and not (record.phase == "intent" and (record.key, record.spec) in made)
         and may_be_new(record, now, within_s=context.pace.unsettled_s)
@@ -157,11 +156,11 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
     )
 
 
-def _may_show_late(record: ResourceRecord) -> bool:
+def _may_show_late(context: Context, record: ResourceRecord) -> bool:
     if record.phase == "intent":
         return True
     waited_for = record.phase == "created" or record.kind in MACHINES
-    return waited_for and "id" in record.attributes and not shows_at_once(record.place)
+    return waited_for and "id" in record.attributes and not context.target_at(record.place).facts.shows_at_once
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
@@ -212,7 +211,7 @@ def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
 def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
     """Everywhere it has been, those that a failover has left again among them."""
     touched = Ledger.of(context.store.events(deployment.name)).regions
-    return tuple(dict.fromkeys((*deployment.places, *touched, *where(context, deployment))))
+    return tuple(dict.fromkeys((*deployment.places, *touched, *context.where(deployment))))
 
 
 def receipt_of(
@@ -275,7 +274,7 @@ def still_there(
     runs = any(item["kind"] in MACHINES for item in items)
     costs = until_then(deployment.usd_per_hour if runs else None)
     hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
-    return left_error(error.message, items, hint=hint, receipts=(receipt,))
+    return left_error(context, error.message, items, hint=hint, receipts=(receipt,))
 
 
 def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
@@ -349,7 +348,7 @@ def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
 
 def _look(context: Context, name: str, *, volumes: bool) -> Removal:
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
+    seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded), side=recorded is None)
     return removal_of(name, recorded, seen, volumes=volumes)
 
 
@@ -378,7 +377,7 @@ def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Dep
     return Deployment(
         name=name,
         id=deployment_id,
-        target=target_of(place),
+        target=context.target_at(place).name,
         region=place,
         phase="deleting",
         created=now,

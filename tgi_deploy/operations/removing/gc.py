@@ -262,12 +262,12 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     def left() -> list[Line]:
         return [line for line in ledger.lines.values() if line.gone is None]
 
-    with naming_what_is_left(left, again="the same 'gc' goes on with it"):
+    with naming_what_is_left(context, left, again="the same 'gc' goes on with it"):
         try:
             sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
         except LeftBehindError as error:
             items = error.data["left_behind"]
             receipt = issue(context, nobodys, ledger, regions, left=items)
             hint = "run the same 'gc' again; until then it may cost money"
-            raise left_error(error.message, items, hint=hint, receipts=(receipt,)) from error
+            raise left_error(context, error.message, items, hint=hint, receipts=(receipt,)) from error
         return issue(context, nobodys, ledger, regions)

@@ -17,7 +17,7 @@ from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.operations.watching.broken_off import on_record
 from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_NAME, ChangeSet
-from tgi_deploy.reconcile.ports import BatchHandler
+from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import Patience
 
 if TYPE_CHECKING:
@@ -137,6 +137,9 @@ class _GuardedHandler:
             return False
         with self.stops.held():
             return self.inner.delete_many(many)
+
+    def size_bytes(self, thing_id: str) -> int | None:
+        return self.inner.size_bytes(thing_id) if isinstance(self.inner, SizedHandler) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.model import KEPT, MACHINES
+from tgi_deploy.reconcile.ports import SizedHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,10 +55,10 @@ def _is_gone(record: ResourceRecord, ledger: Ledger) -> bool:
 
 def _thing(context: Context, record: ResourceRecord) -> Mapping[str, str]:
     thing_id = record.attributes["id"]
-    try:
-        size_bytes = context.measure(record.place, record.kind, thing_id)
-    except DeployError:  # it stays either way
-        size_bytes = None
+    handler = context.cloud(record.place).handler(record.kind)
+    size_bytes = None
+    with suppress(DeployError):  # it stays either way
+        size_bytes = handler.size_bytes(thing_id) if isinstance(handler, SizedHandler) else None
     return {
         "kind": record.kind,
         "id": thing_id,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, InputError, LeftBehindError
 from tgi_deploy.operations.removing.receipt import Ledger, recorded_things
 from tgi_deploy.operations.watching.broken_off import recorded
-from tgi_deploy.operations.watching.places import removal_command
 from tgi_deploy.reconcile.model import KEPT
 
 if TYPE_CHECKING:
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 def removing(context: Context, *names: str) -> Iterator[None]:
     """Have whatever breaks off the removal of these deployments, unforeseen errors too, say what is left of them."""
     again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' goes on with it"
-    with naming_what_is_left(lambda: _left_of(context, names), again=again):
+    with naming_what_is_left(context, lambda: _left_of(context, names), again=again):
         yield
 
 
 @contextmanager
-def naming_what_is_left(left: Callable[[], Sequence[Line]], *, again: str) -> Iterator[None]:
+def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *, again: str) -> Iterator[None]:
     """Have an error of the block name what is `left` by then, which is nothing before the removal has begun.
 
     Raises LeftBehindError of the same code, or DefectError.
@@ -39,10 +38,10 @@ def naming_what_is_left(left: Callable[[], Sequence[Line]], *, again: str) -> It
     except (LeftBehindError, ConflictError, InputError, DefectError):
         raise
     except DeployError as error:
-        raise _unfinished(error, left(), again) from error
+        raise _unfinished(context, error, left(), again) from error
     except Exception as error:
         defect = DefectError(error)
-        told = _unfinished(defect, left(), again)
+        told = _unfinished(context, defect, left(), again)
         if told is not defect:
             defect = defect.copy(hint=f"{told.message}; {told.hint}", data=told.data)
         raise defect from error
@@ -59,13 +58,14 @@ def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]
     return tuple(line for line in ledger.lines.values() if line.gone is None and line.id not in kept)
 
 
-def _unfinished(error: DeployError, left: Sequence[Line], again: str) -> DeployError:
+def _unfinished(context: Context, error: DeployError, left: Sequence[Line], again: str) -> DeployError:
     if not left:
         return error
     items = [{"kind": line.kind, "id": line.id, "region": line.region} for line in left]
     told = ", ".join(f"{item['kind']} {item['id']} in {item['region']}" for item in items)
     hint = f"{again}; {until_then(sum((line.usd_per_hour or Decimal(0) for line in left), Decimal(0)))}"
     return left_error(
+        context,
         f"removing {told} did not finish: {error.message}",
         items,
         code=error.code,
@@ -79,6 +79,7 @@ def until_then(usd_per_hour: Decimal | None) -> str:
 
 
 def left_error(
+    context: Context,
     message: str,
     items: Sequence[Mapping[str, Any]],
     *,
@@ -87,9 +88,13 @@ def left_error(
     receipts: Sequence[Receipt] = (),
 ) -> LeftBehindError:
     """With the command that removes each thing by hand."""
-    commands = [{**item, "command": removal_command(item["kind"], item["id"], item["region"])} for item in items]
+    commands = [{**item, "command": _removal_command(context, item)} for item in items]
     paths = [receipt.path for receipt in receipts]
     return LeftBehindError(code, message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+
+
+def _removal_command(context: Context, item: Mapping[str, Any]) -> str | None:
+    return context.target_at(item["region"]).removal_command(item["kind"], item["id"], item["region"])
 
 
 def raise_all(failures: Sequence[DeployError]) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, write
 from tgi_deploy.operations.watching.known import money
-from tgi_deploy.reconcile.ends import Spent, moment_of
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.model import MACHINES
+from tgi_deploy.values.ends import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, unencrypted
-from tgi_deploy.operations.watching.places import tunnel
+from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.status import unrecorded_deployment
+from tgi_deploy.targets.protocol import API_KEY_NOTE
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
@@ -24,7 +24,8 @@ _ANSWER_TOKENS: Final = 64
 class Access:
     """Ready-to-paste ways in, with an API key by its variable's name.
 
-    `tunnel` leads to another Docker host; empty elsewhere. `unencrypted` says what travels so, None where nothing does.
+    `tunnel` leads to a port that is not open here; empty where none is needed. `unencrypted` says what travels so, None
+    where nothing does.
     """
 
     name: str
@@ -59,7 +60,7 @@ def access(context: Context, name: str) -> Access:
         url=url,
         curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
         python=engine.client_line(url, variable, asked),
-        tunnel=tunnel(record.place, port),
+        tunnel=context.target_at(record.place).tunnel(record.place, port),
         unencrypted=unencrypted(recorded),
     )
 

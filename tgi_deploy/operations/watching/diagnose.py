@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
+from tgi_deploy.operations.watching.known import target_option, typed_model
 from tgi_deploy.operations.watching.logs import locate
-from tgi_deploy.operations.watching.places import DOCKER, target_of, typed_model, up_there
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
@@ -43,30 +43,34 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
     found = read(text, context.grammar_of(recorded), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
-    return Examined(reading=_placed(found, place, last_line=last_line), machine=machine)
+    return Examined(reading=_placed(context, found, place, last_line=last_line), machine=machine)
 
 
 def subject_of(
     context: Context, name: str, plan: PlanDocument | None, place: str, *, hang_s: float = HANG_S
 ) -> Subject:
     """Return what is known of a deployment's engine beside its log."""
-    label = {"state_label": "the container"} if target_of(place) == DOCKER else {}
     facts = {"name": name, **(_facts(context, plan) if plan else {})}
-    return Subject(facts=facts, planned=True, hang_s=hang_s, **label)
+    label = context.target_at(place).facts.state_label
+    return Subject(facts=facts, planned=True, hang_s=hang_s, state_label=label)
 
 
-def remedy_there(remedy: str, place: str) -> str:
+def remedy_there(context: Context, remedy: str, place: str) -> str:
     """Return the remedy with its command for the place; without one that would change what the place does not have."""
     command = command_of(remedy)
     if command is None or not command.startswith(_UP):
         return remedy
-    return COMMAND.join(filter(None, (sentence_of(remedy), up_there(command, place))))
+    changes = context.target_at(place).facts.not_changed.intersection(command.split())
+    there = None if changes else f"{command}{target_option(context, place)}"
+    return COMMAND.join(filter(None, (sentence_of(remedy), there)))
 
 
-def _placed(found: Reading, place: str, *, last_line: int) -> Reading:
+def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> Reading:
     """Return it with remedies for the place; what only the state's reason shows is not a line of the log."""
     findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
-    return replace(found, findings=tuple(replace(item, remedy=remedy_there(item.remedy, place)) for item in findings))
+    return replace(
+        found, findings=tuple(replace(item, remedy=remedy_there(context, item.remedy, place)) for item in findings)
+    )
 
 
 def _facts(context: Context, plan: PlanDocument) -> dict[str, str]:

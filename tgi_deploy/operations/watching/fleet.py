@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.watching.known import by_name
-from tgi_deploy.operations.watching.places import all_places, shows_at_once
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.observe import find_common, read_recorded
 
@@ -47,7 +46,7 @@ def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
     """
     records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
-    seen = by_name(search(context, all_places(context, kept), whole=whole))
+    seen = by_name(search(context, context.everywhere(kept), whole=whole))
     missing = [(record.name, item) for record in kept for item in _unseen(record, seen.get(record.name, ()))]
     read = each(context, missing, lambda item: read_recorded(item[1], context.cloud(item[1].place)))
     untagged: dict[str, list[Found]] = {}
@@ -69,7 +68,9 @@ def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]
     """Return whether its machine is too new for its absence to mean that it is gone. The cloud knows ended ones."""
     record = recorded.machine if recorded else None
     thing_id = record.attributes.get("id") if record else None
-    if record is None or thing_id is None or shows_at_once(record.place) or thing_id in {found.id for found in seen}:
+    if record is None or thing_id is None or thing_id in {found.id for found in seen}:
+        return False
+    if context.target_at(record.place).facts.shows_at_once:
         return False
     if not may_be_new(record, context.clock.now(), within_s=context.pace.unsettled_s):
         return False

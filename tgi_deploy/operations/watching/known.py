@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_NAME, TAG_PRICE
+from tgi_deploy.values.container import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.plan_document import PlanDocument
 
 
 def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:
@@ -70,3 +74,16 @@ def money(text: object) -> Decimal | None:
     except InvalidOperation:
         return None
     return amount if amount.is_finite() and amount >= 0 else None
+
+
+def typed_model(plan: PlanDocument | None) -> str:
+    """Return the MODEL of a command line, from a plan: a folder goes by its path."""
+    if plan is None:
+        return "MODEL"
+    return shlex.quote(plan.model.served_id if is_folder(plan.model.served_id) else plan.model.id)
+
+
+def target_option(context: Context, place: str) -> str:
+    """Return what an `up` command line needs to stay at this place; empty for the target that is meant without it."""
+    target = context.target_at(place)
+    return "" if target is context.targets[0] else f" --target {target.name}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.operations.watching.fleet import is_late, load_all
 from tgi_deploy.operations.watching.known import by_name, machine_of, price_of
-from tgi_deploy.operations.watching.places import all_places
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
 from tgi_deploy.reconcile.model import TAG_NAME
 from tgi_deploy.reconcile.observe import owners_of, read_recorded
@@ -58,7 +57,7 @@ def list_deployments(context: Context) -> Listing:
     found: list[Found] = []
     unasked: set[str] = set()
     kept = [record for record in records.values() if record]
-    for place in all_places(context, kept):
+    for place in context.everywhere(kept):
         try:
             found.extend(_look(context, place, kept))
         except DeployError as error:

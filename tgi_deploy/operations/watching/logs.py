@@ -8,7 +8,6 @@ from tgi_deploy.diagnosis.lines import log_lines, redacted
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.watching.known import machine_of
-from tgi_deploy.operations.watching.places import where
 from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.observe import observe
@@ -66,7 +65,7 @@ def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
 def locate(context: Context, name: str) -> tuple[str, str]:
     """Place and id of the machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+    seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded))
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
     machine = machine_of(recorded, seen)

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
-from tgi_deploy.operations.launching.attempt import lease_end
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.known import machine_of
-from tgi_deploy.operations.watching.places import where
 from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.clocks import is_past
-from tgi_deploy.reconcile.ends import TAG_LEASE, End, ends_of, stamp
+from tgi_deploy.reconcile.ends import TAG_LEASE, End, ends_of, lease_end, stamp
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def renew(context: Context, name: str, *, for_s: int | None = None) -> Renewal:
     """
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded))
+        seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded))
         if recorded is None and not seen:
             raise unknown_deployment(context, name)
         machine = _machine(name, recorded, seen)

@@ -8,17 +8,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic, unencrypted
+from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.wish import DEFAULT_PORT
 from tgi_deploy.operations.watching.access import access
-from tgi_deploy.operations.watching.places import DOCKER, removal_command
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import KEPT, TAG_NAME
-from tgi_deploy.targets.container import grouped, is_folder, mount_of, mounted
-from tgi_deploy.targets.docker import commands as docker_commands
+from tgi_deploy.reconcile.model import KEPT
+from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic
 from tgi_deploy.templating import render_text
+from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.access import Access
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.model import Deployment
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable, Target
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import RequestDocument
@@ -70,6 +69,7 @@ class Subject:
     """
 
     name: str
+    target: Target
     plan: PlanDocument
     ends: tuple[str, ...] = ()
     end_options: tuple[str, ...] = ()
@@ -98,9 +98,11 @@ class Subject:
         return self.plan.chosen.market != _OWNED
 
     @property
-    def host(self) -> str:
-        """The Docker host of what is not rented."""
-        return self.deployment.region if self.deployment else DOCKER
+    def place(self) -> str:
+        """Where it is, or would be."""
+        if self.deployment is None and not self.rented:
+            return self.target.name
+        return self.region
 
     @property
     def url(self) -> str:
@@ -125,6 +127,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
         )
     return Subject(
         name=name,
+        target=context.target_at(recorded.region),
         plan=recorded.plan,
         ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
         end_options=_end_options(recorded),
@@ -135,7 +138,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
     )
 
 
-def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
+def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subject:
     """What is not there yet."""
     terms = (
         (deployable.ttl_s, "by itself {} s after its launch"),
@@ -147,6 +150,7 @@ def planned_subject(plan: Plan, deployable: Deployable) -> Subject:
     abroad = Traffic(reach="public" if deployable.public_ipv4 else "private", api_key=False)
     return Subject(
         name=deployable.name,
+        target=target,
         plan=plan_document(plan),
         ends=ends,
         end_options=_end_options(deployable),
@@ -191,6 +195,7 @@ def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templa
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
     plan = subject.plan
+    commands = subject.target.commands(subject.name, subject.place, subject.machine_id)
     return {
         "name": subject.name,
         "plan": plan,
@@ -199,7 +204,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "engine_title": engine.title,
         "pages": engine.pages,
         "rented": subject.rented,
-        "there": "" if subject.rented else f" --target {DOCKER}",
+        "there": "" if subject.rented else f" --target {subject.target.name}",
         "region": subject.region,
         "url": subject.url,
         "curl": subject.access.curl if subject.access else None,
@@ -212,11 +217,9 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "alerts": list(_filled(subject, alerts)),
         "model": subject.model,
         "docker_run": _docker_run(plan, engine, subject.folder),
-        "by_tag": f"Name=tag:{TAG_NAME},Values={subject.name}",
-        "machine_id": subject.machine_id,
-        "looks": () if subject.rented else docker_commands.looks(subject.name, subject.host),
-        "removals": _removals(subject),
-        "proof": None if subject.rented else docker_commands.proof(subject.name, subject.host),
+        "looks": commands.looks,
+        "removals": _removals(subject) or commands.removal,
+        "proof": commands.proof,
     }
 
 
@@ -225,7 +228,7 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
     yield f"tgi-deploy up {subject.model}"
     yield from _setting_words(request)
     if _OWNED in request.markets:
-        yield f"--target {DOCKER}"
+        yield f"--target {subject.target.name}"
     elif request.markets != ("on-demand",):
         yield f"--market {'any' if len(request.markets) > 1 else request.markets[0]}"
     if request.allow_turing:
@@ -305,7 +308,7 @@ def _docker_run(plan: PlanDocument, server: Engine, folder: str | None) -> str:
 def _removals(subject: Subject) -> Sequence[str]:
     """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
     records = subject.deployment.resources if subject.deployment else ()
-    doomed = (record for record in reversed(records) if KEPT not in record.notes)
-    found = (removal_command(record.kind, record.attributes.get("id", "ID"), record.place) for record in doomed)
-    commands = tuple(command for command in found if command is not None)
-    return commands or (() if subject.rented else (docker_commands.container_removal(subject.name, subject.host),))
+    going = (record for record in reversed(records) if KEPT not in record.notes)
+    command = subject.target.removal_command
+    found = (command(record.kind, record.attributes.get("id", "ID"), record.place) for record in going)
+    return tuple(item for item in found if item is not None)

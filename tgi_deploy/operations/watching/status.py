@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
-from tgi_deploy.operations.watching.places import where
 from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.reconcile.ends import ends_of
@@ -68,7 +67,7 @@ class Status:
 def status(context: Context, name: str) -> Status:
     """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
     recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=where(context, recorded), side=recorded is None)
+    seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded), side=recorded is None)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
     machine = machine_of(recorded, seen)

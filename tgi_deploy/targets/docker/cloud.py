@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.model import TAG_ID, MachineState
 from tgi_deploy.targets.docker.console import console_of
 from tgi_deploy.targets.docker.container import KIND as CONTAINER
@@ -16,7 +15,7 @@ from tgi_deploy.targets.docker.volume import Volumes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.reconcile.model import Found, MachineImage, Placement
+    from tgi_deploy.reconcile.model import Found
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.targets.docker.api import Api
     from tgi_deploy.targets.reply import Reply
@@ -53,12 +52,6 @@ class DockerCloud:
         wanted = {TAG_ID: "", **tags}
         return tuple(found for kind in _KINDS for found in self.handler(kind).find(wanted))
 
-    def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
-        raise _no_machines(f"an image for {architecture}", wanted)
-
-    def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
-        raise _no_machines(instance_type, subnet)
-
     def machine(self, instance_id: str) -> MachineState:
         """The container's state. One that is started again and again counts as running: its log tells the rest."""
         containers = Containers(self.api)
@@ -78,12 +71,6 @@ class DockerCloud:
     def console(self, instance_id: str) -> str:
         return console_of(self.api, instance_id)
 
-    def check_death(self, state: MachineState, *, pool: str) -> None:
-        """A container that ends says why in its log: waiting for its engine reads that."""
-
-    def size_bytes(self, kind: str, thing_id: str) -> int | None:
-        return Volumes(self.api).size_bytes(thing_id) if kind == VOLUME else None
-
 
 def _why(state: Reply) -> tuple[str | None, str | None]:
     """(code, sentence) for a container that has ended."""
@@ -93,7 +80,3 @@ def _why(state: Reply) -> tuple[str | None, str | None]:
         return "OOMKilled", "it was killed by the OOM killer: the host's memory was used up"
     failed = state.optional_text("Error").strip()
     return "Exited", failed or f"the container ended with code {state.integer('ExitCode')}"
-
-
-def _no_machines(what: str, which: str | None) -> InputError:
-    return InputError("no_machines", f"a Docker host has no machines to choose: {what} {which or ''}".rstrip())

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from tgi_deploy.reconcile.model import TAG_NAME
 from tgi_deploy.targets.docker.resources import container_name
+from tgi_deploy.targets.protocol import Commands
 
 _COMMANDS: Final = {"container": "rm --force", "volume": "volume rm"}
 
@@ -18,27 +19,17 @@ def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     return None if words is None else f"{_docker(place)} {words} {shlex.quote(thing_id)}"
 
 
-def container_removal(name: str, place: str) -> str:
-    """By the container's name: what it is called is known before it is there."""
-    return f"{_docker(place)} {_COMMANDS['container']} {container_name(name)}"
-
-
-def looks(name: str, place: str) -> tuple[str, ...]:
-    """What one looks with at a deployment, and what starts its engine again."""
-    container = container_name(name)
-    docker, filtered = _docker(place), _labelled(name)
+def commands(name: str, place: str) -> Commands:
+    """Return commands that go by the container's name: what it is called is known before it is there."""
+    container, docker = container_name(name), _docker(place)
+    filtered = f"--filter label={TAG_NAME}={name}"
     words = (f"ps --all {filtered}", f"logs --tail 200 {container}", f"inspect {container}",
              f"exec {container} nvidia-smi", f"restart {container}")  # fmt: skip
-    return tuple(f"{docker} {word}" for word in words)
-
-
-def proof(name: str, place: str) -> str:
-    """Prints nothing when nothing is left."""
-    return f"{_docker(place)} ps --all --quiet {_labelled(name)}"
-
-
-def _labelled(name: str) -> str:
-    return f"--filter label={TAG_NAME}={name}"
+    return Commands(
+        looks=tuple(f"{docker} {word}" for word in words),
+        removal=(f"{docker} {_COMMANDS['container']} {container}",),
+        proof=f"{docker} ps --all --quiet {filtered}   # the proof: no line",
+    )
 
 
 def _docker(place: str) -> str:

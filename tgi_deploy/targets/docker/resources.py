@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.model import KEPT, Resource
-from tgi_deploy.targets.container import MODEL_DIR
+from tgi_deploy.targets.docker.options import NAME
+from tgi_deploy.values.container import MODEL_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.container import HostedContainer
     from tgi_deploy.values.container import Health, Mount
 
-NAME: Final = "docker"
 VOLUME: Final = "volume"
 CONTAINER: Final = "container"
 CACHE: Final = "cache"

@@ -12,18 +12,18 @@ from botocore.exceptions import ClientError
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
-from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Usage
 from tgi_deploy.targets.aws.api import acknowledged, each, read_pages, read_reply
 from tgi_deploy.targets.aws.errors import refusal_of, translated
 from tgi_deploy.targets.aws.session import is_loopback
 from tgi_deploy.targets.ec2.dry_run import REQUESTS, request_of
+from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
 from tgi_deploy.targets.reply import ReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tgi_deploy.reconcile.inspection import RehearsedLaunch, Verdict
     from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.targets.ec2.inspection import RehearsedLaunch, Verdict
     from tgi_deploy.targets.reply import Reply
 
 _T = TypeVar("_T")

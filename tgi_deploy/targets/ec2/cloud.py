@@ -19,10 +19,11 @@ from tgi_deploy.targets.ec2.placement import placements
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.reconcile.model import Found, MachineImage, MachineState, Placement
+    from tgi_deploy.reconcile.model import Found, MachineState
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.api import Api
+    from tgi_deploy.targets.ec2.region import MachineImage, Placement
 
 # In the order of creation. What a machine brings along stands before it: it can go only once the machine has. The
 # schedule is made last, yet stands among the first: it ends the machine from outside, so it goes after the machine.

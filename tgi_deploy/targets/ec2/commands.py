@@ -1,8 +1,11 @@
-"""What to type into AWS's own command line to remove one thing, for the case that this tool could not."""
+"""What to type into AWS's own command line to look and to remove, for the case that this tool could not."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from tgi_deploy.reconcile.model import TAG_NAME
+from tgi_deploy.targets.protocol import Commands
 
 _EC2: Final = {
     "instance": "terminate-instances --instance-ids",
@@ -32,3 +35,21 @@ def removal_command(kind: str, thing_id: str, region: str) -> str | None:
         return _OTHERS[kind].format(id=thing_id, region=region)
     words = _EC2.get(kind)
     return None if words is None else f"aws ec2 {words} {thing_id} --region {region}"
+
+
+def commands(name: str, region: str, machine_id: str) -> Commands:
+    """Return commands that find what is there by its tags."""
+    there = f"aws ec2 describe-instances --region {region} --filters 'Name=tag:{TAG_NAME},Values={name}'"
+    tagged = f"--tag-filters Key={TAG_NAME},Values={name}"
+    return Commands(
+        looks=(
+            there,
+            f"aws ec2 get-console-output --region {region} --instance-id {machine_id} --latest --output text",
+            f"aws ec2 reboot-instances --region {region} --instance-ids {machine_id}",
+        ),
+        removal=(
+            f"{there} --query 'Reservations[].Instances[].InstanceId'",
+            f"aws ec2 terminate-instances --region {region} --instance-ids INSTANCE_ID",
+        ),
+        proof=f"aws resourcegroupstaggingapi get-resources --region {region} {tagged}   # the proof: an empty list",
+    )

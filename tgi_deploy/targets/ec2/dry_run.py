@@ -13,7 +13,7 @@ from tgi_deploy.targets.aws.api import tag_specifications
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.reconcile.inspection import RehearsedLaunch
+    from tgi_deploy.targets.ec2.inspection import RehearsedLaunch
 
 Request = tuple[str, dict[str, Any]]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import BadRequestError
-from tgi_deploy.reconcile.model import MachineImage
 from tgi_deploy.targets.aws.api import each
+from tgi_deploy.targets.ec2.region import MachineImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from tgi_deploy.targets.deployable import check
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 # Ubuntu 22.04 with NVIDIA's open driver, docker and its GPU runtime (AWS Deep Learning AMI catalogue).
 IMAGE_PARAMETER: Final = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.errors import BadRequestError, NoCapacityError
-from tgi_deploy.reconcile.model import Placement
 from tgi_deploy.targets.aws.api import each
+from tgi_deploy.targets.ec2.region import Placement
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.aws.api import Api

@@ -11,10 +11,9 @@ from tgi_deploy.reconcile.model import Ref, Resource
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.reconcile.model import MachineImage, Placement
+    from tgi_deploy.targets.ec2.region import MachineImage, Placement
     from tgi_deploy.values.plan import Candidate
 
-NAME: Final = "ec2"
 GROUP: Final = "security-group"
 TEMPLATE: Final = "launch-template"
 INSTANCE: Final = "instance"
@@ -70,10 +69,6 @@ def resources(machine: Machine) -> tuple[Resource, ...]:
         _instance(machine),
         *machine.after,
     )
-
-
-def endpoint(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 def _security_group(machine: Machine) -> Resource:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tgi_deploy.targets.deployable import Deployable
+    from tgi_deploy.targets.protocol import Deployable
 
 MAX_BYTES: Final = 16 * 1024  # before base64; EC2 User Guide, "Run commands at launch"
 BASE_DIR: Final = "/opt/tgi-deploy"

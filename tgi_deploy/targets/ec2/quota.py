@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.survey import attempt
+from tgi_deploy.targets.ec2.survey import attempt
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.survey import Survey
+    from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.values.plan import Candidate
 
 _OF_VOLUMES: Final = ("Volume", "IOPS")

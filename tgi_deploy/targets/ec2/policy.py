@@ -4,15 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.actions import policy_document
+from tgi_deploy.catalog.actions import policy_document, read_actions
 from tgi_deploy.errors import InputError
+from tgi_deploy.targets.protocol import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.catalog.actions import Actions, Grant
+    from tgi_deploy.catalog.actions import Actions, Boundary, Grant
 
 _MAKES_ROLES: Final = "iam:CreateRole"
+
+
+def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
+    """Return the policy for the features of these names. Raises InputError `unknown_feature`."""
+    actions = read_actions()
+    chosen = tuple(actions.features) if everything else names or actions.core
+    bound = actions.boundary if makes_roles(actions, chosen) else None
+    document = policy(actions, chosen)
+    notice = (
+        f"roles that are made carry the policy {bound.name!r}, which an administrator makes once: {bound.creation}"
+        if bound
+        else ""
+    )
+    return Policy(
+        document=document,
+        features={name: actions.features[name] for name in chosen},
+        boundary=_bounding(bound) if bound else None,
+        notice=notice,
+    )
+
+
+def bounding() -> Policy:
+    """Return what bounds the roles that `up` makes."""
+    return Policy(document=None, features={}, boundary=_bounding(read_actions().boundary))
+
+
+def _bounding(boundary: Boundary) -> dict[str, Any]:
+    return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
 
 
 def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, warning
-from tgi_deploy.operations.checking.check_result import error, ok
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
+from tgi_deploy.values.check_result import error, ok
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.survey import Survey
-    from tgi_deploy.reconcile.model import MachineImage
+    from tgi_deploy.targets.ec2.region import MachineImage
+    from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.values.model import ModelSpec
     from tgi_deploy.values.plan import Candidate
 

@@ -11,8 +11,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import moment_of
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.launching.quota import Headroom
     from tgi_deploy.reconcile.ports import Clock, Store
+    from tgi_deploy.targets.ec2.quota import Headroom
 
 MEMORY_S: Final = 180.0
 TOPIC: Final = "pools"

@@ -83,29 +83,3 @@ class Inspector(Protocol):
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
         """Ask for `action` in a way that only tells whether it would be allowed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
-    """A container engine on this computer. `runtimes` are what it can start containers with."""
-
-    version: str
-    runtimes: tuple[str, ...]
-
-
-class Workstation(Protocol):
-    """This computer."""
-
-    @property
-    def python(self) -> str: ...
-
-    def state_folder(self) -> str:
-        """The folder of records, proved writable. Raises DeployError `state_unusable`."""
-
-    def has(self, package: str) -> bool: ...
-
-    def engine(self) -> Engine:
-        """The container engine. Raises DeployError when none answers."""
-
-    def cards(self) -> tuple[str, ...]:
-        """The GPUs that the driver lists; empty without a driver."""

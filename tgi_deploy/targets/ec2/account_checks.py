@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, warning
-from tgi_deploy.operations.checking.check_result import error, ok
 from tgi_deploy.reconcile.errors import PermissionDeniedError
+from tgi_deploy.values.check_result import error, ok
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.catalog.actions import Boundary
-    from tgi_deploy.operations.launching.quota import Headroom
-    from tgi_deploy.reconcile.inspection import AccountPolicy, Identity, Verdict
+    from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Verdict
+    from tgi_deploy.targets.ec2.quota import Headroom
 
 POLICY: Final = "'tgi-deploy doctor --policy' prints what is needed"
 # Signatures are refused when the clocks differ by more than five minutes (AWS General Reference, "Signing requests").

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tgi_deploy.catalog.quotas import Quota
-    from tgi_deploy.reconcile.inspection import Inspector
+    from tgi_deploy.targets.ec2.inspection import Inspector
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 8
@@ -36,6 +35,8 @@ class Survey:
 
 def together(questions: Mapping[str, Callable[[], _T]]) -> dict[str, _T | DeployError]:
     """The answers by name, or the error that came instead. All are asked at once."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- planning asks nothing
+
     if not questions:
         return {}
     with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(questions)), thread_name_prefix="survey") as pool:

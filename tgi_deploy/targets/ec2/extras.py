@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.launching.traffic import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.resources import INSTANCE
 from tgi_deploy.targets.ec2.secrets import delivery
+from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from tgi_deploy.operations.launching.launch import LaunchSettings
     from tgi_deploy.reconcile.model import Deployment, Resource
+    from tgi_deploy.targets.ec2.launch import Ec2Settings
     from tgi_deploy.targets.ec2.secrets import SecretWishes
 
 
@@ -30,7 +30,7 @@ class Extras:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_extras(settings: LaunchSettings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
+def make_extras(settings: Ec2Settings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
     """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
     wishes = settings.secrets
     delivered = delivery(wishes, name=deployment.name, deployment_id=deployment.id, region=region)
@@ -50,17 +50,6 @@ def _notes(wishes: SecretWishes) -> dict[str, str]:
     """Where the API key is to be found, by name: the caller's variable, and a parameter that was there before."""
     named = {API_KEY_NOTE: wishes.api_key_variable, API_KEY_PARAMETER_NOTE: wishes.api_key and wishes.api_key.parameter}
     return {note: name for note, name in named.items() if name}
-
-
-def marks(settings: LaunchSettings) -> dict[str, Any]:
-    """What of this belongs to the wish: a deployment that lacks it is not the one asked for."""
-    wished = {"api_key": settings.secrets.api_key is not None, "external_ttl": settings.external_ttl}
-    return {"extras": wished} if any(wished.values()) else {}
-
-
-def makes_extras(settings: LaunchSettings) -> bool:
-    """Whether anything is made that other services hold."""
-    return settings.secrets.makes or settings.external_ttl
 
 
 def _end(deployment: Deployment, region: str, expires: datetime | None) -> tuple[Resource, ...]:

@@ -1,0 +1,49 @@
+"""Options of a target among those that were given: what means nothing there is refused, not ignored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import variable_of_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.targets.protocol import Supplied, Target
+    from tgi_deploy.values.base import Value
+
+
+def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, Any]) -> Value:
+    """Return the target's own options. Raises InputError: `conflicting_options` for another target's."""
+    own = target.options.__struct_fields__
+    for other in targets:
+        foreign = next((name for name in other.options.__struct_fields__ if name not in own and given.get(name)), None)
+        if foreign is not None:
+            raise InputError(
+                "conflicting_options",
+                f"--{foreign.replace('_', '-')} goes with --target {other.name}",
+                hint=f"leave it out; {target.facts.who_connects}",
+            )
+    return target.options(**{name: given[name] for name in own if name in given})
+
+
+def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise InputError for an option that the target refuses, given here or in the environment."""
+    for refusal in target.facts.refuses:
+        for name in refusal.options:
+            if given.get(name) or environ.get(variable_of_option(name)):
+                raise InputError(refusal.code, f"--{name.replace('_', '-')}: {refusal.why}", hint=refusal.hint)
+
+
+def supplied(
+    target: Target, wish: Wish, catalog: Catalog, environ: Mapping[str, str], *, locked: bool = False
+) -> tuple[Wish, Supplied]:
+    """Return the request with what the target adds before it is planned. Raises InputError."""
+    refuse(target, asdict(wish), environ)
+    named = locked or bool(wish.hardware or environ.get(variable_of_option("hardware")))
+    found = target.supply(catalog, release=wish.engine_version or catalog.default_release, hardware=named)
+    return (replace(wish, hardware=found.hardware) if found.hardware else wish), found

@@ -1,0 +1,34 @@
+"""A container as texts: a `docker run` script, and a file for Compose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.targets.container import container_for
+from tgi_deploy.targets.deployable import check
+from tgi_deploy.targets.protocol import Artifact
+from tgi_deploy.templating import render_text
+from tgi_deploy.values.container import MODEL_DIR
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.targets.protocol import Deployable
+
+RUN: Final = "docker"
+_FILES: Final = {RUN: "docker-run.sh", "compose": "compose.yaml"}
+
+
+def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
+    """Templates in `templates_dir` go before the packaged ones. Raises InputError for what can't be written safely."""
+    check(deployable)
+    engine = container_for(deployable)
+    values = {
+        "name": deployable.name,
+        "engine": engine,
+        "container_port": engine.container_port,
+        "model_dir": MODEL_DIR,
+        "restarts": engine.restarts,
+        "ready_deadline_s": deployable.ready_deadline_s,
+    }
+    return Artifact.of(form, _FILES[form], render_text(f"{_FILES[form]}.j2", values, templates_dir=templates_dir))

@@ -1,0 +1,52 @@
+"""Connects to Docker hosts. Docker's own package is imported here, when the first of them is asked."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.clock import SystemClock
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.docker.endpoint import endpoint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.reconcile.ports import Cloud, Listener
+    from tgi_deploy.targets.docker.api import Api
+
+
+class Hosts:
+    """Docker hosts by their place, with the certificates and secrets that the environment has."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.cloud = cache(self._cloud)
+
+    def pull(self, place: str, image: str, listener: Listener) -> None:
+        """Have an image there, showing the progress."""
+        api = self._api(place)
+        from tgi_deploy.targets.docker.pull import pull  # noqa: PLC0415 -- needs docker's package, as _api has checked
+
+        pull(api, image, listener=listener, clock=SystemClock())
+
+    def _cloud(self, place: str) -> Cloud:
+        api = self._api(place)
+        from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- likewise
+
+        return DockerCloud(api=api)
+
+    def _api(self, place: str) -> Api:
+        """Raises InputError `docker_extra_missing` without its extra."""
+        try:
+            from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- most commands ask no Docker host
+            from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
+        except ImportError as error:
+            raise InputError(
+                "docker_extra_missing",
+                f"asking a Docker host: the package {error.name!r} is missing",
+                hint="pip install 'tgi-deploy[docker]'",
+            ) from error
+        table = ErrorTable.of(Store.behind().json("docker/errors.json"))
+        return Api(endpoint=endpoint_of(place, self._environ), table=table, environ=self._environ)

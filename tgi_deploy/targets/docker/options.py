@@ -1,0 +1,47 @@
+"""What `up` takes for containers on a Docker host alone."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.options import ApiKeyFromEnv, ExposeToWorld, HubTokenFromEnv, Plaintext, option
+
+NAME: Final = "docker"
+
+
+class DockerOptions(Value, frozen=True, kw_only=True):
+    """Raises InputError `bad_bind` and `world_exposed` for an address that no port may be published on."""
+
+    bind: Annotated[
+        str | None,
+        option("Docker: where the port is published.  [default: 127.0.0.1]", "ADDRESS", commands=("up",)),
+    ] = None
+    expose_to_world: ExposeToWorld = False
+    hub_token_from_env: HubTokenFromEnv = False
+    api_key_from_env: ApiKeyFromEnv = None
+    plaintext: Plaintext = False
+
+    def __post_init__(self) -> None:
+        if self.bind is None:
+            return
+        try:
+            address = ipaddress.ip_address(self.bind)
+        except ValueError:
+            raise InputError(
+                "bad_bind", f"--bind {self.bind[:60]!r} is not an address", hint="write an address of the Docker host"
+            ) from None
+        if address.is_unspecified and not self.expose_to_world:
+            raise InputError(
+                "world_exposed",
+                f"--bind {self.bind} lets everybody in who reaches the host: Docker goes past its firewall",
+                hint="name one address of the host, or add --expose-to-world if you mean it",
+            )
+
+    @property
+    def address(self) -> str:
+        """Where the port is published."""
+        everywhere = "0.0.0.0" if self.expose_to_world else "127.0.0.1"  # noqa: S104 -- asked for by --expose-to-world
+        return self.bind or everywhere

@@ -1,0 +1,155 @@
+"""Containers on a Docker host: this computer's, or the one that Docker's own settings name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.docker.connection import Hosts
+from tgi_deploy.targets.docker.endpoint import current_endpoint
+from tgi_deploy.targets.docker.options import NAME, DockerOptions
+from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.docker.host_checks import Installation
+    from tgi_deploy.targets.docker.launch import DockerLaunch, DockerSettings
+    from tgi_deploy.targets.protocol import Artifact, Commands, Deployable, LaunchRequest, Order, Surroundings
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.plan import Plan
+
+FACTS: Final = TargetFacts(
+    begins="starting a container",
+    state_label="the container",
+    who_connects="--bind says where the port is published",
+    shows_at_once=True,
+    regions=False,
+    refuses=(
+        Refusal(
+            options=("ttl", "max_spend", "idle_timeout", "lease"),
+            code="no_end_on_docker",
+            why="nothing on a Docker host ends a container by itself",
+            hint="leave it out, and end it with 'tgi-deploy down NAME'; it costs nothing by the hour",
+        ),
+        Refusal(
+            options=("sandbox",),
+            code="conflicting_options",
+            why="the sandbox is a local cloud, it has no Docker host",
+            hint="leave out --sandbox or --target docker",
+        ),
+    ),
+    not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
+    one_at_a_time="deployments of one host would take each other's port and GPUs",
+    unpriced="on a machine of yours",
+)
+
+FORMS: Final = {"docker": "docker run", "compose": "Docker Compose"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DockerTarget:
+    """`cloud` returns a host; `pull_image(place, image, listener)` has an image there.
+
+    No `installation`: this computer's.
+    """
+
+    cloud: Callable[[str], Cloud]
+    pull_image: Callable[..., None]
+    environ: Mapping[str, str]
+    installation: Installation | None = None
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def facts(self) -> TargetFacts:
+        return FACTS
+
+    @property
+    def options(self) -> type[Value]:
+        return DockerOptions
+
+    @property
+    def forms(self) -> Mapping[str, str]:
+        return FORMS
+
+    def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        if named:
+            raise InputError(
+                "conflicting_options", "--region and --target docker exclude each other", hint="leave one of them out"
+            )
+        return (current_endpoint(self.environ).place,)
+
+    def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:
+        """The host, and unless hardware is named this computer's own GPUs.
+
+        Raises InputError `hardware_needed`, `no_gpu`, `unknown_card`, `mig_enabled`.
+        """
+        endpoint = current_endpoint(self.environ)
+        if hardware:
+            return Supplied(place=endpoint.place, local=endpoint.local)
+        if not endpoint.local:
+            raise InputError(
+                "hardware_needed",
+                f"the GPUs of the Docker host {endpoint.url} ({endpoint.source}) can't be seen from here",
+                hint="say what it has with --hardware NxCARD, such as 2xRTX-4090",
+            )
+        from tgi_deploy.targets.docker.gpus import local_gpus  # noqa: PLC0415 -- only planning for this computer asks
+        from tgi_deploy.targets.docker.local_hardware import local_hardware  # noqa: PLC0415 -- likewise
+
+        found = local_hardware(local_gpus(), catalog, release=release)
+        return Supplied(
+            hardware=found.hardware, place=endpoint.place, local=True, devices=found.devices, notices=found.notices
+        )
+
+    def takes(self, plan: Plan) -> bool:  # noqa: ARG002 -- any plan can be tried: the host says what it lacks
+        return True
+
+    def settings(self, request: LaunchRequest) -> DockerSettings:
+        from tgi_deploy.targets.docker.launch import settings_of  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return settings_of(request)
+
+    def launch(self, around: Surroundings, order: Order) -> DockerLaunch:
+        from tgi_deploy.targets.docker.launch import DockerLaunch  # noqa: PLC0415 -- likewise
+
+        return DockerLaunch(around=around, order=order, cloud=self.cloud, pull_image=self.pull_image)
+
+    def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
+        from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- likewise
+
+        return written(form, deployable, templates_dir=templates_dir)
+
+    def commands(self, name: str, place: str, machine_id: str) -> Commands:  # noqa: ARG002 -- a container is known by its name
+        from tgi_deploy.targets.docker.commands import commands  # noqa: PLC0415 -- likewise
+
+        return commands(name, place)
+
+    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        from tgi_deploy.targets.docker.commands import removal_command  # noqa: PLC0415 -- likewise
+
+        return removal_command(kind, thing_id, place)
+
+    def tunnel(self, place: str, port: int) -> str:
+        from tgi_deploy.targets.docker.commands import tunnel  # noqa: PLC0415 -- likewise
+
+        return tunnel(place, port)
+
+    def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
+        from tgi_deploy.targets.docker.host_checks import LocalInstallation, host_findings  # noqa: PLC0415 -- likewise
+
+        return host_findings(self.installation or LocalInstallation(), needed=needed)
+
+
+def docker_target(environ: Mapping[str, str] = os.environ) -> DockerTarget:
+    """Return the target; nothing is asked of any host yet."""
+    hosts = Hosts(environ)
+    return DockerTarget(cloud=hosts.cloud, pull_image=hosts.pull, environ=environ)

@@ -1,0 +1,100 @@
+"""Connects to EC2: sessions, regions and what is looked up of the account. boto3 is imported when it is needed."""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.clock import SystemClock
+from tgi_deploy.targets.ec2.survey import Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.catalog.quotas import Quota
+    from tgi_deploy.secret import Secret
+    from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.targets.ec2.inspection import Inspector
+    from tgi_deploy.targets.ec2.region import Region
+
+
+class Connection:
+    """One account. `endpoint_url` None is AWS itself; `access_key` is sent in the place of the caller's credentials.
+
+    `unsearched` collects (region, kind) → why it could not be looked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret_of: Callable[[str], Secret],
+        endpoint_url: str | None = None,
+        access_key: str | None = None,
+        unsearched: dict[tuple[str, str], str] | None = None,
+    ) -> None:
+        self._secret_of = secret_of
+        self._endpoint_url, self._access_key = endpoint_url, access_key
+        self._unsearched = {} if unsearched is None else unsearched
+        self.region = cache(self._region)
+
+    @cached_property
+    def sessions(self) -> SessionFactory:
+        """Raises InputError `bad_endpoint`."""
+        from tgi_deploy.targets.aws.errors import ErrorTable  # noqa: PLC0415 -- commands that ask no cloud load no SDK
+        from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- likewise
+
+        table = ErrorTable.of(Store.behind().json("aws/errors.json"))
+        return SessionFactory(table=table, endpoint_url=self._endpoint_url, access_key=self._access_key)
+
+    @cached_property
+    def _image_parameters(self) -> list[dict[str, str]]:
+        parameters: list[dict[str, str]] = Store.behind().json("aws/amis.json")["parameters"]
+        return parameters
+
+    def _region(self, name: str) -> Region:
+        from tgi_deploy.targets.aws.api import Api  # noqa: PLC0415 -- see sessions
+        from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
+
+        return Ec2Cloud(
+            api=Api(region=name, sessions=self.sessions, retrier=Retrier(SystemClock())),
+            image_parameters=self._image_parameters,
+            secret_of=self._secret_of,
+            unsearched=self._unsearched,
+        )
+
+    def survey(
+        self,
+        catalog: Callable[[], Catalog],
+        profiles_dir: Path | None,
+        *,
+        hub_access: Callable[[str, str], None] | None,
+        hub_quiet: str,
+        hub_token: bool,
+    ) -> Survey:
+        """Return what looks at the account; the hub is described as in `Survey`."""
+        types = cache(lambda: catalog().instance_types())
+        return Survey(
+            inspector=cache(self._inspector),
+            quotas=cache(lambda: _quotas(profiles_dir)),
+            vcpus=lambda name: types()[name].vcpus if name in types() else None,
+            hub_access=hub_access,
+            hub_quiet=hub_quiet,
+            hub_token=hub_token,
+        )
+
+    def _inspector(self, region: str) -> Inspector:
+        from tgi_deploy.targets.ec2.account_probe import Ec2Inspector  # noqa: PLC0415 -- see sessions
+
+        made = Ec2Inspector(region=region, sessions=self.sessions)
+        made.warm_up()
+        return made
+
+
+def _quotas(profiles_dir: Path | None) -> Mapping[str, Quota]:
+    from tgi_deploy.catalog.quotas import read_quotas  # noqa: PLC0415 -- only looks at an account read them
+
+    return read_quotas(profiles_dir)

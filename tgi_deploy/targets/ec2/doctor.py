@@ -1,0 +1,142 @@
+"""Everything about an account that would make a launch fail, each with its remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import DeployError, Problem
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
+from tgi_deploy.secret import reference
+from tgi_deploy.targets.ec2.account_checks import (
+    clock_finding,
+    identity_finding,
+    permission_findings,
+    region_finding,
+    unanswered,
+    zones_finding,
+)
+from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
+from tgi_deploy.targets.ec2.launch import ENGINE_ARCHITECTURE, Ec2Settings
+from tgi_deploy.targets.ec2.launch_checks import disk_finding, image_finding
+from tgi_deploy.targets.ec2.options import NAME, hub_token_variable
+from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
+from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.survey import together
+from tgi_deploy.targets.protocol import Order
+from tgi_deploy.values.ends import Spent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.targets.ec2.options import Ec2Options
+    from tgi_deploy.targets.ec2.survey import Survey
+    from tgi_deploy.targets.ec2.target import Ec2Target
+    from tgi_deploy.targets.protocol import Surroundings
+    from tgi_deploy.values.plan import Candidate, Plan
+
+_NAME: Final = "doctor"
+_ID: Final = "rehearsal"
+_TAGS: Final = {TAG_NAME: _NAME, TAG_ID: _ID}
+# Rehearsed where no plan says what to launch: small, and offered almost everywhere.
+_COMMON: Final = "g6.xlarge"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountLook:
+    """`plan` None asks about the account alone, in `region`."""
+
+    target: Ec2Target
+    survey: Survey
+    around: Surroundings
+    settings: Ec2Settings
+    plan: Plan | None
+    region: str
+    ready_deadline_s: Callable[[Candidate], int]
+
+
+def settings_of(options: Ec2Options, environ: Mapping[str, str]) -> Ec2Settings:
+    """Return them as `up` would have them. Who may connect and how long it lives does not matter here."""
+    named, variable = options.hub_token_parameter, hub_token_variable(environ)
+    token = SecretWish(parameter=named) if named else SecretWish(reference=reference(variable)) if variable else None
+    return Ec2Settings(cidrs=(), subnet=options.subnet, ami=options.ami, secrets=SecretWishes(hub_token=token))
+
+
+def examine(look: AccountLook) -> tuple[Problem, ...]:
+    """The account, then the launch. Without anybody to be, nothing else is asked."""
+    region = look.plan.chosen.offer.region if look.plan else look.region
+    try:
+        inspector = look.survey.inspector(region)
+        answers: dict[str, Any] = together({"who": inspector.identity, "region": inspector.region_status})
+    except DeployError as problem:
+        return (unanswered("identity", problem),)
+    who = answers["who"]
+    if isinstance(who, DeployError) and identity_finding(who).severity == "error":
+        return (identity_finding(who),)
+    account = (identity_finding(who), clock_finding(who), region_finding(region, answers["region"]))
+    findings = tuple(finding for finding in account if finding is not None)
+    if any(finding.severity == "error" for finding in findings):
+        return findings
+    arn = who.arn if isinstance(who, Identity) else ""
+    return (*findings, *_place(look, region, arn))
+
+
+def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
+    kind = look.plan.chosen.offer.instance_type.name if look.plan else _COMMON
+    cloud, settings = look.target.region(region), look.settings
+    found: dict[str, Any] = together(
+        {
+            "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=settings.ami),
+            "places": lambda: cloud.placements(kind, subnet=settings.subnet),
+        }
+    )
+    failed = tuple(answer.problem for answer in found.values() if isinstance(answer, DeployError))
+    if failed:
+        return failed
+    image, places = found["image"], found["places"]
+    zones = sorted({place.zone for place in places})
+    seen = (image_finding(image, region), zones_finding(kind, region, zones))
+    if look.plan is None:
+        launch = RehearsedLaunch(
+            image=image.id,
+            instance_type=kind,
+            subnet=places[0].subnet,
+            network=places[0].network,
+            market="on-demand",
+            tags=_TAGS,
+        )
+        return (*seen, *_permissions(look.survey, region, launch, arn))
+    return (*seen, *_launch(look, look.plan, image.minimum_gib))
+
+
+def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[Problem, ...]:
+    inspector = survey.inspector(region)
+
+    def rehearsal(action: str) -> Callable[[], Any]:
+        return lambda: inspector.rehearse(action, launch)
+
+    return permission_findings(together({action: rehearsal(action) for action in inspector.actions}), arn)
+
+
+def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
+    """What preflight would say, with every action rehearsed and the image's own size counted."""
+    now, region = look.around.clock.now(), plan.chosen.offer.region
+    deployment = Deployment(name=_NAME, id=_ID, target=NAME, region=region, phase="creating", created=now, updated=now)
+    order = Order(
+        plan=plan, settings=look.settings, ready_deadline_s=look.ready_deadline_s, spent=lambda _deployment: Spent()
+    )
+    try:
+        attempt = next(look.target.launch(look.around, order).attempts(lambda: (deployment, ())))
+    except DeployError as problem:
+        return (problem.problem,)
+    flight = launch_of(attempt, _TAGS)
+    findings = launch_findings(
+        look.survey,
+        plan,
+        flight,
+        token_parameter=look.settings.secrets.hub_token_parameter,
+        actions=look.survey.inspector(region).actions,
+    )
+    disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
+    told_before = {"identity", "clock", "clock_skew"}
+    return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in told_before)

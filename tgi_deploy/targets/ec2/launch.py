@@ -1,0 +1,331 @@
+"""From a plan to a running machine on EC2: zone by zone, then fallback by fallback, never two at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError, warning
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import expiry, is_under_way
+from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
+from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.targets.ec2.artifacts import USER_DATA, written
+from tgi_deploy.targets.ec2.extras import make_extras
+from tgi_deploy.targets.ec2.launch_data import launch_template_data
+from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
+from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
+from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
+from tgi_deploy.targets.ec2.secrets import SecretWishes
+from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.values.ends import Spent, WantedEnds, spent_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.targets.ec2.pools import PoolMemory
+    from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
+    from tgi_deploy.targets.ec2.survey import Survey
+    from tgi_deploy.targets.protocol import Look, Order, Reach, Surroundings
+    from tgi_deploy.values.plan import Candidate, Plan
+
+_MISSING_GRACE_S: Final = 60.0
+# What a region lacks: fallbacks in another one go on without it.
+_NOT_IN_REGION: Final = frozenset({"no_machine_image", "unknown_subnet", "no_default_subnet"})
+ENGINE_ARCHITECTURE: Final = "x86_64"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ec2Settings:
+    """`cidrs` may connect. `plaintext`: an API key may travel unencrypted to a public address."""
+
+    cidrs: tuple[str, ...]
+    ends: WantedEnds = field(default_factory=WantedEnds)
+    subnet: str | None = None
+    ami: str | None = None
+    secrets: SecretWishes = field(default_factory=SecretWishes)
+    external_ttl: bool = False
+    plaintext: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ec2Launch:
+    around: Surroundings
+    order: Order
+    region: Callable[[str], Region]
+    survey: Survey | None
+    pools: PoolMemory
+    images: dict[str, MachineImage] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        return self.order.plan
+
+    @property
+    def settings(self) -> Ec2Settings:
+        settings: Ec2Settings = self.order.settings
+        return settings
+
+    @property
+    def place(self) -> str:
+        return self.plan.chosen.offer.region
+
+    @property
+    def traffic(self) -> Traffic:
+        abroad: Reach = "public" if self.plan.request.public_ipv4 else "private"
+        reach: Reach = "loopback" if self.around.loopback else abroad
+        return Traffic(reach=reach, api_key=self.settings.secrets.api_key is not None)
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        wanted = {"api_key": self.settings.secrets.api_key is not None, "external_ttl": self.settings.external_ttl}
+        return {"extras": wanted} if any(wanted.values()) else {}
+
+    @property
+    def rare_kinds(self) -> bool:
+        return self.settings.secrets.makes or self.settings.external_ttl
+
+    def attempts(self, look: Look) -> Iterator[Attempt]:
+        """Raises NoCapacityError or QuotaError when every pool has been tried; what stops at once as it is."""
+        for candidate, placement in self._ladder(*look()):
+            yield self._attempt(*look(), candidate, placement)
+        raise self._exhausted()
+
+    def address(self, deployment: Deployment, *, pool: str) -> str:
+        """Wait until the machine runs. One that dies first raises what its reason stands for."""
+        record = deployment.machine
+        if record is None:
+            raise ValueError("there is no record of a machine")
+        region, state = self.region(record.place), "missing"
+        for waited_s in looks(self.around.clock, self.around.pace.running):
+            machine = region.machine(record.attributes["id"])
+            state = machine.state
+            if state == "running" and machine.address:
+                return machine.address
+            if state != "missing" or waited_s > _MISSING_GRACE_S:
+                region.check_death(machine, pool=pool)
+        raise NotHealthyError(
+            "not_running",
+            f"the machine {record.attributes['id']} is {state} after {self.around.pace.running.deadline_s:.0f} s",
+            hint=f"'tgi-deploy down {deployment.name}' removes it, 'tgi-deploy up' goes on waiting",
+        )
+
+    def refused(self, attempt: Attempt, error: NoCapacityError | QuotaError) -> None:
+        if isinstance(error, NoCapacityError):
+            self._no_capacity(attempt, error)
+        else:
+            self._no_quota(attempt, error)
+
+    def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Nothing where no machine would be made, or where nobody can be asked."""
+        if self.survey is None or not launches(attempt):
+            return ()
+        return launch_findings(
+            self.survey, self.plan, launch_of(attempt, tags), token_parameter=self.settings.secrets.hub_token_parameter
+        )
+
+    def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
+        """Every (candidate, zone) worth a try, best first; where something may exist already comes before all."""
+        begun = begun_pools(deployment, seen)
+        candidates = sorted(
+            (self.plan.chosen, *self.plan.fallbacks),
+            key=lambda candidate: (
+                not any(pool_of(candidate, pool) for pool in begun),
+                not _is_recorded(candidate, deployment),
+            ),
+        )
+        earlier = {pool: why for pool, why in self.pools.earlier().items() if pool not in begun}
+        later: list[tuple[Candidate, Placement]] = []
+        for candidate in candidates:
+            for placement in self._placements(candidate, begun):
+                pool = pool_name(candidate, placement.zone)
+                if pool in earlier:
+                    self._note(pool, f"{pool}: {earlier[pool]}; skipped for now")
+                    later.append((candidate, placement))
+                elif self._is_open(candidate, placement):
+                    yield candidate, placement
+        if later:
+            self._note("later", "nothing else is left: trying what had no capacity a moment ago")
+        yield from (item for item in later if self._is_open(*item))
+
+    def _is_open(self, candidate: Candidate, placement: Placement) -> bool:
+        pool = pool_name(candidate, placement.zone)
+        return _family(candidate) not in self.pools.families and not self.pools.is_out(pool)
+
+    def _note(self, what: str, text: str) -> None:
+        """Once a run: the ladder is looked at before the question and after it."""
+        if what not in self.pools.told:
+            self.pools.told.add(what)
+            self.around.reporter.note(text)
+
+    def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
+        offer = candidate.offer
+        try:
+            found = self._region(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
+            self._image(candidate)
+        except NoCapacityError:
+            self.pools.unusable(pool_name(candidate, "*"), "not offered in a zone with a subnet")
+            return []
+        except DeployError as error:
+            if offer.region == self.place or error.code not in _NOT_IN_REGION:
+                raise
+            self.pools.unusable(pool_name(candidate, "*"), error.message)
+            return []
+        return sorted(found, key=lambda place: pool_name(candidate, place.zone) not in begun)
+
+    def _region(self, candidate: Candidate) -> Region:
+        return self.region(candidate.offer.region)
+
+    def _attempt(
+        self, deployment: Deployment, seen: Sequence[Found], candidate: Candidate, placement: Placement
+    ) -> Attempt:
+        """A machine that is there, or on its way, keeps the end that it was made with."""
+        ceiling = self.settings.ends.max_spend_usd
+        if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
+            before = Spent(usd=deployment.spent_usd or Decimal(0))
+            with suppress(InputError):
+                attempt = self._attempt_after(before, deployment, candidate, placement, seen)
+                if attempt.ttl_s == deployment.ttl_s and not _replaces_a_machine(attempt):
+                    return attempt
+        spent = Spent() if ceiling is None else self.order.spent(deployment)
+        if ceiling is not None and spent.usd:
+            self._note("spent", spent_words(spent, ceiling))
+        return self._attempt_after(spent, deployment, candidate, placement, seen)
+
+    def _attempt_after(
+        self, spent: Spent, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
+    ) -> Attempt:
+        ttl_s = self.settings.ends.seconds(deployment.name, candidate.cost.usd_per_hour, spent)
+        image = self._image(candidate)
+        expires = expiry(deployment, ttl_s, seen, self.around.clock)
+        extras = make_extras(self.settings, deployment, candidate.offer.region, expires)
+        deployable = replace(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
+        user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
+        machine = Machine(
+            name=deployment.name,
+            deployment_id=deployment.id,
+            candidate=candidate,
+            data=launch_template_data(deployable, user_data=user_data.text, root_device_name=image.root_device),
+            placement=placement,
+            image=image,
+            cidrs=self.settings.cidrs,
+            before=extras.before,
+            after=extras.after,
+            notes=extras.notes,
+        )
+        wanted = resources(machine)
+        return Attempt(
+            candidate=candidate,
+            place=candidate.offer.region,
+            pool=machine.pool,
+            zone=placement.zone,
+            cidrs=machine.cidrs,
+            wanted=wanted,
+            changes=diff(wanted, deployment.resources, seen),
+            ttl_s=ttl_s,
+            idle_s=self.settings.ends.idle_s,
+            lease_s=self.settings.ends.lease_s,
+            expires=expires,
+            spent_usd=None if self.settings.ends.max_spend_usd is None else spent.usd,
+            artifacts=((user_data.file_name, user_data.text),),
+        )
+
+    def _image(self, candidate: Candidate) -> MachineImage:
+        region = candidate.offer.region
+        if region not in self.images:
+            self.images[region] = self._region(candidate).image(
+                architecture=ENGINE_ARCHITECTURE, wanted=self.settings.ami
+            )
+        return self.images[region]
+
+    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, ttl_s: int | None) -> Deployable:
+        return Deployable(
+            name=name,
+            candidate=candidate,
+            model=self.plan.request.model,
+            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
+            ttl_s=ttl_s,
+            idle_s=self.settings.ends.idle_s,
+            lease_s=self.settings.ends.lease_s,
+            region=candidate.offer.region,
+            image_id=image.id,
+            public_ipv4=self.plan.request.public_ipv4,
+            ready_deadline_s=self.order.ready_deadline_s(candidate),
+        )
+
+    def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
+        why = error.cause or error.message
+        self.pools.failed(attempt.pool, why)
+        self.around.reporter.warn(warning("no_capacity", f"{attempt.pool}: {why}; trying the next"))
+
+    def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
+        family = _family(attempt.candidate)
+        why = error.cause or error.message
+        room = headroom(self.survey, attempt.candidate) if counts_vcpus(error.cause) else None
+        self.pools.no_quota(family, why, room)
+        advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
+        told = f"{family}: {why}{advice}; trying another family or market"
+        self.around.reporter.warn(warning("quota_exceeded", told))
+
+    def _exhausted(self) -> NoCapacityError | QuotaError:
+        tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())
+        only_quota = self.pools.families and not self.pools.failures
+        error: NoCapacityError | QuotaError
+        if only_quota:
+            told = f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})"
+            error = QuotaError(told, hint="allow more regions or markets")
+        else:
+            error = NoCapacityError(
+                f"every machine of the plan was tried in vain: {tried or 'no zone has a subnet for one'}"
+            )
+        return with_rooms(error, tuple(self.pools.rooms.values()))
+
+
+def _replaces_a_machine(attempt: Attempt) -> bool:
+    """Return whether one is to go and none is to stay."""
+    actions = {step.action for step in attempt.changes.steps if step.kind == INSTANCE}
+    return "delete" in actions and not actions & {"keep", "adopt"}
+
+
+def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
+    """Pools in which a machine of this deployment exists, or may exist for all that is recorded.
+
+    While the recorded machine lives, its pool alone: a plan for another machine's pool would replace it.
+    """
+    record = deployment.record(INSTANCE)
+    machines = [found for found in seen if found.kind == INSTANCE and found.alive]
+    recorded = [found for found in machines if record is not None and found.id == record.attributes.get("id")]
+    pools = [
+        "/".join((found.place, *(found.attributes[name] for name in ("zone", "instance_type", "market"))))
+        for found in recorded or machines
+    ]
+    if record is not None and record.phase == "intent" and "pool" in record.notes:
+        pools.append(record.notes["pool"])
+    return pools
+
+
+def pool_of(candidate: Candidate, pool: str) -> bool:
+    """Whether `pool` is one of the candidate's."""
+    region, zone, *_ = pool.split("/")
+    return candidate.offer.region == region and pool_name(candidate, zone) == pool
+
+
+def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:
+    """Return whether this candidate is what the record says was tried last."""
+    if deployment.plan is None:
+        return False
+    recorded, offer = deployment.plan.chosen, candidate.offer
+    return (recorded.instance_type, recorded.region, recorded.market, recorded.num_shard, recorded.quantize) == (
+        offer.instance_type.name, offer.region, offer.market, candidate.num_shard, candidate.quantize
+    )  # fmt: skip
+
+
+def _family(candidate: Candidate) -> str:
+    """What quota is counted by: the region, and the quota's code (or the type's family, where none is known)."""
+    offer = candidate.offer
+    named = quota_code(candidate) or f"{offer.instance_type.name.partition('.')[0]} {offer.market}"
+    return f"{offer.region}/{named}"

@@ -1,0 +1,140 @@
+"""What is looked at before anybody is asked to pay: few calls, all at once, and not knowing is never a reason to stop.
+
+Five reads and three dry runs: who we are and what time it is, the quota and its use, the subnet's addresses and its
+way out; permission to make a group, a template and a machine. A gated model costs one call of the hub, a role three of
+IAM: the policy that bounds it has to be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.targets.ec2.account_checks import (
+    addresses_finding,
+    boundary_finding,
+    clock_finding,
+    identity_finding,
+    permission_findings,
+    quota_finding,
+    route_finding,
+)
+from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
+from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, user_data_finding
+from tgi_deploy.targets.ec2.quota import headroom_of, quota_code, used_vcpus
+from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, TEMPLATE
+from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
+from tgi_deploy.targets.ec2.survey import together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.ec2.inspection import Inspector
+    from tgi_deploy.targets.ec2.survey import Survey
+    from tgi_deploy.targets.protocol import Attempt
+    from tgi_deploy.values.plan import Candidate, Plan
+
+CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:RunInstances")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flight:
+    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any."""
+
+    candidate: Candidate
+    launch: RehearsedLaunch
+    root_gib: int
+    public: bool
+    user_data: str
+    roles: bool = False
+
+    @property
+    def region(self) -> str:
+        return self.candidate.offer.region
+
+
+def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
+    """Return the launch that the attempt would make, as its resources describe it."""
+    made = {resource.key: resource.properties for resource in attempt.wanted}
+    request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
+    interface = request["NetworkInterfaces"][0]
+    profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})
+    name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # what is to be made is not there
+    return Flight(
+        candidate=attempt.candidate,
+        launch=RehearsedLaunch(
+            image=data["ImageId"],
+            instance_type=request["InstanceType"],
+            subnet=interface["SubnetId"],
+            network=made[GROUP]["network"],
+            market=attempt.candidate.offer.market,
+            tags=tags,
+            instance_profile=name if isinstance(name, str) else None,
+        ),
+        root_gib=sum(int(disk["Ebs"]["VolumeSize"]) for disk in data["BlockDeviceMappings"][:1]),
+        public=bool(interface.get("AssociatePublicIpAddress", True)),
+        user_data="".join(text for _, text in attempt.artifacts),
+        roles=any(resource.kind == ROLE for resource in attempt.wanted),
+    )
+
+
+def launch_findings(
+    survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
+) -> tuple[Problem, ...]:
+    """All findings about one launch, those of the account first."""
+    answers: dict[str, Any] = together(_questions(survey, plan, flight, token_parameter, actions))
+    who = answers["identity"]
+    arn = who.arn if isinstance(who, Identity) else ""
+    verdicts = {action: answers[action] for action in actions}
+    kind = flight.launch.instance_type
+    room = headroom_of(survey, flight.candidate, answers.get("quota"), answers.get("used"))
+    findings: tuple[Problem | None, ...] = (
+        identity_finding(who),
+        clock_finding(who),
+        *permission_findings(verdicts, arn),
+        boundary_finding(answers["boundary"], read_actions().boundary) if flight.roles else None,
+        quota_finding(room, kind, elsewhere=has_elsewhere(plan, flight.candidate)),
+        addresses_finding(flight.launch.subnet, answers["addresses"]),
+        route_finding(flight.launch.subnet, answers["route"], public=flight.public),
+        disk_finding(flight.candidate, flight.root_gib, None),
+        user_data_finding(flight.user_data),
+        answers["hub"],
+    )
+    return tuple(finding for finding in findings if finding is not None)
+
+
+def _questions(
+    survey: Survey, plan: Plan, flight: Flight, token_parameter: str | None, actions: tuple[str, ...]
+) -> dict[str, Callable[[], Any]]:
+    inspector, launch = survey.inspector(flight.region), flight.launch
+    code = quota_code(flight.candidate)
+    questions: dict[str, Callable[[], Any]] = {
+        "identity": inspector.identity,
+        "addresses": lambda: inspector.free_addresses(launch.subnet),
+        "route": lambda: inspector.way_out(launch.subnet, launch.network),
+        "hub": lambda: hub_finding(survey, plan.request.model.model, token_parameter=token_parameter),
+        **{action: _rehearsal(inspector, action, launch) for action in actions},
+    }
+    if flight.roles:
+        questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
+    if code is not None:
+        questions["quota"] = lambda: inspector.quota_vcpus(code)
+        questions["used"] = lambda: used_vcpus(survey, flight.region, code)
+    return questions
+
+
+def _rehearsal(inspector: Inspector, action: str, launch: RehearsedLaunch) -> Callable[[], Any]:
+    return lambda: inspector.rehearse(action, launch)
+
+
+def has_elsewhere(plan: Plan, candidate: Candidate) -> bool:
+    """Whether the plan has a candidate that another quota counts for."""
+    own = (candidate.offer.region, quota_code(candidate))
+    return any((other.offer.region, quota_code(other)) != own for other in (plan.chosen, *plan.fallbacks))
+
+
+def launches(attempt: Attempt) -> bool:
+    """Whether a machine of EC2 would be made, not one adopted."""
+    return any(step.action == "create" and step.kind == INSTANCE for step in attempt.changes.steps)

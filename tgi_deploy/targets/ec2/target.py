@@ -1,0 +1,160 @@
+"""Machines on EC2, in one region or several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.targets.ec2.options import NAME, Ec2Options
+from tgi_deploy.targets.protocol import Supplied, TargetFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.ec2.launch import Ec2Launch, Ec2Settings
+    from tgi_deploy.targets.ec2.region import Region
+    from tgi_deploy.targets.ec2.survey import Survey
+    from tgi_deploy.targets.protocol import (
+        AccountRequest,
+        Artifact,
+        Commands,
+        Deployable,
+        LaunchRequest,
+        Order,
+        Policy,
+        Surroundings,
+    )
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.plan import Plan
+
+FACTS: Final = TargetFacts(
+    begins="starting a machine that costs money",
+    state_label="EC2 state reason of the machine",
+    who_connects="--allow-cidr says who may connect",
+    shows_at_once=False,  # EC2 is eventually consistent
+    regions=True,
+)
+FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch template"}
+_ALL: Final = "all"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ec2Target:
+    """`region` returns one; `survey` looks at the account, None where it can't be asked.
+
+    `catalog` opens the catalog, `default_region` returns the one to use where none is named, `caller_cidr` the caller's
+    network as machines see it.
+    """
+
+    region: Callable[[str], Region]
+    survey: Survey | None = None
+    catalog: Callable[[], Catalog]
+    default_region: Callable[[], str]
+    caller_cidr: Callable[[], str]
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def facts(self) -> TargetFacts:
+        return FACTS
+
+    @property
+    def options(self) -> type[Value]:
+        return Ec2Options
+
+    @property
+    def forms(self) -> Mapping[str, str]:
+        return FORMS
+
+    def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """A slip of the keyboard is found here: asked of EC2, it would look like a region without deployments."""
+        if _ALL in named:
+            return self.catalog().regions()
+        for region in named:
+            self.catalog().check_region(region)
+        return tuple(dict.fromkeys(named)) or (self.default_region(),)
+
+    def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
+        """The catalog's offers are all there is to know."""
+        return Supplied()
+
+    def takes(self, plan: Plan) -> bool:
+        """A machine of one's own is not rented."""
+        return plan.chosen.offer.market != "owned"
+
+    def settings(self, request: LaunchRequest) -> Ec2Settings:
+        """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
+        from tgi_deploy.targets.ec2.launch import Ec2Settings  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.ec2.secrets import secret_wishes  # noqa: PLC0415 -- likewise
+
+        options: Ec2Options = request.options
+        return Ec2Settings(
+            secrets=secret_wishes(options, request.plan, request.environ, wait=request.wait),
+            cidrs=options.networks or (self.caller_cidr(),),
+            ends=request.ends,
+            subnet=options.subnet,
+            ami=options.ami,
+            external_ttl=options.external_ttl,
+            plaintext=options.plaintext,
+        )
+
+    def launch(self, around: Surroundings, order: Order) -> Ec2Launch:
+        from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
+
+        pools = PoolMemory(around.clock, around.store)
+        return Ec2Launch(around=around, order=order, region=self.region, survey=self.survey, pools=pools)
+
+    def cloud(self, place: str) -> Cloud:
+        return self.region(place)
+
+    def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
+        from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- likewise
+
+        return written(form, deployable, templates_dir=templates_dir)
+
+    def commands(self, name: str, place: str, machine_id: str) -> Commands:
+        from tgi_deploy.targets.ec2.commands import commands  # noqa: PLC0415 -- likewise
+
+        return commands(name, place, machine_id)
+
+    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        from tgi_deploy.targets.ec2.commands import removal_command  # noqa: PLC0415 -- likewise
+
+        return removal_command(kind, thing_id, place)
+
+    def tunnel(self, place: str, port: int) -> str:  # noqa: ARG002 -- the protocol's
+        return ""
+
+    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
+        from tgi_deploy.targets.ec2.doctor import AccountLook, examine, settings_of  # noqa: PLC0415 -- likewise
+
+        if self.survey is None:
+            return ()
+        return examine(
+            AccountLook(
+                target=self,
+                survey=self.survey,
+                around=around,
+                settings=settings_of(request.options, request.environ),
+                plan=request.plan,
+                region=request.place,
+                ready_deadline_s=request.ready_deadline_s,
+            )
+        )
+
+    def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
+        from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- likewise
+
+        return needed(features, everything=everything)
+
+    def boundary(self) -> Policy:
+        from tgi_deploy.targets.ec2.policy import bounding  # noqa: PLC0415 -- likewise
+
+        return bounding()

@@ -1,0 +1,77 @@
+"""How a machine is asked to end by itself, and how much of its ceiling is left."""
+
+from __future__ import annotations
+
+from decimal import ROUND_UP, Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A machine needs as long to start.
+SHORTEST_TTL_S: Final = 300
+
+
+class Spent(Frozen, frozen=True, kw_only=True):
+    """What `machines` of a name have cost so far: at most that, where nobody saw one of them end."""
+
+    usd: Decimal = Decimal(0)
+    machines: int = 0
+
+
+def _no_lifetime(_usd_per_hour: Decimal) -> None:
+    """Return for ever."""
+
+
+class WantedEnds(Frozen, frozen=True, kw_only=True):
+    """What is asked for. `lifetime_s` returns the seconds to live at a price an hour, None for ever.
+
+    `max_spend_usd` is the ceiling for all machines of the name together.
+    """
+
+    lifetime_s: Callable[[Decimal], int | None] = _no_lifetime
+    max_spend_usd: Decimal | None = None
+    idle_s: int | None = None
+    lease_s: int | None = None
+
+    def seconds(self, name: str, usd_per_hour: Decimal, spent: Spent) -> int | None:
+        """Return for how long a machine may run after so much was spent, None for ever.
+
+        Raises InputError `max_spend_reached`.
+        """
+        own_s = self.lifetime_s(usd_per_hour)
+        if self.max_spend_usd is None or not usd_per_hour:
+            return own_s
+        left_s = seconds_left(name, self.max_spend_usd, spent, usd_per_hour)
+        return left_s if own_s is None else min(own_s, left_s)
+
+
+def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
+    """Return the lowest ceiling, in whole cents, that lets a machine of this price start after so much was spent."""
+    return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
+
+
+def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: Decimal) -> int:
+    """Return for how long a machine may run on what is left of --max-spend.
+
+    Raises InputError `max_spend_reached` where that is too short for one to start.
+    """
+    seconds = int((ceiling_usd - spent.usd) / usd_per_hour * 3600)
+    if seconds >= SHORTEST_TTL_S:
+        return seconds
+    least = least_spend(usd_per_hour, spent.usd)
+    raise InputError(
+        "max_spend_reached",
+        f"{name}: {spent_words(spent, ceiling_usd)}, and the rest lasts {max(0, seconds)} s at ${usd_per_hour} an hour",
+        hint=f"a machine needs five minutes to start: give at least --max-spend {least}, "
+        f"or run 'tgi-deploy down {name}', after which the count begins anew",
+    )
+
+
+def spent_words(spent: Spent, ceiling_usd: Decimal) -> str:
+    machines = "1 machine" if spent.machines == 1 else f"{spent.machines} machines"
+    usd = spent.usd.quantize(Decimal("0.01"), ROUND_UP)
+    return f"${usd} of --max-spend ${ceiling_usd} is spent already ({machines})"

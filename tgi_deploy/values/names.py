@@ -1,0 +1,29 @@
+"""Names of deployments: a grammar that every artifact and every resource can carry."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tgi_deploy.errors import InputError
+
+_LONGEST: Final = 40
+_NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST - 2}}}[a-z0-9]")
+_SHOWN_CHARACTERS: Final = 60
+
+
+def check_name(name: str) -> None:
+    """Raise InputError `bad_name` unless every artifact and resource can carry the name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            "bad_name",
+            f"{name[:_SHOWN_CHARACTERS]!a} can't name a deployment",
+            hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
+        )
+
+
+def default_name(model: str) -> str:
+    """A deployment's name made of a model's: lower case, digits and hyphens, 3 to 40 characters."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    words = words if words[:1].isalpha() else f"m-{words}"
+    return words[:_LONGEST].strip("-").ljust(3, "x")

@@ -1,0 +1,59 @@
+"""Options of targets as data: fields of a value, which the command line makes options of its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tgi_deploy.values.base import Value
+
+EVERYWHERE: Final = ("up", "smoke")
+
+
+class Option(NamedTuple):
+    """One option: a flag without a `metavar`. `commands` are those that take it."""
+
+    name: str
+    help: str
+    metavar: str
+    repeats: bool
+    commands: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return flag_of(self.name)
+
+
+def option(text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE) -> msgspec.Meta:
+    """Return what a field's type is annotated with: its help, and the commands that take it."""
+    return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands})
+
+
+def options_of(kinds: Iterable[type[Value]], command: str) -> tuple[Option, ...]:
+    """Return the options of a command, each once, in the order of the targets' types."""
+    found = {item.name: item for kind in kinds for item in _options(kind) if command in item.commands}
+    return tuple(found.values())
+
+
+def flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _options(kind: type[Value]) -> Iterator[Option]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if not hasattr(hint, "__metadata__"):
+            continue
+        meta: Any = hint.__metadata__[0]
+        repeats = get_args(hint)[0] == tuple[str, ...]
+        yield Option(name=name, help=meta.description, repeats=repeats, **meta.extra)
+
+
+# What more than one target takes.
+ExposeToWorld = Annotated[bool, option("Let everybody connect.", commands=("up",))]
+HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN for the machine. Gated models: by itself.")]
+ApiKeyFromEnv = Annotated[str | None, option("Have the engine ask for the API key in VARIABLE.", "VARIABLE")]
+Plaintext = Annotated[bool, option("Let the API key travel unencrypted to a public address.")]
