@@ -10,13 +10,17 @@ from __future__ import annotations
 import argparse
 import csv
 import statistics
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import data_files
 from tgi_deploy.operations.planning.memory_formats import metric_of
+from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.predict_memory import predict_memory_row
+from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 _MISS: Final = 0.05
+# What is known to have started, and what is known to have run out of memory.
+_OUTCOMES: Final = Path(__file__).parents[1] / "tests" / "cases" / "plan"
 _NAMES: Final = {
     "checkpoint_total": "checkpoint files",
     "loaded_weight_bytes_16bit": "16-bit weights, loaded",
@@ -110,9 +116,23 @@ def misses(found: Sequence[Scored]) -> Iterable[str]:
             yield f"{row['id']} {setup}: {row['metric']} {row['value']}, predicted {item.value:.4g} ({item.error:+.1%})"
 
 
+def outcomes(catalog: Catalog) -> str:
+    """Every known outcome, what it was, and what a plan says of it."""
+    lines = ["| known outcome | it | the plan |", "| --- | --- | --- |"]
+    for file in sorted(_OUTCOMES.glob("outcome-*.toml")):
+        case = tomllib.loads(file.read_text(encoding="utf-8"))
+        wish = Wish(**{**case["wish"], "set": tuple(case["wish"].get("set", ()))})
+        worked = "works" if case["expect"]["outcome"] == "plan" else "fails"
+        judged = "works" if isinstance(plan(wish, catalog, {}), Plan) else "refuses"
+        lines.append(f"| {case['about'].rstrip('.')} | {worked} | {judged} |")
+    return "\n".join(lines)
+
+
 def report(path: Path | None = None) -> str:
-    found, failed = scored(measured_rows(path), open_catalog())
-    return "\n".join([table(found), *(f"{row}: {reason}" for row, reason in failed)])
+    catalog = open_catalog()
+    found, failed = scored(measured_rows(path), catalog)
+    lines = [table(found), *(f"{row}: {reason}" for row, reason in failed)]
+    return "\n".join(lines if path else [*lines, "", outcomes(catalog)])
 
 
 def updated(document: str) -> str:

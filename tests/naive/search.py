@@ -12,6 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner import performance
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """One way to serve the weights: `bits` a linear weight takes, group scales included."""
+    """One way to serve the weights: `bits` a linear weight takes, with group scales; `padded_to`: a copy's width."""
 
     name: str
     hub_id: str
@@ -42,6 +43,7 @@ class Way:
     published: bool
     rule: QuantizationRule | None
     loads: bool
+    padded_to: int = 0
 
     def changes_type(self, model: ModelSpec) -> bool:
         return self.rule is not None and self.rule.forces_dtype not in {None, model.torch_dtype}
@@ -72,6 +74,7 @@ class Choice:
     needs_block: bool
     lost_bits: float
     changes_type: bool
+    after: int
     output_tokens_per_s: float
 
     @property
@@ -89,7 +92,7 @@ def ways(profile: Profile, release: TgiRelease) -> Iterator[Way]:
         bits = _with_scales(rule, own.bits, own.group_size)
         yield Way(
             name=method, hub_id=profile.model.hub_id, bits=bits, lost_bits=0, group=own.group_size or 0,
-            published=True, rule=rule, loads=rule is not None and rule.prequantized,
+            published=True, rule=rule, loads=rule is not None and _can_load(rule, own.bits),
         )  # fmt: skip
         return
     yield Way(
@@ -108,12 +111,17 @@ def ways(profile: Profile, release: TgiRelease) -> Iterator[Way]:
 def _published(profile: Profile, release: TgiRelease) -> Iterator[Way]:
     for repository in profile.quantized:
         rule = release.quantizations.get(repository.method)
-        if rule is not None and rule.prequantized:
+        if rule is not None and _can_load(rule, repository.bits):
             bits = _with_scales(rule, repository.bits, repository.group_size)
             yield Way(
                 name=repository.method, hub_id=repository.hub_id, bits=bits, lost_bits=16 - math.floor(repository.bits),
                 group=repository.group_size or 0, published=True, rule=rule, loads=True,
+                padded_to=repository.intermediate_size or 0,
             )  # fmt: skip
+
+
+def _can_load(rule: QuantizationRule, bits: int) -> bool:
+    return rule.prequantized and (bits in rule.checkpoint_bits or not rule.checkpoint_bits)
 
 
 def _with_scales(rule: QuantizationRule | None, bits: float, group: int | None) -> float:
@@ -135,14 +143,15 @@ def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
 
 
 def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
-    release, model = supply.release, request.model.model
-    served = release.model_classes.get(model.model_type)
+    release, model = supply.release, _as_published(request.model.model, way)
+    served = release.model_classes[model.model_type]
     codes = {
         *_hardware_codes(release, hardware, num_shard),
         *_turing_codes(request, release, hardware),
-        *_model_codes(served, num_shard),
+        *_model_codes(model, served, num_shard),
         *_split_codes(model, num_shard, way),
         *_quantization_codes(model, served, hardware, num_shard, way),
+        *_block_codes(model, release, hardware),
     }
     memory_code = _memory_code(request, release, hardware, num_shard, way)
     speed = 0.0
@@ -153,6 +162,15 @@ def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: i
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes), output_tokens_per_s=speed
     )
+
+
+def _as_published(model: ModelSpec, way: Way) -> ModelSpec:
+    if not way.padded_to:
+        return model
+    columns = (way.padded_to - model.intermediate_size) * 3 * model.layers
+    return replaced(
+        model, intermediate_size=way.padded_to, parameters=model.parameters + columns * model.hidden_size
+    )  # fmt: skip
 
 
 def _hardware_codes(release: TgiRelease, hardware: InstanceType, num_shard: int) -> Iterator[str]:
@@ -179,10 +197,11 @@ def _turing_codes(request: Request, release: TgiRelease, hardware: InstanceType)
         yield "arch_sliding_window"
 
 
-def _model_codes(served: ModelClass | None, num_shard: int) -> Iterator[str]:
-    if served is None or served.backend == "refused":
+def _model_codes(model: ModelSpec, served: ModelClass, num_shard: int) -> Iterator[str]:
+    generates = any(part in model.architecture for part in ("ForCausalLM", "LMHead", "ForConditionalGeneration"))
+    if served.backend == "refused" or not generates:
         yield "model_type_unsupported"
-    if served is not None and num_shard > 1 and not served.shardable:
+    if num_shard > 1 and not served.shardable:
         yield "model_not_shardable"
 
 
@@ -207,7 +226,7 @@ def _split_codes(model: ModelSpec, num_shard: int, way: Way) -> Iterator[str]:
 
 
 def _quantization_codes(
-    model: ModelSpec, served: ModelClass | None, hardware: InstanceType, num_shard: int, way: Way
+    model: ModelSpec, served: ModelClass, hardware: InstanceType, num_shard: int, way: Way
 ) -> Iterator[str]:
     if not way.loads:
         yield "quantization_unavailable"
@@ -218,18 +237,22 @@ def _quantization_codes(
         yield "quantization_capability"
     if num_shard > 1 and not way.rule.shardable:
         yield "quantization_not_shardable"
-    if served is None:
-        return
-    if served.backend == "transformers" and not way.rule.transformers_backend:
+    if served.backend in {"transformers", "plain"} and not way.rule.transformers_backend:
         yield "quantization_no_effect"
-    elif model.experts and not way.rule.fused_moe:
+    elif model.experts and not way.rule.fused_moe and not served.dense_fallback:
         yield "quantization_moe"
-    elif model.quantization is not None and model.quantization.block_scaled:
-        yield "quantization_block_scaled"
 
 
-def attention_kernels(model: ModelSpec, served: ModelClass | None, release: TgiRelease, chip_rule_env: str) -> str:
-    if served is None or not served.flash:
+def _block_codes(model: ModelSpec, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
+    """Scales for blocks of fp8 weights: kernels that one release brought, for cards that multiply in fp8."""
+    if model.quantization is not None and model.quantization.block_scaled:
+        can = hardware.accelerator.compute_capability is None or hardware.accelerator.compute_capability >= (8, 9)
+        if not (release.block_scaled_fp8 and can):
+            yield "quantization_block_scaled"
+
+
+def attention_kernels(model: ModelSpec, served: ModelClass, release: TgiRelease, chip_rule_env: str) -> str:
+    if not served.flash:
         return "padded"
     if chip_rule_env:
         return chip_rule_env
@@ -241,53 +264,67 @@ def attention_kernels(model: ModelSpec, served: ModelClass | None, release: TgiR
 
 def _memory_code(request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way) -> str | None:
     """None where some batch of prompts leaves room for the promised tokens; else which part is too big."""
-    model = request.model.model
-    served = release.model_classes.get(model.model_type)
+    model = _as_published(request.model.model, way)
+    served = release.model_classes[model.model_type]
     capability = hardware.accelerator.compute_capability
     rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
-    kernels = "paged" if rule is None or served is None else attention_kernels(
-        model, served, release, rule.env.get("ATTENTION", "")
-    )  # fmt: skip
+    kernels = attention_kernels(model, served, release, rule.env.get("ATTENTION", "")) if rule else "paged"
+    kernels = kernels if served.flash else "padded"
     block = release.block_tokens.get(kernels, 1)
-    chunked = bool(
-        served and release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
-    )
-    kv_heads = model.kv_heads if served and served.replicated_kv else max(1, model.kv_heads // num_shard)
+    chunked = release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
+    kv_heads = model.kv_heads if served.replicated_kv else max(1, model.kv_heads // num_shard)
     per_token = model.layers * 2 * kv_heads * model.head_dim * 2
     each = math.ceil((request.input_tokens + request.output_tokens) / block) * block
-    left = 0
-    for prefill in _prompt_batches(request.context_tokens, chunked=chunked):
+    longest_answered = math.ceil((request.context_tokens - 1) / block) * block
+    total, left = hardware.memory_bytes_per_accelerator, 0
+    for prefill in _prompt_batches(request, chunked=chunked):
         left = (
-            int(hardware.memory_bytes_per_accelerator * release.memory_share)
-            - _weights(model, way, num_shard)
-            - _activations(request, release, num_shard, prefill)
-            - _fixed(request, release, num_shard, way)
+            total
+            - _weights(model, served, way, num_shard)
+            - _activations(request, model, served, release, num_shard, way, prefill)
+            - _before_any_weight(release, num_shard)
         )
+        measured = left - longest_answered * per_token
+        unused = total * (1 - release.memory_share)
+        if release.share_of == "free":
+            unused = max(0, measured) * (1 - release.memory_share)
+        left -= max(int(unused), _graphs(request, served, way))
         tokens = max(0, left) // (per_token * block) * block
-        if tokens >= max(request.context_tokens, request.concurrency * each, prefill):
+        if tokens >= max(request.context_tokens, request.concurrency * each, longest_answered):
             return None
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 
 
-def _prompt_batches(context: int, *, chunked: bool) -> tuple[int, ...]:
-    """Without chunking the longest prompt must go through at once."""
-    if not chunked:
-        return (context - 1,)
-    return tuple(size for size in PREFILL_LADDER if size < context) or (context,)
+def _prompt_batches(request: Request, *, chunked: bool) -> tuple[int, ...]:
+    """Without chunking the longest prompt must go through at once: all of the context but a token, or half of it."""
+    context = request.context_tokens
+    if chunked:
+        return tuple(size for size in PREFILL_LADDER if size < context) or (context,)
+    half = context // 2
+    return (context - 1, half) if request.input_tokens <= half < context - 1 else (context - 1,)
 
 
-def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
+def _weights(model: ModelSpec, served: ModelClass, way: Way, num_shard: int) -> int:
     """What one rank holds: its part of the linear layers, its rows of the tables, and 16-bit norms and router whole.
 
     The head only splits where the vocabulary does; key and value projections of a single head are on every rank.
+    transformers splits linear layers alone, and not even the experts of some mixtures.
     """
     one_table = model.vocab_size * model.hidden_size
     norms_and_router = (2 * model.layers + 1) * model.hidden_size + model.layers * model.experts * model.hidden_size
-    sixteen_bit = model.vision_parameters + norms_and_router
-    linear = model.parameters - sixteen_bit - one_table - (0 if model.tied_embeddings else one_table)
+    tables = one_table * (1 if model.tied_embeddings else 2)
+    linear = model.parameters - model.vision_parameters - norms_and_router - tables
     linear_bytes = linear * way.bits / 8
     if model.quantization is not None and model.quantized_bytes:
         linear_bytes = model.quantized_bytes + 2 * max(0, linear - model.quantized_parameters)
+    if served.backend != "native":
+        experts = 0.0
+        if served.whole_experts:
+            experts = _expert_parameters(model) * way.bits / 8
+        head = 0 if model.tied_embeddings else math.ceil(one_table / num_shard)
+        return int((linear_bytes - experts) / num_shard + experts) + 2 * (
+            norms_and_router + model.vision_parameters + one_table + head
+        )
     on_a_rank = int(linear_bytes / num_shard)
     if model.kv_heads < num_shard:
         one_head = 2 * model.layers * model.hidden_size * model.head_dim
@@ -295,35 +332,61 @@ def _weights(model: ModelSpec, way: Way, num_shard: int) -> int:
         on_a_rank += int(one_head * (1 - shared_already) * linear_bytes / linear)
     embedding_rows = math.ceil(model.vocab_size / num_shard)
     head_rows = model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
-    return on_a_rank + 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
+    sixteen_bit = model.vision_parameters // num_shard + norms_and_router
+    on_a_rank += 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
+    if way.rule is not None and way.rule.packs_head:
+        on_a_rank -= int(head_rows * model.hidden_size * (2 - way.bits / 8))
+    return on_a_rank
 
 
-def _activations(request: Request, release: TgiRelease, num_shard: int, prefill: int) -> int:
-    """The worst moment: one layer at work on a batch of prompts, sampling, or, if scored, that batch's logits.
+def _expert_parameters(model: ModelSpec) -> int:
+    each_layer = 3 * model.hidden_size * model.expert_intermediate_size * model.experts
+    return each_layer * (model.layers - model.first_dense_layers)
 
-    Prompts are scored unless the release has a switch for it that is off.
+
+def _activations(
+    request: Request, model: ModelSpec, served: ModelClass, release: TgiRelease, num_shard: int, way: Way, prefill: int
+) -> int:
+    """The worst moment: one layer at work on a batch of prompts with what stands beside it, or sampling.
+
+    Prompts are scored unless the release has a switch for it that is off; padded models always score them.
     """
-    model = request.model.model
-    widest = model.intermediate_size
-    if model.experts:
-        widest = max(widest, model.experts_per_token * model.expert_intermediate_size)
-    moments = [
-        prefill * 2 * 2 * (6 * model.hidden_size + 3 * widest // num_shard),
-        request.concurrency * model.vocab_size * 8,
-    ]
-    if "--enable-prefill-logprobs" not in release.flags:
-        moments.append(prefill * (model.vocab_size * 2 + model.vocab_size * 4 + model.hidden_size * 2 * 2))
-    return max(moments)
+    heads = (model.attention_heads + 2 * model.kv_heads) * model.head_dim // num_shard
+    values = 6 * model.hidden_size + heads + _feed_forward(model, served, num_shard, way)
+    prompt = max(prefill * 2 * values, served.image_bytes // num_shard)
+    a_pair = served.mask_bytes + served.mask_bytes_per_head * model.attention_heads // num_shard
+    prompt += a_pair * prefill**2
+    if not served.flash or "--enable-prefill-logprobs" not in release.flags:
+        split = num_shard > 1 and model.vocab_size % num_shard == 0
+        row = 2 * model.vocab_size
+        prompt += prefill * (3 * row + row // num_shard if split else row * release.score_copies)
+    return max(prompt, request.concurrency * model.vocab_size * 8)
 
 
-def _fixed(request: Request, release: TgiRelease, num_shard: int, way: Way) -> int:
-    """Driver and context, the kernels' workspace, CUDA graphs, and NCCL's buffers where ranks talk."""
+def _feed_forward(model: ModelSpec, served: ModelClass, num_shard: int, way: Way) -> int:
+    dense = 4 * model.intermediate_size // num_shard
+    if not model.experts:
+        return dense
+    wide = model.expert_intermediate_size
+    if served.experts == "gathered":
+        return model.experts * (3 * model.hidden_size + 4 * wide // num_shard)
+    if served.experts == "fused" and (way.rule is None or way.rule.fused_moe):
+        return max(dense, model.experts_per_token * (3 * wide // num_shard + model.hidden_size))
+    return max(dense, 4 * wide // (1 if served.whole_experts else num_shard))
+
+
+def _before_any_weight(release: TgiRelease, num_shard: int) -> int:
+    """Driver and context, the kernels' workspace, and NCCL's buffers where ranks talk."""
     mib = 2**20
-    graphs = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
-    if way.rule is not None and not way.rule.cuda_graphs:
-        graphs = 0
     talking = 0 if num_shard == 1 else 512 * mib + 64 * mib * (num_shard - 2)
-    return 870 * mib + release.workspace_bytes + graphs * request.model.model.layers * (12 * mib // 10) + talking
+    return release.context_bytes + release.workspace_bytes + talking
+
+
+def _graphs(request: Request, served: ModelClass, way: Way) -> int:
+    if not served.cuda_graphs or (way.rule is not None and not way.rule.cuda_graphs):
+        return 0
+    captured = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
+    return captured * request.model.model.layers * (12 * 2**20 // 10)
 
 
 def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> float:
@@ -340,7 +403,16 @@ def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_
         input_tokens=request.input_tokens, output_tokens=request.output_tokens, concurrency=request.concurrency,
         context_tokens=request.context_tokens,
     )  # fmt: skip
-    scheduling = Scheduling(profile="tgi", cuda_graphs=way.rule is None or way.rule.cuda_graphs)
+    served = supply.release.model_classes[request.model.model.model_type]
+    mixture = request.model.model.experts > 0
+    scheduling = Scheduling(
+        profile="tgi", cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
+        loops_over_experts=mixture and served.experts == "looped",
+        runs_all_experts=mixture and (
+            served.experts == "gathered"
+            or (served.experts == "fused" and way.rule is not None and not way.rule.fused_moe)
+        ),
+    )  # fmt: skip
     predicted = performance.predict(
         request.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
         interconnect=hardware.interconnect, constants=supply.speed, scheduling=scheduling,
@@ -361,6 +433,7 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
                 num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
                 total=total_usd_per_hour(request, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
                 lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
+                after=verdict.way.rule.after if verdict.way.rule else 0,
                 output_tokens_per_s=verdict.output_tokens_per_s,
             )  # fmt: skip
 
@@ -406,7 +479,7 @@ def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
     if choice.total is None:
         raise AssertionError("an unknown price is never free")
     dearness, slowness = choice.total, -choice.output_tokens_per_s
-    method = (choice.changes_type, choice.quantize)
+    method = (choice.after, choice.changes_type, choice.quantize)
     names = (choice.instance_type, f"{choice.num_shard:03}", method, choice.region, choice.market)
     return {
         "quality": (choice.lost_bits, dearness, slowness, names),

@@ -53,6 +53,7 @@ _QUANTIZED: Final = {
     "hub_id": REQUIRED_TEXT,
     "bits": Field(check=positive),
     "group_size": Field(check=positive, required=False),
+    "intermediate_size": Field(check=positive, required=False),
     "source": REQUIRED_TEXT,
 }
 # Settings a profile may have an opinion on; what they mean and may hold is the business of whoever applies them.

@@ -63,7 +63,7 @@ _ALTERED: Final = {
     **dict.fromkeys(
         (
             "share", "sampler_bytes", "small_sampler_bytes", "sampler_rows", "small_sampler_rows", "prefill_tokens",
-            "small_prefill_tokens", "old_prefill_tokens", "retained_share", "context_gib", "collective_gib",
+            "small_prefill_tokens", "old_prefill_tokens", "context_gib", "collective_gib",
             "collective_gib_per_further_rank", "graph_mib_per_layer", "talking_graph_mib_per_layer", "context_gb",
             "growth", "logit_bytes",
         ),
@@ -81,7 +81,7 @@ _ENGINE: Final = {
 }
 # An engine is one of three: one that is planned for, one that allocates as it goes, one that takes its share at the
 # start.
-_NEEDED_PLANNED: Final = ("old_prefill_tokens", "retained_share")
+_NEEDED_PLANNED: Final = ("old_prefill_tokens",)
 _NEEDED_LOOSE: Final = ("context_gb", "growth")
 _NEEDED_OTHERWISE: Final = ("context_gib", "collective_gib", "collective_gib_per_further_rank")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan, Rejection
+from tgi_deploy.values.sizes import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,10 +98,21 @@ def _assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterato
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
+    yield from _limits_said(chosen)
     if request.utilisation < 1:
         yield f"tokens are priced as if that load were there {request.utilisation * 100:.4g} % of the time"
     if chosen.offer.instance_type.accelerator.confidence != "high":
         yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence
+
+
+def _limits_said(chosen: Candidate) -> Iterator[str]:
+    """What the memory of the choice leaves unsaid in its figures."""
+    memory, settings = chosen.memory, chosen.engine.settings
+    if memory.tight:
+        left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
+        yield f"memory is tight: {left} MiB are left on each card, and start-up logs have differed by {unsure} MiB"
+    if settings.max_input_tokens < settings.max_total_tokens - 1:
+        yield f"prompts may have {settings.max_input_tokens} of the context's {settings.max_total_tokens} tokens"
 
 
 def _notices(request: Request, supply: Supply) -> Iterator[str]:

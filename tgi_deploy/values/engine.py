@@ -85,7 +85,9 @@ class Scheme(Value, frozen=True, kw_only=True):
     `bits` is what a linear layer's weight takes, group scales included; `lost_bits` counts whole bits from the
     checkpoint's own precision: scales are overhead, not quality. `recast`: activations leave the checkpoint's
     16-bit type. `method` is None for a 16-bit checkpoint served as it is, and for a method the release does not know.
-    `native_fp8` is the compute capability from which it multiplies in 8 bits.
+    `native_fp8` is the compute capability from which it multiplies in 8 bits. Without `fused_experts` no kernel routes
+    tokens to packed experts; with `packs_head` the head is packed like the layers. Of equals the one with the lower
+    `after` is better. `intermediate_size` is the copy's own, where it was padded.
     """
 
     name: str
@@ -99,11 +101,15 @@ class Scheme(Value, frozen=True, kw_only=True):
     known: bool = True
     cuda_graphs: bool = True
     native_fp8: ComputeCapability | None = None
+    fused_experts: bool = True
+    packs_head: bool = False
+    intermediate_size: int | None = None
+    after: int = 0
 
     @property
     def order_name(self) -> str:
-        """What a tie ends in: methods that keep the checkpoint's 16-bit type come before those that do not."""
-        return f"{self.recast:d} {self.name}"
+        """What a tie ends in: `after` first, then methods that keep the checkpoint's 16-bit type before the others."""
+        return f"{self.after} {self.recast:d} {self.name}"
 
 
 class Load(Value, frozen=True, kw_only=True):
@@ -178,6 +184,7 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
     negative: then the weights alone do not fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and
     `collective_bytes` are the parts of `overhead_bytes`. `load_peak_bytes` is the most that loading holds.
     `largest_context_tokens` and `largest_concurrency` (at the promised lengths; 0 where none were promised) fit.
+    `uncertainty_bytes` is what start-up logs have differed by from this arithmetic.
     """
 
     total_bytes: int
@@ -196,6 +203,7 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
     load_peak_bytes: int = 0
     largest_context_tokens: int = 0
     largest_concurrency: int = 0
+    uncertainty_bytes: int = 0
 
     @property
     def fits(self) -> bool:
@@ -206,17 +214,26 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
         """What the KV cache holds beyond the promise; negative where it falls short."""
         return self.kv_cache_bytes - self.required_kv_tokens * self.kv_bytes_per_token
 
+    @property
+    def tight(self) -> bool:
+        """Whether it fits by less than the arithmetic is sure of."""
+        return self.fits and self.margin_bytes < self.uncertainty_bytes
+
 
 class Scheduling(Value, frozen=True, kw_only=True):
     """All that a prediction of speed needs of an engine beside constants: which of their profiles, and its settings.
 
-    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself.
+    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself. Of a
+    mixture, `runs_all_experts` means that every token passes every expert, `loops_over_experts` that the host calls
+    them one by one.
     """
 
     profile: str
     cuda_graphs: bool = True
     kv_bits: int = 16
     prefill_tokens: int | None = None
+    runs_all_experts: bool = False
+    loops_over_experts: bool = False
 
 
 class Fit(Value, frozen=True, kw_only=True):

@@ -76,13 +76,14 @@ class ModelSpec(Value, frozen=True, kw_only=True):
 
 
 class QuantizedRepository(Value, frozen=True, kw_only=True):
-    """A published, already quantized copy of a model."""
+    """A published, already quantized copy of a model. `intermediate_size` is its own, where it was padded."""
 
     method: str
     hub_id: str
     bits: int
     group_size: int | None
     source: str
+    intermediate_size: int | None = None
 
 
 class Profile(Value, frozen=True, kw_only=True):

@@ -68,12 +68,16 @@ class MemoryOverhead(Document, frozen=True, kw_only=True):
 
 
 class PlannedMemory(Document, frozen=True, kw_only=True):
-    """`launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself."""
+    """`launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself.
+
+    `uncertainty_bytes` is what start-up logs have differed by from the arithmetic: less of a margin is tight.
+    """
 
     per_accelerator: AcceleratorMemory
     overhead: MemoryOverhead | None = None
     load_peak_bytes: int | None = None
     margin_bytes: int | None = None
+    uncertainty_bytes: int | None = None
     largest_context_tokens: int | None = None
     largest_concurrency: int | None = None
     launcher_prefill_tokens: int | None = None

@@ -7,7 +7,7 @@ A model's parameters fall into four parts:
 * the embedding and the head, 16 bits in every format. Shards split the embedding's rows with padding, the head only
   where the vocabulary divides (every rank holds all of it otherwise);
 * norms, and a mixture's router: 16 bits, on every rank;
-* a vision tower: 16 bits, on every rank.
+* a vision tower: 16 bits, on every rank unless the engine splits it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024**2
 GIB: Final = 1024**3
 # What the driver keeps of the total it prints (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4), and a CUDA context
-# with its libraries.
+# with its libraries, where an engine's own is not known.
 CONTEXT_BYTES: Final = 870 * MIB
 SIXTEEN_BITS: Final = 16.0
 _BYTES_16: Final = 2
@@ -105,16 +105,31 @@ def linear_bytes(model: ModelSpec, counts: Counts, packed: Format) -> float:
     return by_kind / 8
 
 
-def resident_bytes(model: ModelSpec, linear_total: float, counts: Counts, num_shard: int, *, tied_once: bool) -> int:
-    """Weights on one accelerator, after loading. `tied_once`: a tied head shares the embedding's memory."""
+def resident_bytes(
+    model: ModelSpec,
+    linear_total: float,
+    counts: Counts,
+    num_shard: int,
+    *,
+    tied_once: bool,
+    split_vision: bool = False,
+) -> int:
+    """Return the weights on one accelerator, after loading.
+
+    `tied_once`: a tied head shares the embedding's memory; `split_vision`: shards split the vision tower as well.
+    """
     rows = -(-model.vocab_size // num_shard)
-    head_rows = rows if model.vocab_size % num_shard == 0 else model.vocab_size
-    if tied_once and model.tied_embeddings:
-        head_rows = 0
-    whole = counts.replicated + counts.vision + (rows + head_rows) * model.hidden_size
+    head = 0 if tied_once and model.tied_embeddings else head_rows(model, num_shard)
+    vision = counts.vision // num_shard if split_vision else counts.vision
+    whole = counts.replicated + vision + (rows + head) * model.hidden_size
     return (
         int(linear_total / num_shard) + whole * _BYTES_16 + _copied_heads_bytes(model, linear_total, counts, num_shard)
     )
+
+
+def head_rows(model: ModelSpec, num_shard: int) -> int:
+    """Return the rows of the head on one accelerator: all of them where they do not divide."""
+    return model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
 
 
 def _copied_heads_bytes(model: ModelSpec, linear_total: float, counts: Counts, num_shard: int) -> int:

@@ -131,8 +131,11 @@ def test_quantizing_on_the_fly_leaves_more_room(catalog):
 
     def tokens(quantize, **load):
         weights = served_weights(checkpoint, release, quantize)
-        wanted = {"num_shard": 1, "attention": "flashinfer", "prefill_tokens": 2048, **load}
-        return fits(Load(model=checkpoint.model, weights=weights, **wanted), release, host).tokens
+        wanted = {"num_shard": 1, "attention": "flashinfer", **load}
+        batch = {"prefill_tokens": 2048, "prompt_tokens": 8191, "total_tokens": 8192, "scored": False}
+        native = release.model_class(checkpoint.model.model_type)
+        put = Load(model=checkpoint.model, model_class=native, weights=weights, **batch, **wanted)
+        return fits(put, release, host).tokens
 
     assert tokens(None) < tokens("eetq") < tokens("bitsandbytes-nf4")
     assert tokens(None) < tokens(None, kv_bytes=1)
@@ -265,7 +268,8 @@ def test_the_room_for_tokens_is_that_of_a_recorded_start(catalog):
     release, card = catalog.release("2.2.0"), catalog.accelerator("A10G")
     checkpoint = find_checkpoint(catalog, release, "meta-llama/Llama-3.1-8B-Instruct")
     load = Load(
-        model=checkpoint.model, weights=checkpoint.weights, num_shard=1, attention="paged", prefill_tokens=4096 + 50
-    )
+        model=checkpoint.model, model_class=release.model_class("llama"), weights=checkpoint.weights, num_shard=1,
+        attention="paged", prefill_tokens=4095 + 50, prompt_tokens=4095, total_tokens=4096, scored=True,
+    )  # fmt: skip
     host = Host(accelerator=card, gpus=1, memory_bytes=int(22.49 * 1024**3))
     assert fits(load, release, host).tokens == pytest.approx(19056, rel=0.1)

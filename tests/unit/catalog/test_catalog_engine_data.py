@@ -109,6 +109,7 @@ def test_inherited_facts(version, share, chunked, attention, cache):
     assert release.cache_env == cache
     assert release.workspace_bytes == (128 * 2**20 if attention else 0)
     assert release.cpu_archs == ("x86_64",)
+    assert release.share_of == ("total" if chunked else "free")
 
 
 def test_notices_and_reported_versions_are_not_inherited():
@@ -147,7 +148,9 @@ def test_quantization_facts_change_with_the_release():
         ("granite", "2.3.1", "2.4.0"),
         ("deepseek_v3", "3.0.2", "3.1.0"),
         ("gemma3", "3.1.1", "3.2.0"),
-        ("llama4", "3.2.1", "3.2.2"),
+        ("llama4", "3.2.2", "3.2.3"),
+        ("cohere2", "3.0.1", "3.0.2"),
+        ("glm4", "3.2.2", "3.2.3"),
         ("qwen3", "3.2.2", "3.2.3"),
         ("olmo2", "3.0.1", "3.0.2"),
     ],
@@ -167,12 +170,33 @@ def test_model_classes_of_the_default_release():
     assert classes["opt"].flash is False
     assert classes["mamba"].shardable is False
     assert classes["qwen3"].backend == "transformers"
+    assert classes["qwen3_moe"].whole_experts is True
+    assert (classes["qwen3_moe"].experts, classes["llama4"].experts) == ("looped", "gathered")
+    assert classes["qwen3_moe"].cuda_graphs is False
+    assert (classes["stablelm"].backend, classes["stablelm"].shardable) == ("plain", False)
     assert classes["olmo2"].replicated_kv is True
     assert classes["gemma3"].prefill_chunking is False
     assert classes["falcon"].paged_only is True
     for refused in ("gpt_oss", "kimi_k2", "nemotron-nas", "internlm", "internlm2", "qwen"):
         assert classes[refused].backend == "refused"
         assert classes[refused].reason
+
+
+def test_one_release_starts_nothing_of_transformers():
+    """3.1.1 asks for a method that its transformers does not have; TGI's own classes do not notice."""
+    classes = CATALOG.release("3.1.1").model_classes
+    for model_type in ("olmo2", "cohere2", "stablelm", "qwen2_moe"):
+        assert classes[model_type].backend == "refused"
+        assert "4.48.3" in classes[model_type].reason
+        assert CATALOG.release("3.2.0").model_classes[model_type].backend != "refused"
+    assert classes["llama"].backend == "native"
+
+
+@pytest.mark.parametrize(
+    ("version", "carried"), [("3.0.2", False), ("3.1.0", True), ("3.1.1", False), ("3.3.7", False)]
+)
+def test_one_release_carries_the_kernels_of_block_scaled_weights(version, carried):
+    assert CATALOG.release(version).block_scaled_fp8 is carried
 
 
 def test_every_known_model_type_has_a_class():

@@ -131,7 +131,7 @@ def test_what_must_be_there_is_all_that_is_asked_for():
         (put_at("engines", "vllm", "versions", 0, "before", value=None), "engines/vllm/versions/0/before: is missing"),
         (put_at("engines", "vllm", "versions", 1, "x", value=1), "engines/vllm/versions/1/x: is not a known key"),
         (put_at("engines", "transformers", "growth", value=None), "engines/transformers/growth: is missing"),
-        (put_at("engines", "tgi", "retained_share", value=None), "engines/tgi/retained_share: is missing"),
+        (put_at("engines", "tgi", "old_prefill_tokens", value=None), "engines/tgi/old_prefill_tokens: is missing"),
     ],
 )  # fmt: skip
 def test_broken_rules_of_memory(changed, change, message):

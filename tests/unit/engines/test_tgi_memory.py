@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 
-from tgi_deploy.engines.tgi.memory import Layout, activation_bytes, memory_budget, scores_prompts, weights_bytes
+from tgi_deploy.engines.tgi.memory import (
+    Layout,
+    WarmUp,
+    activation_bytes,
+    memory_budget,
+    scores_prompts,
+    weights_bytes,
+)
 from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
 from tgi_deploy.engines.tgi.schemes import schemes
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import Load
 from tgi_deploy.values.model import CheckpointQuantization, QuantizedRepository
-from tgi_deploy.values.sizes import count, download_bytes, layer_values
+from tgi_deploy.values.sizes import count, download_bytes
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec, Profile
 
 GIB = 2**30
-A10G_BYTES = 22.5 * GIB
 MODELS = ("llama3.1-8b", "qwen2.5-7b", "falcon-7b", "mixtral-8x7b", "gemma2-9b", "starcoder-15b", "phi3-mini")
 
 
@@ -30,18 +36,27 @@ def as_it_is(catalog: Catalog, model: str) -> tuple[ModelSpec, Scheme]:
     return profile.model, schemes(profile, catalog.release("3.3.7"), "none")[0]
 
 
+def layout_of(catalog: Catalog, model: ModelSpec, *, version: str = "3.3.7", **more: Any) -> Layout:
+    """With the block of a token and no scores, unless told otherwise."""
+    release = catalog.release(version)
+    settled = {"num_shard": 1, "attention": "flashinfer", **more}
+    return Layout(release=release, model_class=release.model_class(model.model_type), **settled)
+
+
+def warm_up(prefill_tokens: int, *, prompt: int | None = None, total: int | None = None) -> WarmUp:
+    """One prompt that fills the batch, with an answer of one token."""
+    prompt = prompt or prefill_tokens
+    return WarmUp(prefill_tokens=prefill_tokens, prompt_tokens=prompt, total_tokens=total or prompt + 1)
+
+
 def budget_of(
     catalog: Catalog, name: str, *, num_shard: int = 1, prefill_tokens: int = 4096, gib: float = 80
 ) -> MemoryBudget:
     model, scheme = as_it_is(catalog, name)
-    release = catalog.release("3.3.7")
-    layout = Layout(
-        num_shard=num_shard, share=release.memory_share, workspace_bytes=release.workspace_bytes, block_tokens=1,
-        replicated_kv=release.model_classes[model.model_type].replicated_kv,
-    )  # fmt: skip
     promised = load(context_tokens=10_240, concurrency=8)
     return memory_budget(
-        model, scheme, layout, promised, total_bytes=int(gib * GIB), prefill_tokens=prefill_tokens
+        model, scheme, layout_of(catalog, model, num_shard=num_shard), promised,
+        total_bytes=int(gib * GIB), warm_up=warm_up(prefill_tokens),
     )  # fmt: skip
 
 
@@ -89,7 +104,7 @@ def test_awq_copies_have_the_size_the_hub_shows(catalog: Catalog, model: str, gi
 
 def with_awq(profile: Profile) -> Profile:
     copy = QuantizedRepository(method="awq", hub_id="example/awq", bits=4, group_size=128, source="made up")
-    return replace(profile, quantized=(copy,))
+    return replaced(profile, quantized=(copy,))
 
 
 @pytest.mark.parametrize(
@@ -101,18 +116,36 @@ def test_checkpoints_have_the_size_their_index_says(catalog: Catalog, model: str
     assert download_bytes(spec, scheme) == pytest.approx(stored, rel=0.001)
 
 
-def test_the_cache_an_engine_reported_on_one_a10g(catalog: Catalog) -> None:
-    """Llama-3.1-8B, TGI 2.2 with its 4,145 tokens of warm-up: 19,056 tokens in its log; never promised more."""
-    model, scheme = as_it_is(catalog, "llama3.1-8b")
-    release = catalog.release("2.2.0")
-    layout = Layout(
-        num_shard=1, share=release.memory_share, workspace_bytes=release.workspace_bytes,
-        block_tokens=release.block_tokens["paged"], prompt_logprobs=scores_prompts(release, {}),
+# Start-up logs: (release, model, cards, GiB a card as nvidia-smi has it, prefill batch, longest prompt, total, tokens).
+STARTS = [
+    # An issue of September 2024: "Setting max batch total tokens to 19056" at the launcher's defaults.
+    ("2.2.0", "meta-llama/Llama-3.1-8B-Instruct", 1, 22.49, 4145, 4095, 4096, 19_056),
+    # A HyperPod walk-through of October 2025: TGI 2.0 of SageMaker on ml.g5 with JumpStart's 8,191 tokens of prompt.
+    ("2.0.4", "mistralai/Mistral-7B-Instruct-v0.2", 1, 22.49, 8191, 8191, 8192, 43_808),
+    # The release notes of 3.0: "30k tokens" on one L4, at the launcher's own prefill batch.
+    ("3.0.0", "meta-llama/Llama-3.1-8B-Instruct", 1, 22.49, 8055, 8055, 8056, 30_000),
+    # A log of July 2025 on two RTX A6000, with an image in the warm-up: the second rank held 52,125.
+    ("3.3.4", "google/gemma-3-27b-it", 2, 47.99, 8000, 8000, 8001, 52_125),
+]
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: f"{start[1]} on {start[0]}")
+def test_the_cache_that_an_engine_reported(catalog: Catalog, start: tuple[Any, ...]) -> None:
+    """Never more than was there by a hundredth, nor less by a tenth."""
+    version, name, cards, gib, prefill, prompt, total, tokens = start
+    model, scheme = as_it_is(catalog, name)
+    release = catalog.release(version)
+    attention = release.default_attention or "paged"
+    layout = layout_of(
+        catalog, model, version=version, num_shard=cards, attention=attention,
+        prompt_logprobs=scores_prompts(release, {}, attention),
     )  # fmt: skip
-    promised = load(context_tokens=4096)
-    budget = memory_budget(model, scheme, layout, promised, total_bytes=int(A10G_BYTES), prefill_tokens=4145)
-    assert 0.97 * 19_056 < budget.kv_capacity_tokens <= 19_056
-    assert budget.kv_capacity_tokens % 16 == 0
+    budget = memory_budget(
+        model, scheme, layout, load(context_tokens=1), total_bytes=int(gib * GIB),
+        warm_up=warm_up(prefill, prompt=prompt, total=total),
+    )  # fmt: skip
+    assert 0.9 * tokens < budget.kv_capacity_tokens <= 1.01 * tokens
+    assert budget.kv_capacity_tokens % release.block_tokens[attention] == 0
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -132,38 +165,102 @@ def test_a_head_that_does_not_divide_is_held_whole_by_every_shard(catalog: Catal
     model, scheme = as_it_is(catalog, "gpt2")
     assert model.vocab_size % 2
     table = model.vocab_size * model.hidden_size * 2
-    split_all = weights_bytes(model, scheme, 1) / 2
-    assert weights_bytes(model, scheme, 2) == pytest.approx(split_all + table / 2, rel=0.001)
+    one, two = (weights_bytes(model, scheme, layout_of(catalog, model, num_shard=count)) for count in (1, 2))
+    assert two == pytest.approx(one / 2 + table / 2, rel=0.001)
 
 
-def test_what_an_engine_of_the_third_generation_holds_on_one_l4(catalog: Catalog) -> None:
-    """The release notes of TGI 3.0: 30k tokens of Llama-3.1-8B, at the launcher's own prefill batch."""
-    model, scheme = as_it_is(catalog, "llama3.1-8b")
-    release, card = catalog.release("3.0.0"), catalog.accelerator("L4")
-    layout = Layout(
-        num_shard=1, share=release.memory_share, workspace_bytes=release.workspace_bytes, block_tokens=1,
-        prompt_logprobs=scores_prompts(release, {}),
-    )  # fmt: skip
-    prefill = default_prefill_tokens(model, card.name, 1, card.memory_bytes)
-    promised = load(context_tokens=1)
-    budget = memory_budget(
-        model, scheme, layout, promised, total_bytes=card.memory_bytes, prefill_tokens=prefill
-    )  # fmt: skip
-    assert 0.85 * 30_000 < budget.kv_capacity_tokens <= 30_000
+def test_heads_are_packed_only_by_the_releases_that_do(catalog: Catalog) -> None:
+    """TGI `layers/tensor_parallel.py`: up to 2.1.1 bitsandbytes took the head as well."""
+    profile = catalog.resolve("llama3-70b")
+    head = profile.model.vocab_size * profile.model.hidden_size // 2
+    (old,) = schemes(profile, catalog.release("2.1.1"), "bitsandbytes-nf4")
+    (new,) = schemes(profile, catalog.release("2.2.0"), "bitsandbytes-nf4")
+    layout = layout_of(catalog, profile.model, num_shard=2)
+    saved = weights_bytes(profile.model, new, layout) - weights_bytes(profile.model, old, layout)
+    assert saved == pytest.approx(head * (2 - 4.127 / 8), abs=2)
 
 
 def test_experts_that_work_at_once_count_in_the_warm_up(catalog: Catalog) -> None:
-    mixtral, _ = as_it_is(catalog, "mixtral-8x7b")
-    both = 2 * mixtral.expert_intermediate_size
-    assert layer_values(mixtral, 1) == 6 * 4096 + 3 * both
-    assert activation_bytes(mixtral, 1, 1000, 1) == 1000 * (6 * 4096 + 3 * both) * 4
+    """Fused kernels hold both experts of a token; without one for the weights, one expert after the other."""
+    profile = catalog.resolve("mixtral-8x7b")
+    model, layout = profile.model, layout_of(catalog, profile.model)
+    other = 6 * 4096 + (32 + 16) * 128
+    release = catalog.release("3.3.7")
+    (plain,), (eetq,) = schemes(profile, release, "none"), schemes(profile, release, "eetq")
+    assert activation_bytes(model, plain, layout, warm_up(1000), 1) == 1000 * 2 * (other + 2 * (3 * 14_336 + 4096))
+    assert activation_bytes(model, eetq, layout, warm_up(1000), 1) == 1000 * 2 * (other + 4 * 14_336)
+
+
+def test_gathered_experts_take_every_token_for_every_expert(catalog: Catalog) -> None:
+    model, scheme = as_it_is(catalog, "meta-llama/Llama-4-Maverick-17B-128E-Instruct")
+    layout = layout_of(catalog, model, num_shard=8)
+    assert activation_bytes(model, scheme, layout, warm_up(4096), 1) > 128 * 4096 * 3 * 5120 * 2
 
 
 def test_scored_prompts_hold_the_logits_of_every_token(catalog: Catalog) -> None:
-    llama, _ = as_it_is(catalog, "llama3.1-8b")
-    assert activation_bytes(llama, 1, 4096, 8, prompt_logprobs=True) == 4096 * (128_256 * 6 + 2 * 4096 * 2)
-    assert activation_bytes(llama, 1, 4096, 8) < activation_bytes(llama, 1, 4096, 8, prompt_logprobs=True)
-    assert activation_bytes(llama, 1, 16, 4096) == 4096 * 128_256 * 8
+    """A copy beside them up to 2.3.1, none after it (`torch.log_softmax(out, -1, out=out)`)."""
+    llama, scheme = as_it_is(catalog, "llama3.1-8b")
+
+    def peak(version: str, *, scored: bool, num_shard: int = 1) -> int:
+        layout = layout_of(catalog, llama, version=version, num_shard=num_shard, prompt_logprobs=scored)
+        return activation_bytes(llama, scheme, layout, warm_up(4096), 8)
+
+    logits = 4096 * 128_256 * 2
+    assert peak("2.3.1", scored=True) - peak("2.3.1", scored=False) == 2 * logits
+    assert peak("2.4.1", scored=True) - peak("2.4.1", scored=False) == logits
+    assert peak("2.4.1", scored=True, num_shard=2) - peak("2.4.1", scored=False, num_shard=2) == 3.5 * logits
+
+
+def test_masks_of_a_vision_model_grow_with_the_square_of_the_prompt(catalog: Catalog) -> None:
+    """Gemma 3 spells them out; before 3.3.0 it spells out the attention of every head as well."""
+    model, scheme = as_it_is(catalog, "google/gemma-3-27b-it")
+
+    def peak(version: str, prefill: int, prompt: int) -> int:
+        layout = layout_of(catalog, model, version=version, num_shard=4)
+        return activation_bytes(model, scheme, layout, warm_up(prefill, prompt=prompt), 1)
+
+    one, both = peak("3.3.0", 30_000, 30_000), peak("3.3.0", 31_000, 30_000)
+    assert both - one > 14 * 30_000**2
+    assert peak("3.2.1", 30_000, 30_000) - one == 64 * 30_000**2
+
+
+def test_a_warm_up_asks_for_whole_answers(catalog: Catalog) -> None:
+    assert warm_up(4145, prompt=4095, total=4096).cached_tokens(16) == 2 * 4096
+    assert warm_up(4096, prompt=8191, total=8192).cached_tokens(1) == 8191
+    model, scheme = as_it_is(catalog, "llama3.1-8b")
+    long = warm_up(2048, prompt=2048, total=40_000)
+    budget = memory_budget(
+        model, scheme, layout_of(catalog, model), load(context_tokens=1), total_bytes=80 * GIB, warm_up=long
+    )
+    assert budget.required_kv_tokens == 39_999
+
+
+def test_older_releases_keep_a_share_of_what_is_free_and_newer_ones_of_the_total(catalog: Catalog) -> None:
+    model, scheme = as_it_is(catalog, "llama3.1-8b")
+
+    def aside(version: str) -> int:
+        layout = layout_of(catalog, model, version=version, attention="paged")
+        budget = memory_budget(
+            model, scheme, layout, load(context_tokens=1), total_bytes=24 * GIB, warm_up=warm_up(1024)
+        )
+        return budget.reserved_bytes + budget.graph_bytes
+
+    assert aside("3.3.7") == int(24 * GIB * (1 - 0.9))
+    assert aside("2.4.1") < 24 * GIB * 0.1 / 3
+
+
+def test_less_room_than_the_arithmetic_is_sure_of_is_tight(catalog: Catalog) -> None:
+    model, scheme = as_it_is(catalog, "llama3.1-8b")
+
+    def budget(context_tokens: int) -> MemoryBudget:
+        promised, layout = load(context_tokens=context_tokens), layout_of(catalog, model)
+        return memory_budget(model, scheme, layout, promised, total_bytes=24 * GIB, warm_up=warm_up(1024))
+
+    full = budget(1).kv_capacity_tokens
+    assert budget(full).tight
+    assert not budget(full // 2).tight
+    assert not budget(full + 1).tight
+    assert not budget(full + 1).fits
 
 
 @pytest.mark.parametrize(
@@ -180,7 +277,8 @@ def test_scored_prompts_hold_the_logits_of_every_token(catalog: Catalog) -> None
 def test_prompts_are_scored_unless_a_switch_is_off(
     catalog: Catalog, version: str, pins: dict[str, str], *, scored: bool
 ) -> None:
-    assert scores_prompts(catalog.release(version), pins) is scored
+    assert scores_prompts(catalog.release(version), pins, "flashinfer") is scored
+    assert scores_prompts(catalog.release(version), pins, "padded")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -198,41 +296,60 @@ def test_every_parameter_is_laid_out_once(catalog: Catalog, model: str) -> None:
     """On one card a 16-bit model takes two bytes a parameter, and its table once more where the head is tied."""
     spec, scheme = as_it_is(catalog, model)
     again = spec.vocab_size * spec.hidden_size if spec.tied_embeddings else 0
-    assert weights_bytes(spec, scheme, 1) == pytest.approx(2 * (spec.parameters + again), abs=2)
+    assert weights_bytes(spec, scheme, layout_of(catalog, spec)) == pytest.approx(2 * (spec.parameters + again), abs=2)
     counts = count(spec)
     assert counts.tables + counts.replicated + counts.vision + counts.linear == spec.parameters
+
+
+def held(catalog: Catalog, model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
+    return weights_bytes(model, scheme, layout_of(catalog, model, num_shard=num_shard))
 
 
 def test_what_is_not_split_stays_on_every_rank(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     norms = model.hidden_size * (2 * model.layers + 1) * 2
-    assert weights_bytes(model, scheme, 8) == pytest.approx(
-        (weights_bytes(model, scheme, 1) - norms) / 8 + norms, abs=9
-    )
-    seeing = replace(model, vision_parameters=10**9, parameters=model.parameters + 10**9)
-    assert weights_bytes(seeing, scheme, 8) - weights_bytes(model, scheme, 8) == 2 * 10**9
+    one = held(catalog, model, scheme, 1)
+    assert held(catalog, model, scheme, 8) == pytest.approx((one - norms) / 8 + norms, abs=9)
+
+
+def test_the_vision_tower_is_split_like_the_layers(catalog: Catalog) -> None:
+    model, scheme = as_it_is(catalog, "llama3.1-8b")
+    seeing = replaced(model, vision_parameters=10**9, parameters=model.parameters + 10**9)
+    more = held(catalog, seeing, scheme, 8) - held(catalog, model, scheme, 8)
+    assert more == 2 * 10**9 // 8
+
+
+def test_transformers_keeps_on_every_rank_what_its_plan_does_not_name(catalog: Catalog) -> None:
+    """Experts and embedding of Qwen3's mixtures; the embedding alone of its dense models."""
+    mixture, scheme = as_it_is(catalog, "Qwen/Qwen3-30B-A3B")
+    experts = 48 * 128 * 3 * 2048 * 768 * 2
+    assert held(catalog, mixture, scheme, 4) > experts
+    assert held(catalog, mixture, scheme, 1) == pytest.approx(2 * mixture.parameters, abs=2)
+    dense, plain = as_it_is(catalog, "Qwen/Qwen3-8B")
+    table = dense.vocab_size * dense.hidden_size * 2
+    whole = held(catalog, dense, plain, 4) - held(catalog, dense, plain, 1) / 4
+    assert whole == pytest.approx(0.75 * table, rel=0.01)
 
 
 def test_a_single_head_of_keys_is_held_by_every_rank(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "starcoder-15b")
     assert model.kv_heads == 1
     keys_and_values = 2 * model.hidden_size * model.head_dim * model.layers * 2
-    many = replace(model, kv_heads=4)
-    assert weights_bytes(model, scheme, 4) - weights_bytes(many, scheme, 4) == pytest.approx(
-        keys_and_values * 0.75, abs=2
-    )
+    many = replaced(model, kv_heads=4)
+    more = held(catalog, model, scheme, 4) - held(catalog, many, scheme, 4)
+    assert more == pytest.approx(keys_and_values * 0.75, abs=2)
 
 
 def test_read_headers_outrank_the_rule(catalog: Catalog) -> None:
     profile = catalog.resolve("llama3.1-8b")
-    packed = replace(
+    packed = replaced(
         profile.model, quantization=CheckpointQuantization(method="awq", bits=4, group_size=128),
         quantized_parameters=6_000_000_000, quantized_bytes=3_111_111_111, stored_bytes=None,
     )  # fmt: skip
-    (scheme,) = schemes(replace(profile, model=packed, quantized=()), catalog.release("3.3.7"), "auto")
+    (scheme,) = schemes(replaced(profile, model=packed, quantized=()), catalog.release("3.3.7"), "auto")
     rest = packed.parameters - 6_000_000_000
-    assert weights_bytes(packed, scheme, 1) == pytest.approx(3_111_111_111 + 2 * rest, abs=2)
-    assert download_bytes(packed, scheme) == weights_bytes(packed, scheme, 1)
+    assert held(catalog, packed, scheme, 1) == pytest.approx(3_111_111_111 + 2 * rest, abs=2)
+    assert download_bytes(packed, scheme) == held(catalog, packed, scheme, 1)
 
 
 def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: Catalog) -> None:
@@ -240,25 +357,26 @@ def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: C
     release = catalog.release("3.3.7")
     plain, repacked = schemes(profile, release, "none")[0], schemes(profile, release, "fp8")[0]
     matrix = 2 * profile.model.intermediate_size * profile.model.hidden_size
-    peak = {scheme.name: _load_extra(profile.model, scheme) for scheme in (plain, repacked)}
+    peak = {scheme.name: _load_extra(catalog, profile.model, scheme) for scheme in (plain, repacked)}
     assert peak == {"none": 0, "fp8": 2 * matrix}
-    stored_in_32 = replace(profile.model, torch_dtype="float32")
-    assert _load_extra(stored_in_32, plain) == 4 * profile.model.vocab_size * profile.model.hidden_size
+    stored_in_32 = replaced(profile.model, torch_dtype="float32")
+    assert _load_extra(catalog, stored_in_32, plain) == 4 * profile.model.vocab_size * profile.model.hidden_size
 
 
-def _load_extra(model: ModelSpec, scheme: Scheme) -> int:
-    layout = Layout(num_shard=1, share=0.9, workspace_bytes=0, block_tokens=1)
-    promised = load(context_tokens=1)
-    budget = memory_budget(model, scheme, layout, promised, total_bytes=80 * GIB, prefill_tokens=1024)
+def _load_extra(catalog: Catalog, model: ModelSpec, scheme: Scheme) -> int:
+    layout, promised = layout_of(catalog, model), load(context_tokens=1)
+    budget = memory_budget(model, scheme, layout, promised, total_bytes=80 * GIB, warm_up=warm_up(1024))
     return budget.load_peak_bytes - budget.weights_bytes - budget.context_bytes
 
 
-@pytest.mark.parametrize(("block", "whole"), [(1, 1100), (16, 1104), (256, 1280)])
-def test_every_request_takes_whole_blocks(catalog: Catalog, block: int, whole: int) -> None:
+@pytest.mark.parametrize(
+    ("attention", "block", "whole"), [("flashinfer", 1, 1100), ("paged", 16, 1104), ("flashdecoding", 256, 1280)]
+)
+def test_every_request_takes_whole_blocks(catalog: Catalog, attention: str, block: int, whole: int) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
-    layout = Layout(num_shard=1, share=0.9, workspace_bytes=0, block_tokens=block)
+    layout = layout_of(catalog, model, attention=attention)
     promised = Load(input_tokens=1000, output_tokens=100, concurrency=16, context_tokens=8192)
-    budget = memory_budget(model, scheme, layout, promised, total_bytes=48 * GIB, prefill_tokens=2048)
+    budget = memory_budget(model, scheme, layout, promised, total_bytes=48 * GIB, warm_up=warm_up(2048))
     assert budget.required_kv_tokens == 16 * whole
     assert budget.kv_capacity_tokens % block == 0
     assert budget.largest_concurrency == budget.kv_capacity_tokens // whole

@@ -9,7 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.wish import Wish, resolve
@@ -250,10 +249,10 @@ def test_no_larger_amount_works_anywhere_in_the_range(name: str, axis: str) -> N
     for item in given_up:
         others = frozenset(item.axes) - {axis} - ({"context"} if axis == "concurrency" else frozenset())
         fixed = {"context_tokens": item.request.context_tokens} if axis == "concurrency" else {}
-        open_choices = replace(lenient(request, others, supply), **fixed)
+        open_choices = replaced(lenient(request, others, supply), **fixed)
         asked, amount = getattr(request, field), getattr(item.request, field)
         for value in range(amount + 1, asked, max(1, (asked - amount) // 200)):
-            assert met(replace(open_choices, **{field: value}), supply) is None, (item.axes, value)
+            assert met(replaced(open_choices, **{field: value}), supply) is None, (item.axes, value)
 
 
 CHOICES: dict[str, tuple[Any, ...]] = {

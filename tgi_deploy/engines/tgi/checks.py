@@ -6,6 +6,7 @@ Adding a check is adding a function to `CHECKS` and its cases.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.engines.tgi.kernels import FLASHINFER, PADDED, PAGED, indivisible
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 
 _CUDA_VENDOR: Final = "nvidia"
+_FP8_CAPABILITY: Final = (8, 9)
+# Names of transformers' classes for anything but generating text.
+_RANKS: Final = re.compile(
+    r"For(?:SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|MaskedLM|Pretraining|PreTraining|Reward)|RewardModel"
+)
 
 # Attention kernels that can keep the KV cache in 8 bits, by the flag's value.
 _FP8_CACHE_KERNELS: Final = {"fp8_e4m3fn": (FLASHINFER, PAGED), "fp8_e5m2": (FLASHINFER,)}
@@ -34,7 +40,7 @@ class Facts(Value, frozen=True, kw_only=True):
 
     case: Case
     release: TgiRelease
-    model_class: ModelClass | None
+    model_class: ModelClass
     rule: ArchitectureRule | None
     method: QuantizationRule | None
     memory: MemoryBudget
@@ -106,13 +112,29 @@ def check_slices(facts: Facts) -> Problem | None:
 
 def check_model_class(facts: Facts) -> Problem | None:
     model_class, model_type = facts.model_class, facts.case.model.model_type
-    if model_class is not None and model_class.backend != "refused":
+    if model_class.backend != "refused":
         return None
-    reason = model_class.reason if model_class else f"TGI {facts.release.version} has no class for it"
     return Problem(
         code="model_type_unsupported",
-        message=f"model type {model_type!r} is not served: {reason}",
+        message=f"model type {model_type!r} is not served: {model_class.reason}",
         data={"model_type": model_type},
+    )
+
+
+def check_generates(facts: Facts) -> Problem | None:
+    """The checkpoint's own `architectures` says what its head is for; TGI generates text alone."""
+    architecture = facts.case.model.architecture
+    if _RANKS.search(architecture):
+        purpose = "ranks or classifies"
+    elif architecture.endswith("Model") and not architecture.endswith("LMHeadModel"):
+        purpose = "makes embeddings"
+    else:
+        return None
+    return Problem(
+        code="model_type_unsupported",
+        message=f"{architecture} {purpose} and has no head to generate text with: Hugging Face's "
+        "text-embeddings-inference (TEI) serves such models",
+        data={"architecture": architecture},
     )
 
 
@@ -128,8 +150,7 @@ def check_shards_available(facts: Facts) -> Problem | None:
 
 
 def check_shardable(facts: Facts) -> Problem | None:
-    model_class = facts.model_class
-    if facts.case.num_shard == 1 or model_class is None or model_class.shardable:
+    if facts.case.num_shard == 1 or facts.model_class.shardable:
         return None
     return Problem(
         code="model_not_shardable",
@@ -157,7 +178,11 @@ def check_quantization_available(facts: Facts) -> Problem | None:
     scheme, own = facts.case.scheme, facts.case.model.quantization
     if scheme.known:
         return None
-    if facts.method is None:
+    if facts.method is not None and own is not None and not facts.method.takes(own.bits):
+        text = (
+            f"{scheme.name} kernels take {_listed(facts.method.checkpoint_bits)} bits, not the checkpoint's {own.bits}"
+        )
+    elif facts.method is None:
         text = f"TGI {facts.release.version} cannot load {scheme.name!r} weights"
     elif scheme.prequantized:
         text = (
@@ -192,24 +217,33 @@ def check_quantization_shardable(facts: Facts) -> Problem | None:
 
 def check_quantization_backend(facts: Facts) -> Problem | None:
     method, model_class, model = facts.method, facts.model_class, facts.case.model
-    if method is None or model_class is None:
+    if method is None:
         return None
-    if model_class.backend == "transformers" and not method.transformers_backend:
+    if model_class.backend in {"transformers", "plain"} and not method.transformers_backend:
         return Problem(
             code="quantization_no_effect",
             message=f"{method.method} is refused or without effect on the transformers backend, "
             f"which serves {model.model_type!r}",
         )
-    if model.experts and not method.fused_moe:
+    if model.experts and not method.fused_moe and not model_class.dense_fallback:
         return Problem(
             code="quantization_moe", message=f"the fused mixture-of-experts kernels do not take {method.method}"
         )
-    if model.quantization is not None and model.quantization.block_scaled:
-        return Problem(
-            code="quantization_block_scaled",
-            message="block-scaled fp8 weights need kernels that the CUDA images no longer carry",
-        )
     return None
+
+
+def check_block_scaled(facts: Facts) -> Problem | None:
+    """Source: TGI `layers/fp8.py` and its Dockerfile; the Triton kernels multiply in the card's own fp8."""
+    own, capability = facts.case.model.quantization, facts.case.hardware.accelerator.compute_capability
+    if own is None or not own.block_scaled:
+        return None
+    if not facts.release.block_scaled_fp8:
+        text = f"block-scaled fp8 weights need kernels that the images of TGI {facts.release.version} do not carry"
+    elif capability is not None and capability < _FP8_CAPABILITY:
+        text = f"block-scaled fp8 weights need compute capability {'.'.join(map(str, _FP8_CAPABILITY))} or newer"
+    else:
+        return None
+    return Problem(code="quantization_block_scaled", message=text)
 
 
 def check_dtype_flag(facts: Facts) -> Problem | None:
@@ -222,7 +256,7 @@ def check_dtype_flag(facts: Facts) -> Problem | None:
 def check_kv_cache_flag(facts: Facts) -> Problem | None:
     """Source: TGI `layers/attention/kv_cache.py` and the transformers backend, read at 3.3.7."""
     wanted = facts.case.pins.flags.get("--kv-cache-dtype")
-    if wanted is None or facts.model_class is None:
+    if wanted is None:
         return None
     if facts.model_class.backend == "transformers":
         text = f"the transformers backend, which serves {facts.case.model.model_type!r}, ignores --kv-cache-dtype"
@@ -282,6 +316,10 @@ def check_batch_total(facts: Facts) -> Problem | None:
     )
 
 
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
+
+
 CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_vendor,
     check_host_architecture,
@@ -289,6 +327,7 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_sliding_window,
     check_slices,
     check_model_class,
+    check_generates,
     check_shards_available,
     check_shardable,
     check_divisibility,
@@ -296,6 +335,7 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_quantization_capability,
     check_quantization_shardable,
     check_quantization_backend,
+    check_block_scaled,
     check_dtype_flag,
     check_kv_cache_flag,
     check_prompt_batch,

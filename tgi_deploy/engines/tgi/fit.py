@@ -9,6 +9,7 @@ from tgi_deploy.engines.tgi.kernels import FLASHINFER, attention_for, prefills_i
 from tgi_deploy.engines.tgi.pins import Limits, limit_problems, limits_for
 from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
 from tgi_deploy.engines.tgi.schemes import served_dtype
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import EngineSettings, Fit, Load, Scheduling
 
 if TYPE_CHECKING:
@@ -24,75 +25,90 @@ _MIN_CONCURRENT_REQUESTS: Final = 128
 
 def contradictions(pins: Pins, load: Load, model: ModelSpec, release: TgiRelease) -> Iterator[Problem]:
     """Yield what is wrong with the token limits whatever the hardware: on the kernels that can do most."""
-    chunked = prefills_in_chunks(release, release.model_classes.get(model.model_type), FLASHINFER, pins.flags)
-    limits = limits_for(load.context_tokens, pins.flags, chunked=chunked)
-    return limit_problems(limits, pins.flags, load, model, chunked=chunked)
+    chunked = prefills_in_chunks(release, release.model_class(model.model_type), FLASHINFER, pins.flags)
+    smallest = limits_for(load, pins.flags, chunked=chunked)[-1]
+    return limit_problems(smallest, pins.flags, load, model, chunked=chunked)
 
 
 def fit(case: Case, release: TgiRelease) -> Fit:
     """Return how the configuration would run; a bad one has problems."""
-    model_class = release.model_classes.get(case.model.model_type)
+    case = _of_the_copy(case)
+    model_class = release.model_class(case.model.model_type)
     rule = release.architecture_rule(case.hardware.accelerator.compute_capability)
     attention = attention_for(case.model, model_class, release, rule)
     chunked = prefills_in_chunks(release, model_class, attention, case.pins.flags)
-    limits = limits_for(case.load.context_tokens, case.pins.flags, chunked=chunked)
     layout = _layout(case, release, model_class, attention)
-    budget, prefill = _budget(case, layout, limits)
+    budget, limits = _budget(case, layout, limits_for(case.load, case.pins.flags, chunked=chunked))
     method = release.quantizations.get(case.scheme.name)
     facts = checks.Facts(
         case=case, release=release, model_class=model_class, rule=rule, method=method, memory=budget,
-        attention=attention, prompt_batch_short=prefill < limits.max_input_tokens and not chunked,
+        attention=attention, prompt_batch_short=limits.prefill_tokens < limits.max_input_tokens and not chunked,
     )  # fmt: skip
     own_dtype = served_dtype(case.model, method, model_class, case.hardware.accelerator)
     dtype = case.pins.flags.get("--dtype", own_dtype)
     return Fit(
         case=case,
-        settings=_settings(case, release, limits, budget, prefill, dtype),
+        settings=_settings(case, release, limits, budget, dtype),
         dtype=dtype,
         memory=budget,
         scheduling=Scheduling(
             profile=release.name,
-            cuda_graphs=case.scheme.cuda_graphs,
+            cuda_graphs=memory.has_graphs(case.scheme, model_class),
             kv_bits=8 * layout.kv_bytes,
-            prefill_tokens=prefill,
+            prefill_tokens=limits.prefill_tokens,
+            runs_all_experts=memory.runs_all_experts(case.model, case.scheme, model_class),
+            loops_over_experts=model_class.experts == "looped" and bool(case.model.experts),
         ),
         problems=checks.problems(facts),
     )
 
 
-def _layout(case: Case, release: TgiRelease, model_class: ModelClass | None, attention: str) -> memory.Layout:
+def _of_the_copy(case: Case) -> Case:
+    """The case with the dimensions of the repository that is served: a quantized copy may be padded."""
+    model, own = case.model, case.scheme.intermediate_size
+    if own is None:
+        return case
+    added = 3 * model.hidden_size * (own - model.intermediate_size) * model.layers
+    padded = replaced(model, intermediate_size=own, parameters=model.parameters + added)
+    return replaced(case, model=padded)
+
+
+def _layout(case: Case, release: TgiRelease, model_class: ModelClass, attention: str) -> memory.Layout:
     flags = case.pins.flags
     return memory.Layout(
+        release=release,
+        model_class=model_class,
         num_shard=case.num_shard,
-        share=release.memory_share * float(flags.get("--cuda-memory-fraction", "1")),
-        workspace_bytes=release.workspace_bytes,
-        block_tokens=release.block_tokens.get(attention, 1),
+        attention=attention,
+        fraction=float(flags.get("--cuda-memory-fraction", "1")),
         kv_bytes=1 if flags.get("--kv-cache-dtype", "").startswith("fp8") else 2,
-        replicated_kv=model_class.replicated_kv if model_class else False,
-        prompt_logprobs=memory.scores_prompts(release, flags),
+        prompt_logprobs=memory.scores_prompts(release, flags, attention),
     )
 
 
-def _budget(case: Case, layout: memory.Layout, limits: Limits) -> tuple[MemoryBudget, int]:
-    """Return the memory with the largest prefill batch that leaves room for what is promised, and that batch."""
+def _budget(case: Case, layout: memory.Layout, choices: tuple[Limits, ...]) -> tuple[MemoryBudget, Limits]:
+    """Return the memory with the first limits that leave room for what is promised, and those limits."""
     load = Load(
         input_tokens=case.load.input_tokens, output_tokens=case.load.output_tokens, concurrency=case.load.concurrency,
-        context_tokens=max(case.load.context_tokens, limits.max_total_tokens),
+        context_tokens=max(case.load.context_tokens, choices[0].max_total_tokens),
     )  # fmt: skip
-    for prefill in limits.prefill_choices:
+    for limits in choices:
+        warm_up = memory.WarmUp(
+            prefill_tokens=limits.prefill_tokens, prompt_tokens=limits.max_input_tokens,
+            total_tokens=limits.max_total_tokens,
+        )  # fmt: skip
         budget = memory.memory_budget(
             case.model, case.scheme, layout, load,
-            total_bytes=case.hardware.memory_bytes_per_accelerator, prefill_tokens=prefill,
+            total_bytes=case.hardware.memory_bytes_per_accelerator, warm_up=warm_up,
         )  # fmt: skip
         if budget.fits:
             break
-    return budget, prefill
+    return budget, limits
 
 
-def _settings(
-    case: Case, release: TgiRelease, limits: Limits, budget: MemoryBudget, prefill: int, dtype: str
-) -> EngineSettings:
+def _settings(case: Case, release: TgiRelease, limits: Limits, budget: MemoryBudget, dtype: str) -> EngineSettings:
     model, scheme = case.model, case.scheme
+    graphs = memory.has_graphs(scheme, release.model_class(model.model_type))
     method = release.quantizations.get(scheme.name)
     own = scheme.hub_id == model.hub_id
     return EngineSettings(
@@ -103,10 +119,10 @@ def _settings(
         dtype=dtype if method is None or method.takes_dtype else None,
         max_input_tokens=limits.max_input_tokens,
         max_total_tokens=limits.max_total_tokens,
-        max_batch_prefill_tokens=prefill,
+        max_batch_prefill_tokens=limits.prefill_tokens,
         max_batch_total_tokens=budget.kv_capacity_tokens,
         max_concurrent_requests=concurrent_requests(case.load.concurrency),
-        cuda_graphs=memory.graph_batches(case.load.concurrency, supported=scheme.cuda_graphs),
+        cuda_graphs=memory.graph_batches(case.load.concurrency, supported=graphs),
         default_prefill_tokens=_default_prefill_tokens(case, release, budget),
     )
 

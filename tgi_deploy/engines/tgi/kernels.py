@@ -25,14 +25,12 @@ _USUAL_COUNTS: Final = (1, 2, 4, 8, 16)
 _COPIES_SINGLE_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
 
 
-def attention_for(
-    model: ModelSpec, model_class: ModelClass | None, release: TgiRelease, rule: ArchitectureRule | None
-) -> str:
+def attention_for(model: ModelSpec, model_class: ModelClass, release: TgiRelease, rule: ArchitectureRule | None) -> str:
     """Return the attention kernels that the release picks for this model and card (`padded`: none of them)."""
-    if model_class is None or rule is None:
-        return PAGED
     if not model_class.flash:
         return PADDED
+    if rule is None:
+        return PAGED
     if ATTENTION_VARIABLE in rule.env:
         return rule.env[ATTENTION_VARIABLE]
     if not release.default_attention:
@@ -42,11 +40,9 @@ def attention_for(
     return release.default_attention
 
 
-def prefills_in_chunks(
-    release: TgiRelease, model_class: ModelClass | None, attention: str, pins: Mapping[str, str]
-) -> bool:
+def prefills_in_chunks(release: TgiRelease, model_class: ModelClass, attention: str, pins: Mapping[str, str]) -> bool:
     """Whether long prompts are prefilled in pieces; speculation turns that off."""
-    if model_class is None or not model_class.flash or "--speculate" in pins:
+    if not model_class.flash or "--speculate" in pins:
         return False
     return release.chunked_prefill and model_class.prefill_chunking and attention in {FLASHINFER, FLASHDECODING}
 

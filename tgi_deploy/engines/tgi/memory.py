@@ -1,22 +1,17 @@
-"""Memory of one accelerator, by parts.
+"""Memory of one accelerator, by parts, as TGI's own warm-up takes and measures it.
 
-The engine loads the weights, runs one warm-up prefill, and gives everything that then remains of its share to the KV
-cache (TGI `flash_causal_lm.py` and `globals.py`, read at 3.3.7):
+The engine loads the weights, prefills one batch of the largest prompts with their whole KV cache, and then measures
+what the driver calls free. Up to 2.4.1 it gives a share of *that* to the cache; from 3.0.0 on it first sets a share of
+the *total* aside (`flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, `globals.py`, read at each
+release). CUDA graphs are captured afterwards, in what was set aside. Constants, and where they come from:
 
-    kv_cache = share x total - weights - activation_peak - overhead
-
-The share is the release's own rule (0.90 to 0.95 of the total) times `--cuda-memory-fraction`. Constants, and where
-they come from:
-
-* warm-up: a layer in flight holds about `6 hidden + 3 intermediate / shards` 16-bit values a token, and the caching
-  allocator about as much again (Llama-3.1-8B on one L4, TGI 3.0: "30k tokens" in the release notes of 3.0). Before
-  3.0, or with `--enable-prefill-logprobs`, the engine also wants the log-probability of every token of that batch:
-  its logits exist in 16 bits and, as log-softmax, in 32 (the same model on one A10G, TGI 2.2: 19,056 tokens in its
-  log).
-* context: what the driver keeps of the total it prints (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4) and a
-  CUDA context with its libraries.
-* CUDA graphs: 1.2 MiB a layer and captured batch size (a 60-layer model with 35 sizes took 2,464 MiB a card). The
-  engine takes them out of what it leaves alone; counting them keeps a plan from living on that reserve.
+* the warm-up batch asks for one answer after another of `max_total_tokens`, until its prompts fill the prefill batch
+  (`grpc_client.rs` `warmup`);
+* a layer in flight: the caching allocator keeps the blocks of one layer's tensors, which no other tensor fits in;
+* scores of prompts: `generate_token` computes the log-probability of every prompt token before 3.0, or with
+  `--enable-prefill-logprobs`. Up to 2.3.1 they are a copy of the logits; a gathered head adds a contiguous copy;
+* context: by release, from start-up logs; it includes what the driver keeps of the total that it prints;
+* CUDA graphs: 1.2 MiB a layer and captured batch size (a 60-layer model with 35 sizes took 2,464 MiB a card);
 * collectives: NCCL's buffers (engine logs: 0.4 to 0.5 GiB at two cards), more with more ranks.
 """
 
@@ -24,94 +19,151 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.engines.tgi.kernels import PAGED
+from tgi_deploy.engines.tgi.kernels import PADDED, PAGED
 from tgi_deploy.engines.tgi.prefill import default_prefill_tokens
+from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
 from tgi_deploy.values import sizes
 from tgi_deploy.values.base import Value
 from tgi_deploy.values.engine import DefaultRun, Load, MemoryBudget, Scheme
-from tgi_deploy.values.sizes import CONTEXT_BYTES, GIB, MIB
+from tgi_deploy.values.sizes import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.values.model import ModelSpec
 
 PROMPT_LOGPROBS_FLAG: Final = "--enable-prefill-logprobs"
 GRAPH_BYTES_PER_LAYER: Final = 12 * MIB // 10
 COLLECTIVES_BYTES: Final = GIB // 2
 COLLECTIVES_BYTES_PER_FURTHER_RANK: Final = GIB // 16
-WARM_UP_LOGIT_BYTES: Final = 6  # 16-bit logits and their 32-bit log-softmax
-_LIVE_COPIES: Final = 2
 _SAMPLED_LOGIT_BYTES: Final = 8  # 32-bit logits and their log-softmax
 _BYTES_16_BIT: Final = 2
 _GRAPH_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _LARGEST_DEFAULT_GRAPH: Final = 32
+_OLD_DEFAULT_MARGIN: Final = 50  # before 3.0 the launcher adds it to the longest prompt for the prefill batch
+# What the arithmetic has missed in start-up logs: a constant, and a share of what is in flight.
+_UNCERTAIN_BYTES: Final = 256 * MIB
+_UNCERTAIN_SHARE: Final = 4
 
 
 class Layout(Value, frozen=True, kw_only=True):
-    """How the engine lays a model out over accelerators.
+    """How a release lays a model out over accelerators.
 
-    `kv_bytes` is the size of one cached value; with `prompt_logprobs` the warm-up scores every token of its batch.
+    `fraction` is the part of the memory that the user leaves it, `kv_bytes` the size of one cached value;
+    with `prompt_logprobs` the warm-up scores every token of its batch.
     """
 
+    release: TgiRelease
+    model_class: ModelClass
     num_shard: int
-    share: float
-    workspace_bytes: int
-    block_tokens: int
+    attention: str
+    fraction: float = 1.0
     kv_bytes: int = _BYTES_16_BIT
-    replicated_kv: bool = False
     prompt_logprobs: bool = False
 
+    @property
+    def block_tokens(self) -> int:
+        return self.release.block_tokens.get(self.attention, 1)
 
-def scores_prompts(release: TgiRelease, pins: Mapping[str, str]) -> bool:
-    """Whether log-probabilities of prompts are computed: always, until a flag of the release turns them on."""
-    return PROMPT_LOGPROBS_FLAG not in release.flags or pins.get(PROMPT_LOGPROBS_FLAG) == "true"
+
+class WarmUp(Value, frozen=True, kw_only=True):
+    """The batch that the engine measures itself with: prompts of at most `prompt_tokens`, each with its answer."""
+
+    prefill_tokens: int
+    prompt_tokens: int
+    total_tokens: int
+
+    @property
+    def requests(self) -> int:
+        return -(-self.prefill_tokens // max(1, self.prompt_tokens))
+
+    @property
+    def longest(self) -> int:
+        return min(self.prefill_tokens, self.prompt_tokens)
+
+    def cached_tokens(self, block: int) -> int:
+        """KV cache of the batch: its prompts, and answers as long as the limit on the total allows."""
+        return self.requests * (-(-max(self.total_tokens - 1, self.longest) // block) * block)
+
+
+def scores_prompts(release: TgiRelease, pins: Mapping[str, str], attention: str) -> bool:
+    """Whether log-probabilities of prompts are computed: always, until a flag of the release turns them on.
+
+    Padded models (`causal_lm.py`) have no such switch.
+    """
+    if attention == PADDED or PROMPT_LOGPROBS_FLAG not in release.flags:
+        return True
+    return pins.get(PROMPT_LOGPROBS_FLAG) == "true"
 
 
 def memory_budget(
-    model: ModelSpec, scheme: Scheme, layout: Layout, load: Load, *, total_bytes: int, prefill_tokens: int
+    model: ModelSpec, scheme: Scheme, layout: Layout, load: Load, *, total_bytes: int, warm_up: WarmUp
 ) -> MemoryBudget:
     """Return the budget of one accelerator of `total_bytes` memory. Every request takes whole blocks."""
-    weights = weights_bytes(model, scheme, layout.num_shard)
-    activations = activation_bytes(
-        model, layout.num_shard, prefill_tokens, load.concurrency, prompt_logprobs=layout.prompt_logprobs
-    )
-    graphs, collectives = graph_bytes(model, scheme, load.concurrency), collective_bytes(layout.num_shard)
-    overhead = CONTEXT_BYTES + layout.workspace_bytes + graphs + collectives
-    reserved = total_bytes - int(total_bytes * layout.share)
-    kv_cache = total_bytes - reserved - weights - activations - overhead
+    weights = weights_bytes(model, scheme, layout)
+    activations = activation_bytes(model, scheme, layout, warm_up, load.concurrency)
+    graphs = graph_bytes(model, load.concurrency, supported=has_graphs(scheme, layout.model_class))
+    collectives, workspace = collective_bytes(layout.num_shard), layout.release.workspace_bytes
+    context = layout.release.context_bytes
     per_token = sizes.kv_bytes_per_token(
-        model, layout.num_shard, value_bytes=layout.kv_bytes, replicated=layout.replicated_kv
+        model, layout.num_shard, value_bytes=layout.kv_bytes, replicated=layout.model_class.replicated_kv
     )
     block = layout.block_tokens
+    cached = warm_up.cached_tokens(block)
+    room = total_bytes - weights - activations - context - workspace - collectives
+    aside = max(graphs, set_aside_bytes(layout, total_bytes, room - cached * per_token))
+    kv_cache = room - aside
     capacity = max(0, kv_cache) // (per_token * block) * block
     request = -(-load.request_tokens // block) * block
     return MemoryBudget(
         total_bytes=total_bytes,
-        reserved_bytes=reserved,
+        reserved_bytes=aside - graphs,
         weights_bytes=weights,
         activation_bytes=activations,
-        overhead_bytes=overhead,
+        overhead_bytes=context + workspace + graphs + collectives,
         kv_cache_bytes=kv_cache,
         kv_bytes_per_token=per_token,
         kv_capacity_tokens=capacity,
-        required_kv_tokens=max(load.required_kv_tokens, prefill_tokens, load.concurrency * request),
-        context_bytes=CONTEXT_BYTES,
-        workspace_bytes=layout.workspace_bytes,
+        required_kv_tokens=max(load.required_kv_tokens, cached, load.concurrency * request),
+        context_bytes=context,
+        workspace_bytes=workspace,
         graph_bytes=graphs,
         collective_bytes=collectives,
-        load_peak_bytes=weights + CONTEXT_BYTES + collectives + _loading_extra_bytes(model, scheme, layout.num_shard),
+        load_peak_bytes=weights + context + collectives + _loading_extra_bytes(model, scheme, layout.num_shard),
         largest_context_tokens=min(capacity, model.max_position_embeddings),
         largest_concurrency=capacity // request if request else 0,
+        uncertainty_bytes=_UNCERTAIN_BYTES + activations // _UNCERTAIN_SHARE,
     )
 
 
-def weights_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
-    """Return the weights on one accelerator, as TGI lays them out: tied or not, it holds embedding and head."""
+def set_aside_bytes(layout: Layout, total_bytes: int, free_bytes: int) -> int:
+    """Return what the engine keeps from the cache: of the total, or only of what the warm-up left free."""
+    kept = int(total_bytes * (1 - layout.fraction))
+    share = 1 - layout.release.memory_share
+    if layout.release.share_of == "total":
+        return kept + int((total_bytes - kept) * share)
+    return kept + int(max(0, free_bytes - kept) * share)
+
+
+def weights_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
+    """Return the weights on one accelerator, as the class's backend lays them out."""
     counts = sizes.count(model)
     linear = sizes.scheme_linear_bytes(model, scheme, counts)
-    return sizes.resident_bytes(model, linear, counts, num_shard, tied_once=False)
+    if layout.model_class.backend == "native":
+        # Tied or not, the class holds embedding and head; the vision tower is split like every other layer.
+        plain = sizes.resident_bytes(model, linear, counts, layout.num_shard, tied_once=False, split_vision=True)
+        saved = sizes.head_rows(model, layout.num_shard) * model.hidden_size * (_BYTES_16_BIT - scheme.bits / 8)
+        return plain - (int(saved) if scheme.packs_head else 0)
+    return _transformers_weights_bytes(model, scheme, linear, layout)
+
+
+def _transformers_weights_bytes(model: ModelSpec, scheme: Scheme, linear: float, layout: Layout) -> int:
+    """Transformers' `base_model_tp_plan` names linear layers only: the embedding is whole on every rank."""
+    counts, ranks = sizes.count(model), layout.num_shard
+    experts = counts.experts * scheme.bits / 8 if layout.model_class.whole_experts else 0.0
+    head = 0 if model.tied_embeddings else -(-counts.table // ranks)
+    whole = counts.replicated + counts.vision + counts.table + head
+    return int((linear - experts) / ranks + experts) + whole * _BYTES_16_BIT
 
 
 def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
@@ -119,16 +171,60 @@ def _loading_extra_bytes(model: ModelSpec, scheme: Scheme, num_shard: int) -> in
     return sizes.loading_extra_bytes(model, bits, num_shard, repacked=scheme.method is not None)
 
 
-def activation_bytes(
-    model: ModelSpec, num_shard: int, prefill_tokens: int, rows: int, *, prompt_logprobs: bool = False
-) -> int:
-    """The largest peak: a layer of the warm-up prefill in flight, its logits, or sampling `rows` requests."""
-    layer = prefill_tokens * sizes.layer_values(model, num_shard) * _BYTES_16_BIT * _LIVE_COPIES
-    sampled = rows * model.vocab_size * _SAMPLED_LOGIT_BYTES
-    if not prompt_logprobs:
-        return max(layer, sampled)
-    held = 2 * model.hidden_size * _BYTES_16_BIT
-    return max(layer, sampled, prefill_tokens * (model.vocab_size * WARM_UP_LOGIT_BYTES + held))
+def activation_bytes(model: ModelSpec, scheme: Scheme, layout: Layout, warm_up: WarmUp, rows: int) -> int:
+    """Return the larger of the warm-up prefill (a layer, with masks and scores) and sampling for `rows` requests."""
+    layer = warm_up.prefill_tokens * layer_bytes(model, scheme, layout)
+    image = layout.model_class.image_bytes // layout.num_shard
+    prefill = max(layer, image) + _mask_bytes(model, layout, warm_up)
+    if layout.prompt_logprobs:
+        prefill += warm_up.prefill_tokens * _scores_bytes_per_token(model, layout)
+    return max(prefill, rows * model.vocab_size * _SAMPLED_LOGIT_BYTES)
+
+
+def layer_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
+    """What a layer in flight takes for each token: hidden states, queries to values, and the feed-forward block.
+
+    Gate and up projection, the activation and their product are alive at once. Fused experts hold the intermediate
+    states of the chosen ones; experts that all run hold one at a time, or everything at once where they are gathered.
+    """
+    ranks, hidden = layout.num_shard, model.hidden_size
+    attention = (model.attention_heads + 2 * model.kv_heads) * model.head_dim // ranks
+    feed_forward = 4 * model.intermediate_size // ranks
+    if model.experts:
+        width, experts = model.expert_intermediate_size, layout.model_class.experts
+        if experts == "gathered":
+            feed_forward = model.experts * (3 * hidden + 4 * width // ranks)
+        elif experts == "fused" and not runs_all_experts(model, scheme, layout.model_class):
+            feed_forward = max(feed_forward, model.experts_per_token * (3 * width // ranks + hidden))
+        else:
+            feed_forward = max(feed_forward, 4 * width // (1 if layout.model_class.whole_experts else ranks))
+    return (6 * hidden + attention + feed_forward) * _BYTES_16_BIT
+
+
+def runs_all_experts(model: ModelSpec, scheme: Scheme, model_class: ModelClass) -> bool:
+    """Whether every token passes every expert: gathered ones, and those that no fused kernel takes."""
+    if not model.experts or model_class.experts == "looped":
+        return False
+    return model_class.experts == "gathered" or not scheme.fused_experts
+
+
+def _mask_bytes(model: ModelSpec, layout: Layout, warm_up: WarmUp) -> int:
+    """Attention masks that a vision class spells out for each pair of tokens, and the scores that they lead to."""
+    a_pair = layout.model_class.mask_bytes
+    a_pair += layout.model_class.mask_bytes_per_head * model.attention_heads // layout.num_shard
+    return a_pair * warm_up.requests * warm_up.longest**2
+
+
+def _scores_bytes_per_token(model: ModelSpec, layout: Layout) -> int:
+    """16-bit logits and what their log-softmax takes beside them; a gathered head is transposed, so it is copied."""
+    ranks, copies = layout.num_shard, layout.release.score_copies
+    if ranks == 1 or model.vocab_size % ranks:
+        return model.vocab_size * _BYTES_16_BIT * copies
+    return model.vocab_size * _BYTES_16_BIT * 3 + model.vocab_size * _BYTES_16_BIT // ranks
+
+
+def has_graphs(scheme: Scheme, model_class: ModelClass) -> bool:
+    return scheme.cuda_graphs and model_class.cuda_graphs
 
 
 def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:
@@ -139,8 +235,8 @@ def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:
     return tuple(batch for batch in _GRAPH_BATCHES if batch <= largest)
 
 
-def graph_bytes(model: ModelSpec, scheme: Scheme, concurrency: int) -> int:
-    if not scheme.cuda_graphs:
+def graph_bytes(model: ModelSpec, concurrency: int, *, supported: bool) -> int:
+    if not supported:
         return 0
     return len(graph_batches(concurrency, supported=True)) * model.layers * GRAPH_BYTES_PER_LAYER
 
@@ -153,16 +249,17 @@ def collective_bytes(num_shard: int) -> int:
 
 def default_memory(run: DefaultRun, release: TgiRelease) -> MemoryBudget:
     """Return the memory of a release that is left to its own defaults."""
-    model_class = release.model_classes.get(run.model.model_type)
+    attention = release.default_attention or PAGED
     layout = Layout(
-        num_shard=run.num_shard, share=release.memory_share * run.share, workspace_bytes=release.workspace_bytes,
-        block_tokens=release.block_tokens.get(release.default_attention or PAGED, 1),
-        replicated_kv=model_class.replicated_kv if model_class else False,
-        prompt_logprobs=scores_prompts(release, {}),
+        release=release, model_class=release.model_class(run.model.model_type), num_shard=run.num_shard,
+        attention=attention, fraction=run.share, prompt_logprobs=scores_prompts(release, {}, attention),
     )  # fmt: skip
-    prefill = run.prefill_tokens
     if release.chunked_prefill:
         prefill = default_prefill_tokens(run.model, run.accelerator, run.num_shard, run.total_bytes)
+        warm_up = WarmUp(prefill_tokens=prefill, prompt_tokens=prefill, total_tokens=prefill + 1)
+    else:
+        prompt = run.prefill_tokens - _OLD_DEFAULT_MARGIN
+        warm_up = WarmUp(prefill_tokens=run.prefill_tokens, prompt_tokens=prompt, total_tokens=prompt + 1)
     scheme = Scheme(name="as stored", hub_id=run.model.hub_id, bits=run.bits, lost_bits=0.0, prequantized=False)
     load = Load(input_tokens=0, output_tokens=0, concurrency=1, context_tokens=0)
-    return memory_budget(run.model, scheme, layout, load, total_bytes=run.total_bytes, prefill_tokens=prefill)
+    return memory_budget(run.model, scheme, layout, load, total_bytes=run.total_bytes, warm_up=warm_up)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.engine import EngineSettings, Flag, Load
     from tgi_deploy.values.model import ModelSpec
 
-DEFAULT_PREFILL_TOKENS: Final = 4096
 _PREFILL_STEPS: Final = (4096, 2048, 1024, 512)
 
 # Flags that cannot be pinned, and what to use instead.
@@ -44,11 +43,11 @@ EDITS: Final = (_LESS_PREFILL,)
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """Token limits of a configuration. `prefill_choices`: largest first; the first that fits is taken."""
+    """Token limits of a configuration. `prefill_tokens` are those of prompts that a step takes at most."""
 
     max_input_tokens: int
     max_total_tokens: int
-    prefill_choices: tuple[int, ...]
+    prefill_tokens: int
 
 
 def flag_problems(pins: Mapping[str, str], release: TgiRelease) -> Iterator[Problem]:
@@ -82,19 +81,28 @@ def _bad_value(release: TgiRelease, flag: Flag, value: str) -> Iterator[Problem]
         yield Problem(code="bad_flag_value", message=message, hint=f"as TGI {release.version} takes it")
 
 
-def limits_for(context_tokens: int, pins: Mapping[str, str], *, chunked: bool) -> Limits:
-    """Return token limits for a context. Without chunking a prompt is prefilled whole, so the batch must hold it."""
-    total = int(pins.get("--max-total-tokens", context_tokens))
+def limits_for(load: Load, pins: Mapping[str, str], *, chunked: bool) -> tuple[Limits, ...]:
+    """Return token limits for a context, the most generous first: the first that fit are taken.
+
+    Without chunking a prompt is prefilled whole. Where the longest takes too much, half of the context is left to the
+    prompt, as the launcher's own defaults leave it less than it could have.
+    """
+    total = int(pins.get("--max-total-tokens", load.context_tokens))
     pinned_input = pins.get("--max-input-tokens", pins.get("--max-input-length"))
-    max_input = int(pinned_input) if pinned_input is not None else total - 1
     pinned_prefill = pins.get("--max-batch-prefill-tokens")
+    longest = int(pinned_input) if pinned_input is not None else total - 1
     if pinned_prefill is not None:
-        choices: tuple[int, ...] = (int(pinned_prefill),)
+        choices = [(longest, int(pinned_prefill))]
     elif chunked:
-        choices = tuple(step for step in _PREFILL_STEPS if step < total) or (total,)
+        choices = [(longest, step) for step in _PREFILL_STEPS if step < total] or [(longest, total)]
     else:
-        choices = (max(max_input, DEFAULT_PREFILL_TOKENS) if max_input >= DEFAULT_PREFILL_TOKENS else max_input,)
-    return Limits(max_input_tokens=max_input, max_total_tokens=total, prefill_choices=choices)
+        choices = [(longest, longest)]
+        if pinned_input is None and load.input_tokens <= total // 2 < longest:
+            choices.append((total // 2, total // 2))
+    return tuple(
+        Limits(max_input_tokens=max_input, max_total_tokens=total, prefill_tokens=prefill)
+        for max_input, prefill in choices
+    )
 
 
 def limit_problems(
@@ -111,7 +119,7 @@ def limit_problems(
 
 def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -> Iterator[str]:
     total, max_input = limits.max_total_tokens, limits.max_input_tokens
-    prefill = min(limits.prefill_choices)
+    prefill = limits.prefill_tokens
     if "--max-input-tokens" in pins and "--max-input-length" in pins:
         yield "both --max-input-tokens and --max-input-length are set"
     if max_input < 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from tgi_deploy.engines.release_files import ReleaseFile, table, with_capabilities
-from tgi_deploy.values.base import Value, Where, decode
+from tgi_deploy.values.base import Value, Where, decode, replaced
 from tgi_deploy.values.engine import Flag, Release
 from tgi_deploy.values.hardware import ComputeCapability
 
@@ -20,7 +20,9 @@ class QuantizationRule(Value, frozen=True, kw_only=True):
     """What a quantization method needs and costs in a release.
 
     `bits` is what a linear layer's weight ends at, before group scales; `group_overhead_bits` is divided by the
-    group size.
+    group size. `checkpoint_bits` are those that its kernels take of a packed checkpoint; empty: all. `fused_moe`: a
+    kernel routes tokens to packed experts. `packs_head`: the head is packed like the layers. Of methods that are equal
+    otherwise the one with the lower `after` is taken.
     """
 
     method: str
@@ -34,24 +36,46 @@ class QuantizationRule(Value, frozen=True, kw_only=True):
     forces_dtype: str | None = None
     transformers_backend: bool = False
     fused_moe: bool = False
+    packs_head: bool = False
+    checkpoint_bits: tuple[int, ...] = ()
+    after: int = 0
     cuda_graphs: bool = True
     native_fp8_compute: ComputeCapability | None = None
     note: str = ""
     source: str = ""
 
+    def takes(self, bits: int) -> bool:
+        """Whether a packed checkpoint of so many bits can be loaded."""
+        return self.prequantized and (not self.checkpoint_bits or bits in self.checkpoint_bits)
+
 
 class ModelClass(Value, frozen=True, kw_only=True):
-    """How a release serves a `model_type`."""
+    """How a release serves a `model_type`.
+
+    `backend`: a class of the engine's own; transformers' class with the engine's attention and tensor parallelism
+    (`transformers`), or as it is, padded and on one card (`plain`). `experts` that are not `fused` run in a loop over
+    the chosen ones, or all of them at once (`gathered`); `dense_fallback`: without a fused kernel for the weights all
+    of them run, one by one. `whole_experts` stay on every rank. Beside the layers the warm-up takes `image_bytes` for
+    its image, split over shards, and `mask_bytes` (and `mask_bytes_per_head`) for each pair of a prompt's tokens.
+    """
 
     model_type: str
-    backend: Literal["native", "transformers", "refused"]
+    backend: Literal["native", "transformers", "plain", "refused"]
     flash: bool = True
+    cuda_graphs: bool = True
+    experts: Literal["fused", "looped", "gathered"] = "fused"
+    dense_fallback: bool = True
+    whole_experts: bool = False
+    image_bytes: int = 0
+    mask_bytes: int = 0
+    mask_bytes_per_head: int = 0
     default_dtype: str = "float16"
     shardable: bool = True
     replicated_kv: bool = False
     prefill_chunking: bool = True
     paged_only: bool = False
     reason: str = ""
+    source: str = ""
 
 
 class TgiRelease(Release, frozen=True, kw_only=True):
@@ -59,11 +83,19 @@ class TgiRelease(Release, frozen=True, kw_only=True):
 
     `request_counters` are those of `metrics_path` that rise with requests and their tokens, and with nothing else.
     `counts_all_devices`: left to itself, it takes `NVIDIA_VISIBLE_DEVICES=all` for all cards, not for one.
+    `memory_share` is of the card's `total`, or of what the warm-up left `free`; `context_bytes` is what is used before
+    any weight is. `score_copies` of the logits exist while prompts are scored. `block_scaled_fp8`: the image has the
+    kernels for fp8 weights with a scale for each block. `refused_backends` do not start: backend → why.
     """
 
     quantizations: Mapping[str, QuantizationRule]
     model_classes: Mapping[str, ModelClass]
     memory_share: float
+    share_of: Literal["free", "total"]
+    context_bytes: int
+    score_copies: int
+    block_scaled_fp8: bool
+    refused_backends: Mapping[str, str] = {}
     workspace_bytes: int
     chunked_prefill: bool
     default_attention: str
@@ -82,13 +114,18 @@ class TgiRelease(Release, frozen=True, kw_only=True):
     def reserved_env(self) -> frozenset[str]:
         return frozenset({*self.cache_env, _PORT_VARIABLE})
 
+    def model_class(self, model_type: str) -> ModelClass:
+        known = self.model_classes.get(model_type)
+        reason = f"TGI {self.version} has no class for it, nor have the transformers that it bundles"
+        return known or ModelClass(model_type=model_type, backend="refused", reason=reason)
+
 
 def read_release(version: str, documents: Mapping[str, Any]) -> TgiRelease:
     """Return one release with everything it inherits. Raises InputError `bad_profile` or `missing_profile`."""
     file = ReleaseFile(NAME, version, documents)
     fields = file.fields()
     fields["quantizations"] = _quantizations(documents, file.versions, fields["flags"])
-    fields["model_classes"] = _model_classes(documents, file.versions)
+    fields["model_classes"] = _model_classes(documents, file.versions, fields.get("refused_backends", {}))
     return decode(fields, TgiRelease, file.where)
 
 
@@ -116,10 +153,16 @@ def _quantizations(
     return found
 
 
-def _model_classes(documents: Mapping[str, Any], versions: tuple[str, ...]) -> dict[str, ModelClass]:
+def _model_classes(
+    documents: Mapping[str, Any], versions: tuple[str, ...], refused: Mapping[str, str]
+) -> dict[str, ModelClass]:
     where = Where(f"engines/{NAME}/{MODEL_CLASSES}").child("model_classes")
     entries = table(documents[MODEL_CLASSES].get("model_classes"), where)
-    return {name: _model_class(name, raw, versions, where.child(name)) for name, raw in entries.items()}
+    classes = {name: _model_class(name, raw, versions, where.child(name)) for name, raw in entries.items()}
+    return {
+        name: replaced(known, backend="refused", reason=refused[known.backend]) if known.backend in refused else known
+        for name, known in classes.items()
+    }
 
 
 def _model_class(name: str, raw: object, versions: tuple[str, ...], where: Where) -> ModelClass:

@@ -32,14 +32,14 @@ def _all_schemes(profile: Profile, release: TgiRelease) -> Iterator[Scheme]:
         method = FORMAT_ALIASES.get(own.method, own.method)
         rule = release.quantizations.get(method)
         bits = float(own.bits) if rule is None else _effective_bits(rule, float(own.bits), own.group_size)
-        known = rule is not None and rule.prequantized
+        known = rule is not None and rule.takes(own.bits)
         yield Scheme(
             name=method, hub_id=profile.model.hub_id, bits=bits, lost_bits=0.0, prequantized=True,
             group_size=own.group_size, known=known, **_facts(rule),
         )  # fmt: skip
         return
     yield Scheme(name=UNQUANTIZED, hub_id=profile.model.hub_id, bits=_SIXTEEN_BITS, lost_bits=0.0, prequantized=False)
-    yield from sorted(_quantized(profile, release), key=lambda scheme: (scheme.lost_bits, scheme.name))
+    yield from sorted(_quantized(profile, release), key=lambda scheme: (scheme.lost_bits, scheme.order_name))
 
 
 def _quantized(profile: Profile, release: TgiRelease) -> Iterator[Scheme]:
@@ -49,7 +49,7 @@ def _quantized(profile: Profile, release: TgiRelease) -> Iterator[Scheme]:
             yield _scheme(rule, profile.model, rule.bits)
     for repository in profile.quantized:
         known = release.quantizations.get(repository.method)
-        if known is not None and known.prequantized:
+        if known is not None and known.takes(repository.bits):
             yield _scheme(known, profile.model, float(repository.bits), repository)
 
 
@@ -65,15 +65,23 @@ def _scheme(
         prequantized=published is not None,
         recast=rule.forces_dtype not in {None, model.torch_dtype},
         group_size=group,
+        intermediate_size=published.intermediate_size if published else None,
         **_facts(rule),
     )
 
 
 def _facts(rule: QuantizationRule | None) -> dict[str, Any]:
-    """What a scheme tells of the release's rule for its method."""
+    """What a scheme has of the release's rule for its method."""
     if rule is None:
         return {}
-    return {"method": rule.method, "cuda_graphs": rule.cuda_graphs, "native_fp8": rule.native_fp8_compute}
+    return {
+        "method": rule.method,
+        "cuda_graphs": rule.cuda_graphs,
+        "native_fp8": rule.native_fp8_compute,
+        "fused_experts": rule.fused_moe,
+        "packs_head": rule.packs_head,
+        "after": rule.after,
+    }
 
 
 def _effective_bits(rule: QuantizationRule, bits: float, group: int | None) -> float:
@@ -90,7 +98,7 @@ def _unavailable(profile: Profile, release: TgiRelease, wanted: str) -> Scheme:
 
 
 def served_dtype(
-    model: ModelSpec, rule: QuantizationRule | None, model_class: ModelClass | None, accelerator: Accelerator
+    model: ModelSpec, rule: QuantizationRule | None, model_class: ModelClass, accelerator: Accelerator
 ) -> str:
     """Return the 16-bit type of activations and unquantized weights.
 
@@ -100,5 +108,5 @@ def served_dtype(
     if rule is not None and rule.forces_dtype is not None:
         return rule.forces_dtype
     own = model.torch_dtype
-    wanted = own if own in {"bfloat16", "float16"} else (model_class.default_dtype if model_class else "float16")
+    wanted = own if own in {"bfloat16", "float16"} else model_class.default_dtype
     return "float16" if wanted == "bfloat16" and not accelerator.bf16 else wanted

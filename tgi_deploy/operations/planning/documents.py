@@ -121,6 +121,7 @@ def memory(budget: MemoryBudget, default_prefill_tokens: int | None = None) -> P
         ),
         load_peak_bytes=budget.load_peak_bytes,
         margin_bytes=budget.margin_bytes,
+        uncertainty_bytes=budget.uncertainty_bytes,
         largest_context_tokens=budget.largest_context_tokens,
         largest_concurrency=budget.largest_concurrency,
         launcher_prefill_tokens=default_prefill_tokens,

@@ -171,9 +171,7 @@ def _driver_total(setup: Setup) -> float:
     if setup.constants.get("loose"):
         return _peak(setup)
     if setup.planned:
-        budget = setup.budget
-        kept = budget.weights_bytes + budget.overhead_bytes + _cache(setup)
-        return kept + budget.activation_bytes * float(setup.constants["retained_share"])
+        return setup.budget.weights_bytes + setup.budget.overhead_bytes + _cache(setup)
     return setup.total_bytes * setup.share + _graphs(setup)
 
 

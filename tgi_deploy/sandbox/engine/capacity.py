@@ -1,58 +1,62 @@
 """Whether the model fits, and how many tokens of KV cache remain: the order in which TGI takes memory, step by step.
 
-Load the weights, prefill the largest batch, measure what is free, give all of the share that is left to the KV cache
-(TGI `flash_causal_lm.py`, read at 3.3.7). Constants:
-
-* 850 MiB of CUDA context and libraries. TGI 2.2 with Llama-3.1-8B on one A10G leaves 1,070 MiB unexplained by its log's
-  19,056 tokens (text-generation-inference issue of September 2024); a part of that is the allocator's fragments, which
-  differ from model to model;
-* 450 MiB of NCCL buffers at two ranks, 64 MiB for each further one (engine logs: 0.4 to 0.5 GiB at two).
+Load the weights, prefill the largest batch with its whole KV cache, ask the driver what is free, give the cache a share
+of it (TGI `flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, read at every release). What is used
+before any weight and the share are the release's data; NCCL takes 450 MiB of buffers at two ranks, and 64 MiB for each
+further one (engine logs: 0.4 to 0.5 GiB at two).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.sandbox.engine.weights import largest_layer_bytes, rank_bytes
 
 if TYPE_CHECKING:
-    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
     from tgi_deploy.sandbox.engine.host import Host
     from tgi_deploy.sandbox.engine.weights import Weights
     from tgi_deploy.values.model import ModelSpec
 
 Verdict = Literal["ok", "oom-load", "oom-warmup"]
 _MIB: Final = 1024**2
-_CONTEXT_BYTES: Final = 850 * _MIB
 _COLLECTIVES_BYTES: Final = 450 * _MIB
 _FURTHER_RANK_BYTES: Final = 64 * _MIB
 _BYTES_16: Final = 2
-# A prompt's logits are held in 16 bits, and in 32 as log-softmax.
-_SCORED_LOGIT_BYTES: Final = 6
-# A release without this flag scores every prompt.
-_SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What is put on each accelerator. `kv_bytes` is the size of one cached value; `fraction` the user's share."""
+    """What is put on each accelerator. `kv_bytes` is the size of one cached value; `fraction` the user's share.
+
+    `prompt_tokens` and `total_tokens` limit a request of the warm-up batch; `scored`: it scores its prompts.
+    """
 
     model: ModelSpec
+    model_class: ModelClass
     weights: Weights
     num_shard: int
     attention: str
     prefill_tokens: int
+    prompt_tokens: int
+    total_tokens: int
+    scored: bool
     fraction: float = 1.0
     kv_bytes: int = 2
-    replicated_kv: bool = False
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Keys and values of every layer, for the heads that one rank has."""
         model = self.model
-        heads = model.kv_heads if self.replicated_kv else max(1, model.kv_heads // self.num_shard)
+        heads = model.kv_heads if self.model_class.replicated_kv else max(1, model.kv_heads // self.num_shard)
         return 2 * model.layers * heads * model.head_dim * self.kv_bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests of the warm-up batch: prompts are added until they fill the prefill batch."""
+        return ceil(self.prefill_tokens / max(1, self.prompt_tokens))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,17 +74,24 @@ class Capacity:
 
 def fits(load: Load, release: TgiRelease, host: Host) -> Capacity:
     block = release.block_tokens.get(load.attention, 1)
-    weights = rank_bytes(load.model, load.weights, load.num_shard)
-    beside = _CONTEXT_BYTES + _collectives_bytes(load.num_shard)
-    prefill = _prefill_bytes(load, release)
+    block_bytes = block * load.kv_bytes_per_token
+    weights = rank_bytes(load.model, load.weights, load.num_shard, load.model_class)
+    beside = release.context_bytes + _collectives_bytes(load.num_shard)
     if weights + beside + largest_layer_bytes(load.model, load.weights, load.num_shard) > host.memory_bytes:
         return Capacity(verdict="oom-load", tokens=0, block_tokens=block)
-    warm = weights + beside + release.workspace_bytes + prefill
-    share = int(host.memory_bytes * release.memory_share * load.fraction)
-    tokens = max(0, share - warm) // (load.kv_bytes_per_token * block) * block
-    peak = warm + load.prefill_tokens * load.kv_bytes_per_token
-    verdict: Verdict = "oom-warmup" if peak > host.memory_bytes or not tokens else "ok"
-    return Capacity(verdict=verdict, tokens=tokens, block_tokens=block)
+    blocks = load.requests * ceil(max(load.total_tokens - 1, min(load.prompt_tokens, load.prefill_tokens)) / block)
+    used = weights + beside + release.workspace_bytes + _prefill_bytes(load, release) + blocks * block_bytes
+    if used > host.memory_bytes * load.fraction:
+        return Capacity(verdict="oom-warmup", tokens=0, block_tokens=block)
+    blocks += _free_bytes(used, load, release, host) // block_bytes
+    return Capacity(verdict="ok" if blocks else "oom-warmup", tokens=blocks * block, block_tokens=block)
+
+
+def _free_bytes(used: int, load: Load, release: TgiRelease, host: Host) -> int:
+    """What becomes cache of what the driver calls free after the prefill."""
+    if release.share_of == "total":
+        return max(0, int(host.memory_bytes * load.fraction * release.memory_share) - used)
+    return int((host.memory_bytes * load.fraction - used) * release.memory_share)
 
 
 def _collectives_bytes(ranks: int) -> int:
@@ -88,12 +99,32 @@ def _collectives_bytes(ranks: int) -> int:
 
 
 def _prefill_bytes(load: Load, release: TgiRelease) -> int:
-    """The peak of the warm-up prefill: a feed-forward block in flight, or the scores of every prompt token."""
-    model = load.model
-    width = max(model.intermediate_size, model.expert_intermediate_size * model.experts_per_token)
-    layer = load.prefill_tokens * _BYTES_16 * (3 * model.hidden_size + 3 * width // load.num_shard)
-    if _SCORES_FLAG in release.flags:
-        return layer
-    held = _BYTES_16 * 2 * model.hidden_size
-    scores = load.prefill_tokens * (_SCORED_LOGIT_BYTES * model.vocab_size + held)
-    return max(layer, scores)
+    """The peak of the warm-up prefill: one layer of it and its image, its masks, the scores of its prompts."""
+    ranks, model, native = load.num_shard, load.model, load.model_class
+    layer = load.prefill_tokens * _BYTES_16 * (5 * model.hidden_size + _feed_forward_values(load) // ranks)
+    longest = min(load.prompt_tokens, load.prefill_tokens)
+    heads = model.attention_heads / ranks
+    a_pair = native.mask_bytes + native.mask_bytes_per_head * heads
+    masks = int(load.requests * longest * longest * a_pair)
+    scores = load.prefill_tokens * _score_bytes(load, release) if load.scored else 0
+    return max(layer, native.image_bytes // ranks) + masks + scores
+
+
+def _feed_forward_values(load: Load) -> int:
+    """Gate and up projection, activation and product; of a mixture those of the experts that run at once."""
+    model, native = load.model, load.model_class
+    if not model.experts:
+        return 4 * model.intermediate_size
+    if native.experts == "gathered":
+        return model.experts * (3 * model.hidden_size * load.num_shard + 4 * model.expert_intermediate_size)
+    fused = native.experts == "fused" and (load.weights.rule is None or load.weights.rule.fused_moe)
+    at_once = model.experts_per_token if fused else 1
+    return max(4 * model.intermediate_size, 3 * at_once * model.expert_intermediate_size)
+
+
+def _score_bytes(load: Load, release: TgiRelease) -> int:
+    """Of one token: its logits and their log-softmax; ranks gather theirs into a table that lies the other way."""
+    row = load.model.vocab_size * _BYTES_16
+    if load.num_shard == 1 or load.model.vocab_size % load.num_shard:
+        return row * release.score_copies
+    return 3 * row + row // load.num_shard

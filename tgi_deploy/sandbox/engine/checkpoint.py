@@ -96,12 +96,21 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
                     method=repository.method, bits=repository.bits, group_size=repository.group_size
                 )
                 model = replaced(
-                    profile.model,
+                    _padded(profile.model, repository.intermediate_size),
                     hub_id=model_id, quantization=quantization, stored_bytes=None, revision=None, gated=False,
                 )  # fmt: skip
                 copy = replaced(profile, model=model, quantized=())
                 return Checkpoint(model_id=model_id, profile=copy, model=model, weights=stored_weights(copy, release))
     return None
+
+
+def _padded(model: ModelSpec, width: int | None) -> ModelSpec:
+    """The model as wide as a copy's own config says."""
+    if width is None:
+        return model
+    wider = width - model.intermediate_size
+    more = 3 * model.layers * model.hidden_size * wider
+    return replaced(model, intermediate_size=width, parameters=model.parameters + more)
 
 
 def _profiles(models: Models) -> Iterator[Profile]:

@@ -59,8 +59,7 @@ def _older_fields(service: Service) -> dict[str, Any]:
         return {}
     situation = service.inference.situation
     dtype = situation.arguments.text("dtype")
-    native = situation.model_class
-    default = native.default_dtype if native else "float16"
+    default = situation.model_class.default_dtype
     return {
         "model_dtype": f"torch.{'float32' if situation.host.on_cpu else dtype or default}",
         "model_device_type": "cpu" if situation.host.on_cpu else "cuda",

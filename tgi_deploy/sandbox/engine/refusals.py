@@ -66,15 +66,14 @@ def _attention(situation: Situation) -> str | None:
 
 
 def _model_type(situation: Situation) -> str | None:
-    native = situation.model_class
-    if native is not None and native.backend != "refused":
+    if situation.model_class.backend != "refused":
         return None
     return f"ValueError: Unsupported model type {situation.checkpoint.model.model_type}"
 
 
 def _quantization_on_transformers(situation: Situation) -> str | None:
     native, weights = situation.model_class, situation.weights
-    if native is None or native.backend != "transformers" or weights.rule is None:
+    if native.backend == "native" or weights.rule is None:
         return None
     if weights.rule.transformers_backend or weights.name in _SILENTLY_IGNORED:
         return None
@@ -102,7 +101,7 @@ def _quantization_on_card(situation: Situation) -> str | None:
 
 def _quantized_experts(situation: Situation) -> str | None:
     rule = situation.weights.rule
-    if rule is None or rule.fused_moe or not situation.checkpoint.model.experts:
+    if rule is None or rule.fused_moe or situation.model_class.dense_fallback or not situation.checkpoint.model.experts:
         return None
     return f"ValueError: Unsupported weights loader for {rule.method} in fused experts"
 
@@ -111,7 +110,7 @@ def _shardable(situation: Situation) -> str | None:
     native, rule = situation.model_class, situation.weights.rule
     if situation.num_shard == 1:
         return None
-    if native is not None and not native.shardable:
+    if not native.shardable:
         return "NotImplementedError: sharded is not supported for AutoModel"
     if rule is not None and not rule.shardable:
         return f"RuntimeError: Sharding is currently not supported with {rule.method} weights"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
 _OLD_PREFILL_MARGIN: Final = 50
+_SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +45,8 @@ class Situation:
     faults: frozenset[Fault]
 
     @property
-    def model_class(self) -> ModelClass | None:
-        return self.release.model_classes.get(self.checkpoint.model.model_type)
+    def model_class(self) -> ModelClass:
+        return self.release.model_class(self.checkpoint.model.model_type)
 
     @property
     def weights(self) -> Weights:
@@ -57,19 +58,18 @@ class Situation:
         asked = self.environ.get("ATTENTION")
         if asked is not None:
             return asked
-        native = self.model_class
         odd_heads = self.checkpoint.model.head_dim not in self.release.flash_head_dims
-        if not (odd_heads or (native is not None and native.paged_only)):
+        if not (odd_heads or self.model_class.paged_only):
             return self.release.default_attention or "paged"
         capability = self.host.accelerator.compute_capability
         return "paged" if capability is None or capability < (8, 0) else "flashdecoding"
 
     @property
     def chunks_prefill(self) -> bool:
-        native = self.model_class
         return (
             self.release.chunked_prefill
-            and (native is None or native.prefill_chunking)
+            and self.model_class.prefill_chunking
+            and self.model_class.flash
             and self.attention in {"flashinfer", "flashdecoding"}
             and not self.host.on_cpu
             and self.arguments.number("speculate") in {None, 0}
@@ -87,18 +87,38 @@ class Situation:
 
     @property
     def load(self) -> Load:
-        native = self.model_class
         fp8_cache = self.arguments.text("kv-cache-dtype") is not None
+        prompt, total = self._warm_up_request
         return Load(
             model=self.checkpoint.model,
+            model_class=self.model_class,
             weights=self.weights,
             num_shard=self.num_shard,
             attention=self.attention,
             prefill_tokens=self.prefill_tokens,
+            prompt_tokens=prompt,
+            total_tokens=total,
+            scored=self._scores_prompts,
             fraction=self.arguments.fraction("cuda-memory-fraction", 1.0),
             kv_bytes=1 if fp8_cache else 2,
-            replicated_kv=native is not None and native.replicated_kv,
         )
+
+    @property
+    def _warm_up_request(self) -> tuple[int, int]:
+        """Tokens of a prompt in the warm-up batch, and of prompt and answer together."""
+        prompt = input_limit(self.arguments)
+        total = self.arguments.number("max-total-tokens")
+        if not self.release.chunked_prefill:
+            return _old_input_limit(self), self.total_tokens(0)
+        prompt = self.prefill_tokens if prompt is None else prompt
+        return prompt, min(prompt, self.prefill_tokens) + 1 if total is None else total
+
+    @property
+    def _scores_prompts(self) -> bool:
+        """Releases without the flag score every prompt, and so do classes without flash attention."""
+        if not self.model_class.flash or _SCORES_FLAG not in self.release.flags:
+            return True
+        return self.arguments.values.get(_SCORES_FLAG.removeprefix("--")) is True
 
     def total_tokens(self, capacity_tokens: int) -> int:
         given = self.arguments.number("max-total-tokens")

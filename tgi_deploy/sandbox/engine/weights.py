@@ -6,13 +6,13 @@ TGI 3.3.7 (`layers/tensor_parallel.py` and the model classes).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
+    from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
     from tgi_deploy.values.model import ModelSpec, Profile
 
 UNQUANTIZED: Final = "none"
@@ -25,6 +25,7 @@ _LAUNCHER_NAMES: Final = {"fbgemm_fp8": "fp8"}
 _COPIED_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
 
 Split = Literal["padded", "if-divisible", "even", "whole"]
+Kind = Literal["table", "head", "vision", "experts", "layer"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +50,7 @@ class Tensors:
     rows: int
     columns: int
     split: Split
+    kind: Kind = "layer"
     count: int = 1
     packed: bool = False
 
@@ -107,9 +109,26 @@ def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
     return int(sum(_bytes(item, item.values, weights, plain_bytes) for item in tensors(model))) - tied * plain_bytes
 
 
-def rank_bytes(model: ModelSpec, weights: Weights, ranks: int) -> int:
-    """What one rank holds after loading; a tied head is loaded a second time."""
-    return int(sum(_bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16) for item in tensors(model, ranks)))
+def rank_bytes(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> int:
+    """What one rank holds after loading; a class of TGI's own loads a tied head a second time."""
+    held = sum(
+        _bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16) for item in _loaded(model, weights, ranks, native)
+    )
+    return int(held)
+
+
+def _loaded(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> Iterator[Tensors]:
+    """The tensors as the class lays them out: transformers keeps whole what its plan does not name."""
+    for item in tensors(model, ranks):
+        if native.backend == "native":
+            packs_head = weights.rule is not None and weights.rule.packs_head and not weights.stored
+            yield replace(item, packed=item.packed or packs_head) if item.kind == "head" else item
+        elif item.kind == "head" and model.tied_embeddings:
+            continue
+        elif item.kind in {"table", "vision"} or (item.kind == "experts" and native.whole_experts):
+            yield replace(item, split="whole")
+        else:
+            yield item
 
 
 def largest_layer_bytes(model: ModelSpec, weights: Weights, ranks: int) -> int:
@@ -139,19 +158,19 @@ def tensors(model: ModelSpec, ranks: int = 1) -> Iterator[Tensors]:
 def _named(model: ModelSpec, ranks: int) -> Iterator[Tensors]:
     hidden, layers = model.hidden_size, model.layers
     kv_rows = max(model.kv_heads, ranks if model.kv_heads < ranks else 0) * model.head_dim
-    yield Tensors(rows=model.vocab_size, columns=hidden, split="padded")
+    yield Tensors(rows=model.vocab_size, columns=hidden, split="padded", kind="table")
     yield _head(model)
     yield Tensors(
         rows=model.attention_heads * model.head_dim, columns=hidden, split="even", count=2 * layers, packed=True
     )
     yield Tensors(rows=kv_rows, columns=hidden, split="even", count=2 * layers, packed=True)
     yield Tensors(rows=1, columns=hidden, split="whole", count=2 * layers + 1)
-    yield Tensors(rows=1, columns=model.vision_parameters, split="whole")
+    yield Tensors(rows=1, columns=model.vision_parameters, split="even", kind="vision")
     yield from _feed_forward(model)
 
 
 def _head(model: ModelSpec) -> Tensors:
-    return Tensors(rows=model.vocab_size, columns=model.hidden_size, split="if-divisible")
+    return Tensors(rows=model.vocab_size, columns=model.hidden_size, split="if-divisible", kind="head")
 
 
 def _feed_forward(model: ModelSpec) -> Iterator[Tensors]:
@@ -164,8 +183,9 @@ def _feed_forward(model: ModelSpec) -> Iterator[Tensors]:
     # Llama 4 Maverick has experts in every second layer alone, which no field of a shape says: its size does.
     mixed = min(mixed, model.parameters // (model.experts * an_expert))
     yield Tensors(
-        rows=model.expert_intermediate_size, columns=hidden, split="even", count=3 * mixed * model.experts, packed=True
-    )
+        rows=model.expert_intermediate_size, columns=hidden, split="even", kind="experts",
+        count=3 * mixed * model.experts, packed=True,
+    )  # fmt: skip
     yield Tensors(rows=model.experts, columns=hidden, split="whole", count=mixed)
 
 
