@@ -89,7 +89,7 @@ def _html_environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        usd=text.usd, usd_exact=text.usd_exact, cents=text.cents, count=text.count, gib=text.gib, span=text.span,
-        tick=text.tick, plural=text.plural,
+        usd=text.usd, usd_exact=text.usd_exact, cents=text.cents, count=text.count, gib=text.gib,
+        duration=text.duration, tick=text.tick, plural=text.plural,
     )  # fmt: skip
     return made

@@ -1,23 +1,30 @@
-"""Numbers as a report writes them. An unknown number is a dash, never a zero."""
+"""Numbers and words as people read them. An unknown number is a dash, never a zero."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final
 
-DASH: Final = "\u2013"
+DASH: Final = "-"
 TIMES: Final = "\u00d7"
+MAX_WORD: Final = 120
+MAX_LINE: Final = 600
 _GIB: Final = 1024**3
 _MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_UNITS_S: Final = ((86400, "d"), (_HOUR_S, "h"), (_MINUTE_S, "m"), (1, "s"))
 _THOUSAND: Final = 1000
-_CENTS_FROM: Final = 10
+_CENT: Final = Decimal("0.01")
+_EXACT: Final = Decimal("0.0001")
 
 
-def usd(amount: float | None) -> str:
-    """`$5.00`, `$1.877`: two decimals, and a third below ten dollars where it says something."""
+def usd(amount: Decimal | float | None) -> str:
+    """`$1.861`: at least two decimals, at most four."""
     if amount is None:
         return DASH
-    exact = f"{amount:,.3f}"
-    return f"${amount:,.2f}" if amount >= _CENTS_FROM or exact.endswith("0") else f"${exact}"
+    exact = Decimal(str(amount))
+    short = exact.quantize(_CENT)
+    return f"${short:,}" if short == exact or exact >= _THOUSAND else f"${exact.quantize(_EXACT).normalize():,f}"
 
 
 def usd_exact(amount: float | None) -> str:
@@ -34,15 +41,27 @@ def count(number: float | None) -> str:
 
 
 def gib(size_bytes: float) -> str:
-    return f"{size_bytes / _GIB:,.1f} GiB"
+    return f"{size_bytes / _GIB:,.2f} GiB"
 
 
-def span(seconds: float) -> str:
-    """`45 s` or `3 min 20 s`."""
-    minutes, rest = divmod(round(seconds), _MINUTE_S)
-    if not minutes:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+def duration(seconds: float) -> str:
+    """As exact as one remembers it: `45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / _MINUTE_S)
+    if seconds < 2 * _HOUR_S:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def option_duration(seconds: int) -> str:
+    """As options take it: 5400 is 1h30m."""
+    words = []
+    for size, unit in _UNITS_S:
+        number, seconds = divmod(seconds, size)
+        if number:
+            words.append(f"{number}{unit}")
+    return "".join(words) or "0s"
 
 
 def tick(value: float) -> str:
@@ -50,5 +69,40 @@ def tick(value: float) -> str:
     return f"{value / _THOUSAND:g}k" if value >= _THOUSAND else f"{value:g}"
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
+def plural(number: int, noun: str, many: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
+
+
+def quoted(value: str, limit: int = 60) -> str:
+    """A value as a message may carry it: in quotes, control characters escaped, shortened."""
+    return repr(value if len(value) <= limit else value[:limit] + "…")
+
+
+def printable(name: str, limit: int = 200) -> str:
+    """A name from anywhere, of a file or a key: nothing of it may steer a terminal or fill it."""
+    shown = name if name.isprintable() else ascii(name)[1:-1]
+    return shown if len(shown) <= limit else f"{shown[:limit]}…"
+
+
+def one_line(text: str, *, limit: int = MAX_LINE) -> str:
+    """`text` on one line: control characters as escapes, long words and long lines cut in the middle."""
+    words = (_cut(_visible(word), MAX_WORD) for word in text.split())
+    return _cut(" ".join(words), limit)
+
+
+def encodable(text: str) -> str:
+    """`text` without the lone surrogates that undecodable arguments and file names carry."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _visible(word: str) -> str:
+    if word.isprintable():
+        return word
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in encodable(word))
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]}…{text[head + 1 - limit :]}"

@@ -13,6 +13,7 @@ from tgi_deploy.catalog.hardware import INSTANCE_TYPES_FILE, Hardware
 from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Where
 from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
@@ -55,7 +56,7 @@ class Catalog:
         if user_dir is not None and not user_dir.is_dir():
             raise InputError(
                 "unreadable_path",
-                f"{names.quoted(str(user_dir))} is no folder with profiles.",
+                f"{quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
         return cls(Store.behind(user_dir), more, engines)

@@ -15,9 +15,10 @@ from tgi_deploy.catalog.repository import (
     parse_object,
     weight_files,
 )
-from tgi_deploy.catalog.safetensors import bad_checkpoint, shown
+from tgi_deploy.catalog.safetensors import bad_checkpoint
 from tgi_deploy.catalog.tensors import contents
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import printable
 from tgi_deploy.values.model import Profile
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _not_a_model(source: ModelSource, problem: str) -> InputError:
         problem = "it holds GGUF files only, which this engine does not load"
     return InputError(
         "bad_checkpoint",
-        f"Reading the model {shown(source.name)}: {problem}.",
+        f"Reading the model {printable(source.name)}: {problem}.",
         hint="Give the repository of the original weights, with config.json and safetensors files.",
     )
 
@@ -131,7 +132,7 @@ def _measured(
         headers(source, files.loaded), layers=shape.layers, tied=shape.tied_embeddings, quantization=shape.quantization
     )
     if found.parameters == 0:
-        raise _not_a_model(source, f"{shown(files.loaded[0])} holds no weights of a model")
+        raise _not_a_model(source, f"{printable(files.loaded[0])} holds no weights of a model")
     if found.parameters > MOST_PARAMETERS:
         raise bad_checkpoint(source.name, f"its headers describe {found.parameters:,} parameters, which no model has")
     measured: dict[str, Any] = {

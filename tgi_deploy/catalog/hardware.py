@@ -23,8 +23,10 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Where
 from tgi_deploy.values.hardware import Accelerator, InstanceType
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 ACCELERATORS_FILE: Final = "accelerators.json"
 INSTANCE_TYPES_FILE: Final = "aws/instance_types.json"
-_GIB: Final = 2**30
 _MIB: Final = 2**20
 
 _INTERCONNECT: Final = Field(check=one_of("none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"))
@@ -191,7 +192,7 @@ class Hardware:
             if names.folded_card(short) == folded:
                 raise InputError(
                     "ambiguous_accelerator",
-                    f"{names.quoted(name)} may be {', '.join(choices)}.",
+                    f"{quoted(name)} may be {', '.join(choices)}.",
                     hint=f"Say which, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
                 )
 
@@ -202,7 +203,7 @@ class Hardware:
             if folded.startswith(names.folded_card(word)):
                 raise InputError(
                     "unknown_accelerator",
-                    f"{names.quoted(name)}: {sentence}",
+                    f"{quoted(name)}: {sentence}",
                     hint="'tgi-deploy catalog list accelerators' lists what plans are made for.",
                 )
 
@@ -216,7 +217,7 @@ class Hardware:
             name=name,
             accelerator=accelerator if share == 1 else mig.fraction(accelerator, share),
             memory_bytes_per_accelerator=found.pop("memory_mib") * _MIB,
-            ram_bytes=int(found.pop("ram_gib") * _GIB),
+            ram_bytes=int(found.pop("ram_gib") * GIB),
             nvme_bytes=found.pop("nvme_gb", 0) * 10**9,
             **found,
         )

@@ -23,6 +23,7 @@ from tgi_deploy.catalog.fields import (
 )
 from tgi_deploy.catalog.shapes import read_shape
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Where
 from tgi_deploy.values.model import Profile, QuantizedRepository
 
@@ -155,7 +156,7 @@ class Models:
             advice = "Give a profile name, a hub id like org/name, or a directory like ./my-model."
             raise InputError(
                 "bad_model_name",
-                f"{names.quoted(model)} cannot be a model's name.",
+                f"{quoted(model)} cannot be a model's name.",
                 hint=f"{near} {advice}" if near else advice,
             )
 
@@ -169,7 +170,7 @@ class Models:
         elif hub_id in self._shapes:
             shape, place = self._shapes[hub_id], Where(SHAPES_FILE).child("shapes").child(hub_id)
         else:
-            raise where.child("hub_id").error(f"{names.quoted(hub_id)} is not in {SHAPES_FILE}: add a [shape]")
+            raise where.child("hub_id").error(f"{quoted(hub_id)} is not in {SHAPES_FILE}: add a [shape]")
         return Profile(
             name=name,
             model=read_shape(hub_id, shape, place),

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,12 +17,6 @@ _VENDOR_WORDS: Final = re.compile(r"nvidia|geforce|tesla|amd|instinct|intel|haba
 _SIZE: Final = re.compile(r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])")
 _HARDWARE: Final = re.compile(r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)", re.IGNORECASE)
 _MOST_CARDS: Final = 64
-
-
-def quoted(text: str) -> str:
-    """Any text, shortened and printable, in quotes: safe to show on a terminal."""
-    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-    return ascii(shown).replace("\\u2026", "…")
 
 
 def suggestion(text: str, known: Iterable[str]) -> str | None:

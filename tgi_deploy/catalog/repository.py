@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy import bounded_files, bounded_json
-from tgi_deploy.catalog.safetensors import Head, Tensor, bad_checkpoint, read_head, shown, tensors, whole_header
+from tgi_deploy.catalog.safetensors import Head, Tensor, bad_checkpoint, read_head, tensors, whole_header
 from tgi_deploy.catalog.store import read_bytes, unreadable
+from tgi_deploy.text import printable
 from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _indexed(source: ModelSource, there: tuple[str, ...]) -> tuple[str, ...]:
         raise bad_checkpoint(place, "it has no weight_map from tensors to files")
     missing = sorted(files.difference(there))
     if missing:
-        raise bad_checkpoint(place, f"it names {shown(missing[0])}, which is not there")
+        raise bad_checkpoint(place, f"it names {printable(missing[0])}, which is not there")
     return tuple(sorted(files))
 
 

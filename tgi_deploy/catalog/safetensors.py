@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import printable
 from tgi_deploy.values.base import Value
 
 ReadRange = Callable[[int, int], bytes]
@@ -113,23 +114,17 @@ def _tensor(file: str, name: str, entry: object) -> Tensor:
         tensor = Tensor(name=name, dtype=dtype, shape=tuple(shape), size_bytes=end - start)
         sound = all(type(size) is int and size >= 0 for size in (*shape, start, end))
     except (KeyError, TypeError, ValueError):
-        raise bad_checkpoint(file, f"its header does not describe {shown(name)} in a known way") from None
+        raise bad_checkpoint(file, f"its header does not describe {printable(name)} in a known way") from None
     if len(name) > _LONGEST_NAME or len(shape) > _MOST_DIMENSIONS:
-        raise bad_checkpoint(file, f"its header describes {shown(name)}, which has too long a name or shape")
+        raise bad_checkpoint(file, f"its header describes {printable(name)}, which has too long a name or shape")
     if not sound or tensor.elements * bits != tensor.size_bytes * 8:
-        raise bad_checkpoint(file, f"shape and size of {shown(name)} do not agree in its header")
+        raise bad_checkpoint(file, f"shape and size of {printable(name)} do not agree in its header")
     return tensor
 
 
 def bad_checkpoint(file: str, problem: str, *, hint: str | None = None) -> InputError:
     return InputError(
         "bad_checkpoint",
-        f"Reading {shown(file)}: {problem}.",
+        f"Reading {printable(file)}: {problem}.",
         hint=hint or "Download it again, or give a checkpoint in the layout of the hub.",
     )
-
-
-def shown(name: str) -> str:
-    """Return a name of a file, of a tensor or of a model, fit for a message: it comes from anywhere."""
-    printable = name if name.isprintable() else ascii(name)[1:-1]
-    return printable if len(printable) <= 200 else f"{printable[:200]}…"  # noqa: PLR2004 -- a line

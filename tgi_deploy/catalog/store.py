@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_files, bounded_json, data_files
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import printable
 from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
@@ -100,9 +101,10 @@ def read_bytes(path: Path, *, most: int = _MOST_BYTES) -> bytes:
 
 
 def unreadable(path: Path, why: str) -> InputError:
-    shown = str(path) if str(path).isprintable() else ascii(str(path))
     return InputError(
-        "unreadable_path", f"Reading {shown}: {why}", hint="Check the path, its permissions and its content."
+        "unreadable_path",
+        f"Reading {printable(str(path))}: {why}",
+        hint="Check the path, its permissions and its content.",
     )
 
 

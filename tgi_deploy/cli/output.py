@@ -18,12 +18,12 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy.text import encodable, one_line
+
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
 
 SCHEMA: Final = 1
-MAX_WORD: Final = 120
-MAX_LINE: Final = 600
 _MONEY_DIGITS: Final = 6
 
 
@@ -75,44 +75,20 @@ def plain(value: Any) -> Any:  # noqa: ANN401 -- takes and gives whatever JSON c
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, str):
-        return _encodable(value)
+        return encodable(value)
     if isinstance(value, AbstractSet):
         return sorted(plain(item) for item in value)
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
     if isinstance(value, Decimal | float):
         return _number(value)
-    return value if value is None or isinstance(value, bool | int) else _encodable(str(value))
+    return value if value is None or isinstance(value, bool | int) else encodable(str(value))
 
 
 def _number(value: Decimal | float) -> float | None:
     if not math.isfinite(value):
         return None
     return round(float(value), _MONEY_DIGITS) if isinstance(value, Decimal) else value
-
-
-def _encodable(text: str) -> str:
-    """`text` without the lone surrogates that undecodable arguments and file names carry."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def one_line(text: str, *, limit: int = MAX_LINE) -> str:
-    """`text` on one line: control characters as escapes, long words and long lines cut in the middle."""
-    words = (_cut(_visible(word), MAX_WORD) for word in text.split())
-    return _cut(" ".join(words), limit)
-
-
-def _visible(word: str) -> str:
-    if word.isprintable():
-        return word
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in _encodable(word))
-
-
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    head = limit * 2 // 3
-    return f"{text[:head]}…{text[head + 1 - limit :]}"
 
 
 def use_colour(stream: IO[str]) -> bool:

@@ -11,8 +11,8 @@ import click
 
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import SectionOption, standing_in
-from tgi_deploy.cli.output import one_line
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Self
 
-from tgi_deploy.cli.output import one_line, tell, use_colour
+from tgi_deploy.cli.output import tell, use_colour
+from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
     from types import TracebackType

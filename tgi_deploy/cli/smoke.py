@@ -25,9 +25,10 @@ from tgi_deploy.cli.options import (
     yes_option,
 )
 from tgi_deploy.cli.outcome import failure
-from tgi_deploy.cli.output import Result, one_line, tell
+from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

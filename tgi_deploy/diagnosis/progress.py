@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.text import duration
+
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping
@@ -229,13 +231,3 @@ def _downloaded(progress: Progress, quiet_s: float, left_s: float) -> str:
         return files
     left = left_s if progress.eta_s is None else progress.eta_s - quiet_s
     return ", ".join(filter(None, (files, f"about {duration(left)} left" if left > 0 else "")))
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 5 s`, `1 h 2 min`."""
-    whole = round(seconds)
-    if whole < _MINUTE_S:
-        return f"{whole} s"
-    if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S} s"
-    return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.catalog.kept_models import COMMIT
-from tgi_deploy.catalog.safetensors import shown
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import printable
 from tgi_deploy.values.base import Value
 
 # A petabyte: more than any file has, and small enough to calculate with.
@@ -73,11 +73,11 @@ def _file(entry: object) -> tuple[str, int]:
     """A name stays in the model's folder, whatever is made of it."""
     name, size = (entry.get("rfilename"), entry.get("size")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or not _stays_inside(name):
-        raise ValueError(f"it lists a file that can't be one, {shown(str(name))}")
+        raise ValueError(f"it lists a file that can't be one, {printable(str(name))}")
     if size is None:
         return name, 0
     if type(size) is not int or not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"it lists no possible size for {shown(name)}")
+        raise ValueError(f"it lists no possible size for {printable(name)}")
     return name, size
 
 

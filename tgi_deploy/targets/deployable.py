@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 from tgi_deploy.values.names import check_name
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
 _INSTANCE_PROFILE: Final = re.compile(r"(arn:[a-z-]+:iam::[0-9]*:instance-profile/)?[A-Za-z0-9_+=,.@/-]{1,512}")
 _COUNTER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,200}")
 _METRICS_PATH: Final = re.compile(r"/[A-Za-z0-9_./-]{0,200}")
-_SHOWN_CHARACTERS: Final = 60
 
 
 def check(deployable: Deployable) -> None:
@@ -33,7 +33,7 @@ def check(deployable: Deployable) -> None:
     _check_ends(deployable)
     local_path = deployable.model.model.local_path
     if local_path is not None:
-        _check_printable(local_path, "bad_model_path", f"the model's path {_shown(local_path)}")
+        _check_printable(local_path, "bad_model_path", f"the model's path {quoted(local_path)}")
     _check_engine(deployable)
 
 
@@ -57,19 +57,19 @@ def _check_ends(deployable: Deployable) -> None:
 
 def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:
     if value is not None and not grammar.fullmatch(value):
-        raise InputError(code, f"{_shown(value)} can't name {what}", hint="correct the name, or leave it out")
+        raise InputError(code, f"{quoted(value)} can't name {what}", hint="correct the name, or leave it out")
 
 
 def _check_engine(deployable: Deployable) -> None:
     """Values are quoted wherever they go, but no quoting carries a line break through an env file or a unit."""
     container = deployable.candidate.engine.container
     for argument in (container.image.reference, *container.args):
-        _check_printable(argument, "bad_engine_argument", f"the engine argument {_shown(argument)}")
+        _check_printable(argument, "bad_engine_argument", f"the engine argument {quoted(argument)}")
     for name in (*dict(container.env), *(secret.variable for secret in container.secrets)):
         if not _ENV_NAME.fullmatch(name):
             raise InputError(
                 "bad_env_name",
-                f"{_shown(name)} can't name an environment variable",
+                f"{quoted(name)} can't name an environment variable",
                 hint="use letters, digits and underscores, first not a digit, 255 at most",
             )
     for name, value in container.env:
@@ -83,7 +83,3 @@ def _check_printable(value: str, code: str, what: str) -> None:
             f"{what} contains a line break or another control character",
             hint="the engine can't be given such a value; remove the character",
         )
-
-
-def _shown(value: str) -> str:
-    return ascii(value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import printable
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -67,13 +68,11 @@ class Where(msgspec.Struct, frozen=True):
 
     def error(self, problem: str) -> InputError:
         place = f"{self.file}: {self.path}" if self.path else self.file
-        return InputError("bad_profile", _shown(f"{place}: {problem}"), hint=_shown(f"Mend {self.file} and try again."))
-
-
-def _shown(message: str) -> str:
-    """Keys and paths come from files: nothing of them may steer a terminal or fill it."""
-    printable = message if message.isprintable() else ascii(message)[1:-1]
-    return printable if len(printable) <= _LONGEST_MESSAGE else f"{printable[:_LONGEST_MESSAGE]}…"
+        return InputError(
+            "bad_profile",
+            printable(f"{place}: {problem}", _LONGEST_MESSAGE),
+            hint=printable(f"Mend {self.file} and try again.", _LONGEST_MESSAGE),
+        )
 
 
 def decode(raw: object, kind: type[_T], where: Where) -> _T:
@@ -105,7 +104,7 @@ def as_value(document: object, kind: type[_T], name: str = "") -> _T:
         place = _PLACE.search(problem)
         path = f"{name}{place['path']}".removeprefix(".") if place else name
         said = problem[: place.start()] if place else problem
-        raise ValueError(_shown(f"`{path}`: {said}" if path else said)) from None
+        raise ValueError(printable(f"`{path}`: {said}" if path else said, _LONGEST_MESSAGE)) from None
     _check_bounds(value)
     return value
 

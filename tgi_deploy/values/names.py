@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import quoted
 
 _LONGEST: Final = 40
 _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST - 2}}}[a-z0-9]")
-_SHOWN_CHARACTERS: Final = 60
 
 
 def check_name(name: str) -> None:
@@ -17,7 +17,7 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(
             "bad_name",
-            f"{name[:_SHOWN_CHARACTERS]!a} can't name a deployment",
+            f"{quoted(name)} can't name a deployment",
             hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
         )
 

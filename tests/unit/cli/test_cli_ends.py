@@ -7,7 +7,6 @@ import pytest
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.ends import (
-    duration,
     ends_cell,
     ends_document,
     ends_lines,
@@ -17,6 +16,7 @@ from tgi_deploy.cli.views.ends import (
 )
 from tgi_deploy.operations.watching.renew import Renewal
 from tgi_deploy.reconcile.ends import End
+from tgi_deploy.text import option_duration
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENDS = (End(reason="ttl", at=NOON), End(reason="lease", at=NOON, seconds=1800), End(reason="idle", seconds=5400))
@@ -26,7 +26,7 @@ ENDS = (End(reason="ttl", at=NOON), End(reason="lease", at=NOON, seconds=1800), 
     ("seconds", "text"), [(0, "0s"), (59, "59s"), (300, "5m"), (5400, "1h30m"), (129600, "1d12h"), (86461, "1d1m1s")]
 )
 def test_durations_read_as_options_take_them(seconds, text):
-    assert duration(seconds) == text
+    assert option_duration(seconds) == text
 
 
 def test_every_end_has_its_line():

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.cli import output
-from tgi_deploy.cli.output import Result, envelope, one_line, plain
+from tgi_deploy.cli.output import Result, envelope, plain
 from tgi_deploy.errors import Problem, warning
+from tgi_deploy.text import MAX_LINE, MAX_WORD, one_line
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,9 @@ def test_one_line(text, expected):
 
 def test_one_line_cuts_long_words_and_long_lines():
     word = one_line("a" * 70_000)
-    assert len(word) == output.MAX_WORD
+    assert len(word) == MAX_WORD
     assert "…" in word
-    assert len(one_line("word " * 20_000)) == output.MAX_LINE
+    assert len(one_line("word " * 20_000)) == MAX_LINE
 
 
 def test_text_goes_to_stdout_and_messages_to_stderr(capsys):

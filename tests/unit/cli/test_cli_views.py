@@ -11,8 +11,9 @@ from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.deployment import proposal_text
-from tgi_deploy.cli.views.text import gib, plural, table, usd
+from tgi_deploy.cli.views.text import table
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.text import gib, plural, usd
 from tgi_deploy.values.plan import Cost, CostLine
 
 

@@ -11,7 +11,6 @@ from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.cli.views.receipt import receipt_text
-from tgi_deploy.cli.views.text import duration
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -20,6 +19,7 @@ from tgi_deploy.operations.watching.known import money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.reconcile.model import TAG_PRICE, Event
+from tgi_deploy.text import duration
 
 
 def bring_up(around, **changes):

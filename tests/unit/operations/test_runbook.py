@@ -236,8 +236,8 @@ def test_every_end_of_a_plan_is_told():
 def test_the_up_command_gives_the_machine_its_ends_again(around):
     made = planned_subject(plan(), plans.deployable(ttl_s=7200, idle_s=600, lease_s=5401), target_named("ec2"))
     (line, second) = [line for line in commands(page(made), "tgi-deploy up") if "--name" in line]
-    assert line.endswith(f" --ttl 2h --lease 5401s --idle-timeout 10m --name {made.name}")
+    assert line.endswith(f" --ttl 2h --lease 1h30m1s --idle-timeout 10m --name {made.name}")
     assert second == f"{line}-2"
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(replace(deployment, ttl_s=5400), expected_serial=deployment.serial)
-    assert " --ttl 90m --name demo" in page(recorded_subject(around.context(), "demo"))
+    assert " --ttl 1h30m --name demo" in page(recorded_subject(around.context(), "demo"))

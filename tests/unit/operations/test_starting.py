@@ -63,7 +63,7 @@ def seen(around, text, **settings):
         ("", "booting", "", None),
         (BOOT, "booting", "", None),
         (PULL, "pulling", "4,096 of about 7,500 MB", None),
-        (ENGINE + "Download: [1/4] -- ETA: 0:01:30\n", "downloading", "1 of 4 files, about 1 min 30 s left", 0.25),
+        (ENGINE + "Download: [1/4] -- ETA: 0:01:30\n", "downloading", "1 of 4 files, about 90 s left", 0.25),
         (LOAD, "loading", "1 of 2 shards ready", 0.5),
         (
             LOAD + "Starting Webserver\nKV-cache blocks: 9000, size: 1\n",

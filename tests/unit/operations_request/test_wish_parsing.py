@@ -17,9 +17,9 @@ from tgi_deploy.operations.planning.wish import (
     lifetime_s,
     positive_decimal,
     resolve,
-    shown,
     whole_number,
 )
+from tgi_deploy.text import quoted
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ def test_regions_are_taken_once_and_all_means_all() -> None:
 
 
 def test_a_shown_value_is_short_and_printable() -> None:
-    assert shown("a\x1b[31m\nb") == "'a\\x1b[31m\\nb'"
-    assert len(shown("x" * 70_000)) < 80
+    assert quoted("a\x1b[31m\nb") == "'a\\x1b[31m\\nb'"
+    assert len(quoted("x" * 70_000)) < 80
 
 
 @pytest.mark.parametrize(

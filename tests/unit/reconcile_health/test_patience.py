@@ -146,8 +146,8 @@ def test_a_download_tells_the_engines_own_estimate_as_it_runs_down():
     tale.wait()
     told = [(detail, at_s) for phase, detail, at_s, _ in tale.heard.phases if phase == "downloading"]
     assert told[0] == ("about 50 s left", 0)
-    assert ("1 of 4 files, about 1 min 30 s left", 20) in told
-    assert ("1 of 4 files, about 1 min 5 s left", 45) in told
+    assert ("1 of 4 files, about 90 s left", 20) in told
+    assert ("1 of 4 files, about 65 s left", 45) in told
 
 
 def test_an_estimate_that_has_run_out_is_not_told():

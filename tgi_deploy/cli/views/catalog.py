@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import gib, plural, table
+from tgi_deploy.cli.views.text import table
+from tgi_deploy.text import gib, one_line, plural
 
 _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "accelerators": (

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import WIDTH, gib, heading, usd, wrapped
+from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
 from tgi_deploy.operations.planning.compare import capability
+from tgi_deploy.text import gib, one_line, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

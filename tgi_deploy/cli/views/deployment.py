@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines, terms
 from tgi_deploy.cli.views.standing import cost_words, next_lines, runs_lines, standing
-from tgi_deploy.cli.views.text import heading, plural, table, usd, wrapped
+from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.text import plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

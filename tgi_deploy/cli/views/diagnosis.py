@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.cli.output import one_line
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.diagnosis.patterns import Remedy
+from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

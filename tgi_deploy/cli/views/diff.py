@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import heading, plural, table, wrapped
+from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.planning.compare_plans import flags_with_values
+from tgi_deploy.text import one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import WIDTH, plural, wrapped
+from tgi_deploy.cli.views.text import WIDTH, wrapped
+from tgi_deploy.text import one_line, plural
 from tgi_deploy.values.check_result import document
 
 if TYPE_CHECKING:

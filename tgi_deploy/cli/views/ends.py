@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.ends import certain_end, stamp
+from tgi_deploy.text import option_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.operations.watching.renew import Renewal
     from tgi_deploy.reconcile.ends import End
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def ends_document(ends: Sequence[End]) -> list[dict[str, Any]]:
@@ -31,15 +30,15 @@ def ends_cell(ends: Sequence[End]) -> str:
     if at is not None:
         return stamp(at)
     idle = next((end.seconds for end in ends if end.reason == "idle"), None)
-    return "-" if idle is None else f"idle {duration(idle)}"
+    return "-" if idle is None else f"idle {option_duration(idle)}"
 
 
 def terms(ttl_s: int | None, idle_s: int | None, lease_s: int | None) -> str:
     """What ends a machine that is not there yet; empty where nothing does."""
     words = (
-        f"after {duration(ttl_s)}" if ttl_s else "",
-        f"after {duration(idle_s)} without a request" if idle_s else "",
-        f"{duration(lease_s)} after its last renewal" if lease_s else "",
+        f"after {option_duration(ttl_s)}" if ttl_s else "",
+        f"after {option_duration(idle_s)} without a request" if idle_s else "",
+        f"{option_duration(lease_s)} after its last renewal" if lease_s else "",
     )
     said = ", or ".join(filter(None, words))
     return f"ends by itself {said}" if said else ""
@@ -58,19 +57,9 @@ def renewal_text(renewal: Renewal) -> str:
     return f"{renewal.name}: the lease lasts until {stamp(renewal.until)}"
 
 
-def duration(seconds: int) -> str:
-    """As options take it: 5400 is 1h30m."""
-    words = []
-    for size, unit in _UNITS:
-        count, seconds = divmod(seconds, size)
-        if count:
-            words.append(f"{count}{unit}")
-    return "".join(words) or "0s"
-
-
 def _line(end: End) -> str:
     if end.reason == "idle":
-        return f"after {duration(end.seconds or 0)} without a request"
+        return f"after {option_duration(end.seconds or 0)} without a request"
     at = "" if end.at is None else stamp(end.at)
     if end.reason == "ttl":
         return f"{at}  its time or money is up"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.output import Told, one_line
-from tgi_deploy.cli.views.text import duration, usd, wrapped
+from tgi_deploy.cli.output import Told
+from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
 from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
+from tgi_deploy.text import duration, one_line, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

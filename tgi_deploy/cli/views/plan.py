@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import WIDTH, count, duration, gib, heading, plural, usd, wrapped
+from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
+from tgi_deploy.text import count, duration, gib, one_line, plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

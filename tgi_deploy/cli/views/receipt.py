@@ -6,8 +6,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.views.text import duration, heading, plural
+from tgi_deploy.cli.views.text import heading
 from tgi_deploy.operations.removing.receipt import document
+from tgi_deploy.text import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

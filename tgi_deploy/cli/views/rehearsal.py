@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.cli.views.text import heading, plural, usd, wrapped
+from tgi_deploy.cli.views.text import heading, wrapped
+from tgi_deploy.text import plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

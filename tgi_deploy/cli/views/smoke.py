@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.views.deployment import proof_document
 from tgi_deploy.cli.views.receipt import left_text
-from tgi_deploy.cli.views.text import table, usd
+from tgi_deploy.cli.views.text import table
+from tgi_deploy.text import usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 from tgi_deploy.cli.views.smoke import verdict
-from tgi_deploy.cli.views.text import usd
+from tgi_deploy.text import usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.views.text import plural, usd
 from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.text import plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

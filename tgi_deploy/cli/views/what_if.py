@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import WIDTH, count, table, usd
+from tgi_deploy.cli.views.text import WIDTH, table
+from tgi_deploy.text import count, one_line, usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.output import one_line
-from tgi_deploy.cli.views.text import count, gib, heading, plural, table, usd, wrapped
+from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.planning.why_not import nearest_way, verdict
+from tgi_deploy.text import count, gib, one_line, plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

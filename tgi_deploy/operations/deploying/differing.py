@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.text import one_line
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
@@ -35,4 +36,4 @@ def _told(name: str, before: object, now: object) -> str:
 
 def _short(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
-    return " ".join(text.split())[:_LONGEST]
+    return one_line(text, limit=_LONGEST)

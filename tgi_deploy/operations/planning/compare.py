@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.catalog.comparison import Support
 from tgi_deploy.values.hardware import InstanceType
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Verdict = Literal["runs", "by_hand", "override", "no"]
 
 EVERYTHING: Final = "all"
-_GIB: Final = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +115,7 @@ def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Price |
     machine = offer.instance_type
     if offer.usd_per_hour is None:
         raise AssertionError("unknown prices are left out")
-    memory_gib = Decimal(machine.memory_bytes_per_accelerator * machine.accelerator_count) / _GIB
+    memory_gib = Decimal(machine.memory_bytes_per_accelerator * machine.accelerator_count) / GIB
     return Price(
         instance_type=machine.name,
         usd_per_hour=offer.usd_per_hour,

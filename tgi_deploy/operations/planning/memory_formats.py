@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.values.sizes import SIXTEEN_BITS, UNQUANTIZED, Format, uniform
+from tgi_deploy.values.sizes import GIB, SIXTEEN_BITS, UNQUANTIZED, Format, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GIB: Final = 1024**3
 UNITS: Final = {"bytes": 1, "gib": GIB, "mib": 1024**2, "gb": 10**9, "mb": 10**6, "tokens": 1, "values": 1}
 _GROUP: Final = re.compile(r"\bg(?:roup)?[ _-]?(\d+)")
 _BITS_PER_WEIGHT: Final = re.compile(r"(\d+(?:\.\d+)?) ?bpw")

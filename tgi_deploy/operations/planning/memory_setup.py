@@ -13,6 +13,7 @@ from tgi_deploy.values import sizes
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import DefaultRun
 from tgi_deploy.values.model import LATENT_ROPE_DIM
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.model import ModelSpec
 
-_GIB: Final = memory_formats.GIB
 _SMALL_CARD_GIB: Final = 70
 _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
@@ -58,7 +58,7 @@ class Setup:
     @cached_property
     def total_bytes(self) -> int:
         given = _number(self.row, "gpu_memory_gib")
-        return int(given * _GIB) if given else self.catalog.accelerator(self.row.get("gpu", "")).memory_bytes
+        return int(given * GIB) if given else self.catalog.accelerator(self.row.get("gpu", "")).memory_bytes
 
     @cached_property
     def context_tokens(self) -> int:
@@ -83,7 +83,7 @@ class Setup:
     @cached_property
     def small(self) -> bool:
         """Cards whose defaults are the small ones: below 70 GiB, and A100s of any size."""
-        return self.total_bytes < _SMALL_CARD_GIB * _GIB or "a100" in self.row.get("gpu", "").lower()
+        return self.total_bytes < _SMALL_CARD_GIB * GIB or "a100" in self.row.get("gpu", "").lower()
 
     def constant(self, name: str) -> float:
         """Raises InputError for what nobody measured of this engine."""

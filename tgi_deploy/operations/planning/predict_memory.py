@@ -13,6 +13,7 @@ from tgi_deploy.operations.planning import memory_formats
 from tgi_deploy.operations.planning.memory_setup import Setup
 from tgi_deploy.operations.planning.prediction import Prediction
 from tgi_deploy.values import sizes
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
 
 COLUMNS: Final = frozenset({"model", "weight_dtype", "quant", "gpu_memory_utilization", "engine", "metric", "unit"})
-_GIB: Final = memory_formats.GIB
 _SURE: Final = 1.25  # "it fits" is said only with this much room: saying so in error costs a machine
 _SHORTEST_PROMPTS: Final = 2048
 _LONGEST_PROMPTS: Final = 8192
@@ -65,7 +65,7 @@ def _bad_case(message: str) -> InputError:
 
 def _graph_spread(metric: memory_formats.Metric) -> float:
     """Graphs are measured as a difference of two moments: from -0.9 to 0.4 GiB in logs of one version."""
-    return _GRAPH_SPREAD_GIB * _GIB / metric.scale
+    return _GRAPH_SPREAD_GIB * GIB / metric.scale
 
 
 def _spread(metric: str) -> float:
@@ -123,7 +123,7 @@ def _context(setup: Setup) -> float:
     gib: float = constants["context_gib"]
     if ranks > 1:
         gib += constants["collective_gib"] + (ranks - 2) * constants["collective_gib_per_further_rank"]
-    return gib * _GIB
+    return gib * GIB
 
 
 def _graphs(setup: Setup) -> float:

@@ -11,9 +11,10 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import choice as short
 from tgi_deploy.operations.planning.documents import speed
 from tgi_deploy.operations.planning.plan import supply_for
-from tgi_deploy.operations.planning.wish import resolve, shown
+from tgi_deploy.operations.planning.wish import resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import distance
+from tgi_deploy.text import quoted
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -73,7 +74,7 @@ def read_sweep(text: str) -> Sweep:
     name = setting.strip().removeprefix("--").replace("_", "-")
     if name not in SWEPT or not equals:
         raise InputError(
-            "bad_sweep", f"--sweep {shown(text)}: {shown(name)} is no setting that can be swept",
+            "bad_sweep", f"--sweep {quoted(text)}: {quoted(name)} is no setting that can be swept",
             hint=f"write --sweep concurrency=1,2,4; settings are {', '.join(SWEPT)}",
         )  # fmt: skip
     found = tuple(dict.fromkeys(value for part in values.split(",") for value in _values(part.strip(), text)))
@@ -85,12 +86,12 @@ def read_sweep(text: str) -> Sweep:
 def _values(part: str, text: str) -> Iterator[str]:
     if not part:
         raise InputError(
-            "bad_sweep", f"--sweep {shown(text)}: a value is missing", hint="write --sweep concurrency=1,2,4"
+            "bad_sweep", f"--sweep {quoted(text)}: a value is missing", hint="write --sweep concurrency=1,2,4"
         )  # fmt: skip
     match = _RANGE.fullmatch(part)
     if match is None and ".." in part:
         raise InputError(
-            "bad_sweep", f"--sweep {shown(text)}: {shown(part)} is no range",
+            "bad_sweep", f"--sweep {quoted(text)}: {quoted(part)} is no range",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     if match is None:
@@ -104,7 +105,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
     grows = step > 1 and first > 0 if sign == "*" else step > 0
     if not grows or last < first:
         raise InputError(
-            "bad_sweep", f"--sweep {shown(text)}: the range does not go up from {first} to {last}",
+            "bad_sweep", f"--sweep {quoted(text)}: the range does not go up from {first} to {last}",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     value, number = first, 0
@@ -118,7 +119,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
 
 def _too_many(text: str) -> InputError:
     return InputError(
-        "bad_sweep", f"--sweep {shown(text)}: more than {MAX_VALUES} values", hint="take larger steps"
+        "bad_sweep", f"--sweep {quoted(text)}: more than {MAX_VALUES} values", hint="take larger steps"
     )  # fmt: skip
 
 

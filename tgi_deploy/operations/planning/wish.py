@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.region import default_region
+from tgi_deploy.text import quoted
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
 from tgi_deploy.values.request import Market, Preference, Request
 
@@ -140,18 +141,13 @@ class Settings:
             return setting.value or default
         raise InputError(
             f"bad_{name}",
-            f"{setting.named(option_of(name))} can't be {shown(setting.value)}",
+            f"{setting.named(option_of(name))} can't be {quoted(setting.value)}",
             hint=_meant().choice(setting.value, choices),
         )
 
 
 def option_of(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def shown(value: str, limit: int = 60) -> str:
-    """A value as a message may carry it: quoted, control characters escaped, shortened."""
-    return repr(value if len(value) <= limit else value[:limit] + "…")
 
 
 def _meant() -> ModuleType:
@@ -167,7 +163,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
         return int(text)
     raise InputError(
         "bad_number",
-        f"{setting.named(option)}: {shown(text)} is no whole number from 1 to {most}",
+        f"{setting.named(option)}: {quoted(text)} is no whole number from 1 to {most}",
         hint=_meant().count(option),
     )
 
@@ -180,7 +176,7 @@ def positive_decimal(setting: Setting, option: str, *, unit: str, code: str, mos
         return value
     wrong = "is no positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
     raise InputError(
-        code, f"{setting.named(option)}: {shown(text)} {wrong}", hint=_meant().amount(text, option, unit, most)
+        code, f"{setting.named(option)}: {quoted(text)} {wrong}", hint=_meant().amount(text, option, unit, most)
     )
 
 
@@ -190,14 +186,14 @@ def duration_s(setting: Setting, option: str) -> int:
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise InputError(
-            "bad_duration", f"{setting.named(option)}: {shown(text)} is no duration",
+            "bad_duration", f"{setting.named(option)}: {quoted(text)} is no duration",
             hint=_meant().duration(text, option),
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if total < SHORTEST_TTL_S:
         raise InputError(
-            "bad_duration", f"{setting.named(option)}: {shown(text)} is shorter than five minutes",
+            "bad_duration", f"{setting.named(option)}: {quoted(text)} is shorter than five minutes",
             hint="a machine needs longer than that to start",
         )  # fmt: skip
     return total
@@ -397,7 +393,7 @@ def _flag(text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip("-"):
         raise InputError(
-            "bad_set", f"--set {shown(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
+            "bad_set", f"--set {quoted(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
         )
     return name, value
 
@@ -419,7 +415,7 @@ def _variable(text: str, release: Release) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not _VARIABLE.fullmatch(name) or not value.isprintable():
         raise InputError(
-            "bad_env", f"--env {shown(name)} is not NAME=VALUE", hint="write --env NCCL_P2P_DISABLE=1, for example"
+            "bad_env", f"--env {quoted(name)} is not NAME=VALUE", hint="write --env NCCL_P2P_DISABLE=1, for example"
         )
     if _SECRET.search(name):
         raise InputError(

@@ -17,6 +17,7 @@ from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic
 from tgi_deploy.templating import render_text
+from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 
 if TYPE_CHECKING:
@@ -168,13 +169,7 @@ def _key_options(recorded: Deployment) -> Iterator[str]:
 
 def _end_options(ending: Deployment | Deployable) -> tuple[str, ...]:
     ends = (("--ttl", ending.ttl_s), ("--lease", ending.lease_s), ("--idle-timeout", ending.idle_s))
-    return tuple(f"{option} {_duration(seconds)}" for option, seconds in ends if seconds is not None)
-
-
-def _duration(seconds: int) -> str:
-    """As options take it, in the largest unit that divides it."""
-    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "m"), (1, "s")) if seconds % size == 0)
-    return f"{seconds // size}{unit}"
+    return tuple(f"{option} {option_duration(seconds)}" for option, seconds in ends if seconds is not None)
 
 
 def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:

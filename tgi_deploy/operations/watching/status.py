@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.operations.watching.spot import spot_notice
@@ -171,8 +172,7 @@ def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = Fa
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
     """Return a sentence about a machine that runs beside the deployment's own."""
-    price = price_of_all(recorded, (machine,))
-    costs = f" and costs ${price:.3f} an hour" if price is not None else ""
+    costs = price_words(price_of_all(recorded, (machine,)))
     return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
 
 

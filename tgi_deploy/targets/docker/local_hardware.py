@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, LocalGpu
 
 _MIB: Final = 2**20
-_GIB: Final = 2**30
 # What a display and its desktop take; more belongs to somebody's work.
 _IDLE_BYTES: Final = 1024 * _MIB
 _SAME_SIZE: Final = 0.03
@@ -63,7 +63,7 @@ def _largest_group(gpus: Sequence[LocalGpu]) -> tuple[LocalGpu, ...]:
 
 def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:
     """By the driver's name; where one name stands for several sizes, with the size that the driver tells."""
-    for name in (gpu.name, f"{gpu.name} {round(gpu.memory_bytes / _GIB)}GB"):
+    for name in (gpu.name, f"{gpu.name} {round(gpu.memory_bytes / GIB)}GB"):
         try:
             return catalog.accelerator(name)
         except InputError:

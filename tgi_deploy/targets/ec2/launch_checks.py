@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.check_result import error, ok
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.region import MachineImage
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate
 
 _CROWDED: Final = 0.9
-_GIB: Final = 1024**3
 
 
 def image_finding(image: MachineImage, region: str) -> Problem:
@@ -30,7 +30,7 @@ def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) 
     """
     storage = candidate.storage
     on_root_bytes = storage.image_bytes + (0 if storage.weights_on_nvme else storage.weights_bytes)
-    wanted_gib = math.ceil(on_root_bytes / _GIB)
+    wanted_gib = math.ceil(on_root_bytes / GIB)
     numbers = {"root_volume_gib": size_gib, "snapshot_gib": snapshot_gib, "engine_and_weights_gib": wanted_gib}
     beside = f"a snapshot of {snapshot_gib} GiB and " if snapshot_gib is not None else ""
     told = f"root volume of {size_gib} GiB for {beside}{wanted_gib} GiB of engine and weights"
