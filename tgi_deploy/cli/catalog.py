@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.entries import entry_document
 from tgi_deploy.cli.frame import command, group
 from tgi_deploy.cli.options import profiles_dir_option
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
+from tgi_deploy.cli.views.compare import compare_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.compare import compare, compare_document
+from tgi_deploy.operations.planning.region import default_region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,9 +33,7 @@ _KINDS: Final = ("accelerators", "instances", "regions", "engines", "models")
 @profiles_dir_option
 def _list(*, kind: str, profiles_dir: Path | None) -> Result:
     """List every entry of one KIND: accelerators, instances, regions, engines, models."""
-    from tgi_deploy.cli.views.catalog import list_text  # noqa: PLC0415 -- help is printed without it
-
-    items = _LISTS[kind](_open(profiles_dir))
+    items = _LISTS[kind](wiring.open_catalog(profiles_dir))
     return Result(data={"kind": kind, "items": items}, text=list_text(kind, items))
 
 
@@ -43,9 +45,7 @@ def _list(*, kind: str, profiles_dir: Path | None) -> Result:
 @profiles_dir_option
 def _show(*, name: str, profiles_dir: Path | None) -> Result:
     """Show everything known about NAME: an accelerator, an instance type, an engine version or a model."""
-    from tgi_deploy.cli.views.catalog import item_text  # noqa: PLC0415 -- help is printed without it
-
-    kind, item = _find(_open(profiles_dir), name)
+    kind, item = _find(wiring.open_catalog(profiles_dir), name)
     return Result(data={"kind": kind, "item": item}, text=item_text(item))
 
 
@@ -69,11 +69,7 @@ def _compare(
 
     Figures are of one card. Commonly misquoted ones are flagged; 'all' stands for every accelerator.
     """
-    from tgi_deploy.cli.views.compare import compare_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.compare import compare, compare_document  # noqa: PLC0415 -- help is printed without it
-    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- likewise
-
-    catalog = _open(profiles_dir)
+    catalog = wiring.open_catalog(profiles_dir)
     said = {
         "region": region or default_region(os.environ)[0],
         "release": engine_version or catalog.default_release,
@@ -83,12 +79,6 @@ def _compare(
         data=compare_document(entries, **said, date=catalog.date),
         text=compare_text(entries, engine=catalog.engine.title, **said, date=catalog.date),
     )
-
-
-def _open(profiles_dir: Path | None) -> Catalog:
-    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- help is printed without the catalogue
-
-    return open_catalog(profiles_dir)
 
 
 def _find(catalog: Catalog, name: str) -> tuple[str, dict[str, Any]]:

@@ -15,9 +15,9 @@ import click
 from tgi_deploy import bounded_files
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.options import region_option, sandbox_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import acting
 from tgi_deploy.errors import InputError, warning
 
 if TYPE_CHECKING:
@@ -67,12 +67,9 @@ def _of_text(source: str, text: str, before: int) -> Result:
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
 
-    with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+    with acting(sandbox=sandbox, regions=regions) as context:
         examined = diagnose_deployment(context, name)
     machine = examined.machine
     state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}

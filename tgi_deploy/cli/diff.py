@@ -11,12 +11,15 @@ import click
 from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.diff import diff_text, github_lines, junit_xml
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem
+from tgi_deploy.operations.planning.compare_plans import Limits, compare, percent
+from tgi_deploy.operations.planning.lock import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.operations.planning.compare_plans import Comparison, Limits
+    from tgi_deploy.operations.planning.compare_plans import Comparison
     from tgi_deploy.values.plan_document import PlanDocument
 
 EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
@@ -52,9 +55,6 @@ def diff_command(
 
     OLD and NEW are locks ('plan --lock FILE') or what 'plan --json' printed. Without a limit nothing fails.
     """
-    from tgi_deploy.cli.views.diff import diff_text, github_lines, junit_xml  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.compare_plans import compare  # noqa: PLC0415 -- help is printed without it
-
     if github and click.get_current_context().find_root().obj.as_json:
         raise InputError(
             "conflicting_options", "--github and --json exclude each other: both are written to stdout",
@@ -69,14 +69,10 @@ def diff_command(
 
 
 def _plan(path: Path) -> PlanDocument:
-    from tgi_deploy.operations.planning.lock import read_plan  # noqa: PLC0415 -- help is printed without it
-
     return read_plan(read_file(path, what="the plan"), str(path))
 
 
 def _limits(percents: Mapping[str, str | None], margin_tokens: int | None) -> Limits:
-    from tgi_deploy.operations.planning.compare_plans import Limits, percent  # noqa: PLC0415 -- help is printed without it
-
     read = {
         f"{name}_percent": None if text is None else percent(text, f"--{name.replace('_', '-')}")
         for name, text in percents.items()

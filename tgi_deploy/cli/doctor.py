@@ -22,13 +22,13 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.cli.progress import Progress
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.cli.progress import Progress
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.targets.protocol import Target
@@ -78,7 +78,6 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
 def doctor_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Say what would make a launch of MODEL fail, each with its remedy; without MODEL, look at account and computer."""
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- likewise
 
     chosen = wiring.target_named(target)

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option, yes_option
+from tgi_deploy.cli.options import region_option, sandbox_option, yes_option
 from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import Progress, confirm
 from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError, Problem, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.cli.progress import Progress
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.down import DownOutcome, Removal
 
@@ -47,8 +45,6 @@ class Options:
 @yes_option
 def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Remove everything of a deployment, look that it is gone, then forget it. Works from tags without a record."""
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
-
     options = Options(**given)
     if bool(name) == options.everything:
         raise InputError(

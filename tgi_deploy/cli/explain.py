@@ -7,6 +7,8 @@ import click
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.diagnosis import codes_text, explanation_document, explanation_text
+from tgi_deploy.operations.watching.explain import all_codes, explain
 
 
 @command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
@@ -16,13 +18,6 @@ def explain_command(*, code: str | None) -> Result:
 
     Without a code all of them are listed.
     """
-    from tgi_deploy.cli.views.diagnosis import (  # noqa: PLC0415 -- likewise
-        codes_text,
-        explanation_document,
-        explanation_text,
-    )
-    from tgi_deploy.operations.watching.explain import all_codes, explain  # noqa: PLC0415 -- help is printed without what reads
-
     if code is None:
         every = all_codes()
         return Result(data={"codes": [explanation_document(item) for item in every]}, text=codes_text(every))

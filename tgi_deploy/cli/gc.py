@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.cli.ask import confirm
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option, yes_option
+from tgi_deploy.cli.options import region_option, sandbox_option, yes_option
 from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import Progress, confirm
 from tgi_deploy.cli.stopping import left_result, stopped
 from tgi_deploy.errors import InputError, LeftBehindError, warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.cli.progress import Progress
     from tgi_deploy.operations.removing.gc import GcOutcome, Group
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -60,8 +58,6 @@ class Options:
 @yes_option
 def gc_command(**given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Find what nobody owns, by tags, in the cloud; show it, ask, remove it, and write receipts."""
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
-
     options = Options(**given)
     older_than_s = _age_s(options.older_than)
     with Progress() as progress:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.options import region_option, sandbox_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import acting
 
 
 @command("list", examples=("tgi-deploy list", "tgi-deploy list --region all --json"))
@@ -13,14 +13,11 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     """List deployments: recorded ones, and those that only tags in the cloud tell of."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.listing import list_deployments  # noqa: PLC0415 -- help is printed without what acts
 
-    with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+    with acting(sandbox=sandbox, regions=regions) as context:
         listing = list_deployments(context)
     return Result(
         data={"deployments": [row_document(row) for row in listing.rows], "regions": list(context.regions)},

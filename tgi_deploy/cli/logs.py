@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_argument, sandbox_option
+from tgi_deploy.cli.options import name_argument, region_option, sandbox_option
 from tgi_deploy.cli.output import Result, use_colour
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import acting
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,13 +42,10 @@ def logs_command(
     *, name: str, following: bool, tail: int | None, raw: bool, regions: tuple[str, ...], sandbox: bool
 ) -> Result:
     """Print what the machine and the engine have said, without secrets."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.logs import follow, logs  # noqa: PLC0415 -- help is printed without what acts
 
     _check_followable(following=following)
-    with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+    with acting(sandbox=sandbox, regions=regions) as context:
         if following:
             _print(follow(context, name, tail=tail, raw=raw), coloured=not raw)
             return Result(data={"name": name})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_argument, sandbox_option
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.progress import acting
 
 
 @command("open", examples=("tgi-deploy open llama3-13b", "tgi-deploy open llama3-13b --json"))
@@ -12,11 +13,9 @@ from tgi_deploy.cli.output import Result
 @sandbox_option
 def open_command(*, name: str, sandbox: bool) -> Result:
     """Say how to reach a deployment: its URL, a curl line, a Python line, and what travels unencrypted."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import access_document, access_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.access import access  # noqa: PLC0415 -- help is printed without what acts
 
-    with Progress() as progress:
-        found = access(wiring.context(wiring.Setup(progress=progress, sandbox=sandbox)), name)
+    with acting(sandbox=sandbox) as context:
+        found = access(context, name)
     return Result(data=access_document(found), text=access_text(found))

@@ -5,6 +5,8 @@ Values stay text: `operations/planning/wish.py` owns their rules and their other
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,12 +14,13 @@ import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import SectionOption, standing_in
+from tgi_deploy.cli.frame import PROGRAM, SectionOption, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
+    from tgi_deploy.operations.planning.wish import Wish
 
     CommandFunction = Callable[..., Result]
     Decorator = Callable[[CommandFunction], CommandFunction]
@@ -201,3 +204,59 @@ name_option: Final = _option(
 )
 name_argument: Final = click.argument("name", shell_complete=complete.deployments)
 yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Do not ask.")
+
+_LOOK_IN: Final = click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    shell_complete=complete.regions,
+    help="Where to look beside the recorded regions; repeatable, or 'all'.  [default: the configured one]",
+)
+_LOOK_AT: Final = click.option(
+    "--target",
+    type=click.Choice(wiring.TARGETS),
+    default=wiring.TARGETS[0],
+    envvar="TGI_DEPLOY_TARGET",
+    show_default=True,
+    help="Look in regions of EC2, or on the current Docker host.",
+)
+
+
+def region_option(function: CommandFunction) -> CommandFunction:
+    """Add both; the function gets one argument, `regions`: the locations of the target."""
+
+    def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        return function(regions=wiring.target_named(target).locations(regions), **given)
+
+    return _LOOK_IN(_LOOK_AT(standing_in(with_places, function)))
+
+
+_FLAG_OF_FIELD: Final = {"regions": "region"}
+
+
+def with_option(command: str, wish: Wish, option: str) -> str:
+    """`command` with the wish's own options, of which those that `option` sets again are left out."""
+    changed = shlex.split(option)
+    replaced = {word for word in changed if word.startswith("--")}
+    kept = [word for flag, words in _given(wish) if flag not in replaced for word in words]
+    return shlex.join([PROGRAM, *command.split(), wish.model, *kept, *changed])
+
+
+def _given(wish: Wish) -> list[tuple[str, list[str]]]:
+    """Each option that was given: its flag, and the words that set it."""
+    options = []
+    for field in fields(wish):
+        value = getattr(wish, field.name)
+        if field.name == "model" or not value:
+            continue
+        flag = f"--{_FLAG_OF_FIELD.get(field.name, field.name).replace('_', '-')}"
+        options.append((flag, _words(flag, value)))
+    return options
+
+
+def _words(flag: str, value: bool | str | tuple[str, ...]) -> list[str]:  # noqa: FBT001 -- a switch's own value
+    if isinstance(value, bool):
+        return [flag]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for item in values for word in (flag, item)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -120,6 +119,8 @@ def crash(error: DefectError) -> Result:
 
 def _write_crash_file(error: Exception) -> Path | None:
     """Keep the traceback where only the user can read it. None when there is nowhere to write."""
+    import traceback  # noqa: PLC0415 -- only a defect pays for it
+
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"
     text = f"tgi-deploy {__version__}, Python {sys.version}\n\n{''.join(traceback.format_exception(error))}"

@@ -89,7 +89,7 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
 def _commands(made: Plan | NoFeasiblePlan, wish: Wish) -> list[str]:
     """The near misses as command lines to paste."""
-    from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- only pictures need it
+    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- only pictures need it
     from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
 
     return [] if isinstance(made, Plan) else [with_option("plan", wish, miss.option) for miss in made.near_misses]

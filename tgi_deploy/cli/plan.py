@@ -116,7 +116,7 @@ def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> P
 
 def no_plan_result(command_name: str, wish: Wish, outcome: NoFeasiblePlan, *, explain: bool = False) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
-    from tgi_deploy.cli.views.command_line import with_option  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy import bounded_files
+from tgi_deploy import bounded_files, wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import InputError, warning
+from tgi_deploy.operations.planning.predict import Answer, Question, answer, predict_cases
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.planning.predict import Answer, Question
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.plan import Span
 
 _SATURATED: Final = "saturated"
@@ -64,22 +65,16 @@ def predict_command(
     FILE every row of a CSV file is predicted, in order. Needs no account, and no network but for a hub model that is
     neither in the catalogue nor was read before; rows of a file are never looked up on the hub.
     """
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the catalogue
-
     catalog = wiring.catalog(profiles_dir, offline=offline or cases is not None)
     if cases is not None:
         if model is not None:
             raise _usage("both MODEL and --cases were given", "Give one of them.")
         return _cases(cases, catalog)
-    from tgi_deploy.operations.planning.predict import answer  # noqa: PLC0415 -- help is printed without the planner
-
     question = _question(model, **words)
     return _answered(question, answer(question, catalog))
 
 
 def _question(model: str | None, *, accelerator: str | None, concurrency: str, **words: Any) -> Question:  # noqa: ANN401 -- likewise
-    from tgi_deploy.operations.planning.predict import Question  # noqa: PLC0415 -- likewise
-
     if model is None or accelerator is None:
         raise _usage("MODEL and --accelerator say what is predicted", "Give both, or --cases FILE.")
     clients = None if concurrency == _SATURATED else _clients(concurrency)
@@ -99,9 +94,7 @@ def _usage(message: str, hint: str) -> InputError:
     return InputError("bad_usage", message, hint=hint)
 
 
-def _cases(path: Path, catalog: Any) -> Result:  # noqa: ANN401 -- a Catalog, which help does not import
-    from tgi_deploy.operations.planning.predict import predict_cases  # noqa: PLC0415 -- likewise
-
+def _cases(path: Path, catalog: Catalog) -> Result:
     try:
         text = bounded_files.read_text(path, most=_MOST_CASES_BYTES).removeprefix("\ufeff")
     except (OSError, ValueError) as error:

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy import bounded_files
+from tgi_deploy import bounded_files, wiring
+from tgi_deploy.catalog.shapes import shape_table
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.entries import entry_document
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command, group
 from tgi_deploy.cli.options import offline_option, profiles_dir_option
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.wish import Wish, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.model import Profile
 
 _DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
@@ -37,9 +38,7 @@ _DRAFT_END: Final = """
 @profiles_dir_option
 def _list(*, profiles_dir: Path | None) -> Result:
     """List the profiles: yours first, then the packaged ones."""
-    from tgi_deploy.cli.views.catalog import list_text  # noqa: PLC0415 -- help is printed without it
-
-    catalog = _open(profiles_dir)
+    catalog = wiring.open_catalog(profiles_dir)
     profiles = [catalog.resolve(name) for name in catalog.profile_names()]
     items = [{"name": item.name, "hub_id": item.model.hub_id, "summary": item.summary} for item in profiles]
     return Result(data={"profiles": items}, text=list_text("models", items))
@@ -50,7 +49,7 @@ def _list(*, profiles_dir: Path | None) -> Result:
 @profiles_dir_option
 def _show(*, name: str, profiles_dir: Path | None) -> Result:
     """Show one profile: the model's shape, what to know about it, and its defaults."""
-    return _profile_result(_open(profiles_dir).resolve(name))
+    return _profile_result(wiring.open_catalog(profiles_dir).resolve(name))
 
 
 @command("validate", examples=("tgi-deploy profile validate ./profiles/models/mine.toml",))
@@ -62,23 +61,15 @@ def _validate(*, file: Path) -> Result:
     return Result(data=_profile_result(profile).data, text=text)
 
 
-def _open(profiles_dir: Path | None) -> Catalog:
-    from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- help is printed without the catalogue
-
-    return open_catalog(profiles_dir)
-
-
 def _read(file: Path) -> Profile:
     """One profile, wherever it lies, with its defaults checked. Raises InputError."""
-    from tgi_deploy.operations.planning.wish import Wish, resolve  # noqa: PLC0415 -- help is printed without the planner
-
     if file.suffix != ".toml":
         raise InputError("bad_profile", f"{str(file)!r} is no .toml file", hint="a profile is a file like mine.toml")
     with tempfile.TemporaryDirectory(prefix="tgi-deploy-") as folder:
         copy = Path(folder) / "models" / file.name
         copy.parent.mkdir()
         copy.write_bytes(_bytes_of(file))
-        return resolve(Wish(model=file.stem), {}, _open(Path(folder))).model
+        return resolve(Wish(model=file.stem), {}, wiring.open_catalog(Path(folder))).model
 
 
 def _bytes_of(file: Path) -> bytes:
@@ -93,8 +84,6 @@ def _bytes_of(file: Path) -> bytes:
 
 def draft(profile: Profile) -> str:
     """A profile file for a model that has none yet: its shape spelled out, its defaults left to the reader."""
-    from tgi_deploy.catalog.shapes import shape_table  # noqa: PLC0415 -- help is printed without the catalogue
-
     shape = shape_table(profile.model)
     quantization = shape.pop("quantization", None)
     head = {"hub_id": profile.model.hub_id, "summary": profile.summary}
@@ -132,8 +121,6 @@ def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | No
     The draft holds the model's shape, read from its config.json and the headers of its weights, and the exact
     commit, so that it plans without the hub.
     """
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the catalogue
-
     profile = wiring.catalog(profiles_dir, offline=offline).resolve(model)
     text = draft(profile)
     if out is not None:
@@ -142,8 +129,6 @@ def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | No
 
 
 def _profile_result(profile: Profile) -> Result:
-    from tgi_deploy.cli.views.catalog import item_text  # noqa: PLC0415 -- help is printed without it
-
     document = entry_document(profile)
     return Result(
         data={"profile": document}, text=item_text({**document["model"], **document, "model": profile.model.hub_id})

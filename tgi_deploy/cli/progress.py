@@ -1,19 +1,29 @@
-"""Progress on stderr: a live line on a terminal, plain lines elsewhere."""
+"""What stands on stderr while a command acts: progress, a live line on a terminal, and questions.
+
+Where nobody can answer a question, nothing is spent and nothing destroyed.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+import click
+
 from tgi_deploy.cli.output import tell, use_colour
+from tgi_deploy.errors import InputError
 from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
     from types import TracebackType
 
     from rich.status import Status
 
     from tgi_deploy.errors import Problem
+    from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.model import Step
 
 _DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
@@ -101,3 +111,37 @@ def _new_status() -> Status:
     from rich.status import Status  # noqa: PLC0415 -- likewise
 
     return Status("", console=Console(stderr=True), spinner="dots")
+
+
+@contextmanager
+def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path | None = None) -> Iterator[Context]:
+    """Show progress, and give the surroundings in which a command acts."""
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
+
+    with Progress() as progress:
+        yield wiring.context(
+            wiring.Setup(progress=progress, sandbox=sandbox, regions=regions, profiles_dir=profiles_dir)
+        )
+
+
+def can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
+
+
+def need_answer(what: str, *, dry_run: bool = True) -> None:
+    """Raise InputError `confirmation_needed` if there is no terminal to ask on; `dry_run`: the command has one."""
+    if not can_ask():
+        raise InputError(
+            "confirmation_needed",
+            f"{what} needs a confirmation, and there is no terminal to ask on",
+            hint="add --yes to go on without being asked"
+            + (", or --dry-run to see what would be done" if dry_run else ""),
+        )
+
+
+def confirm(question: str, *, yes: bool, what: str) -> bool:
+    """Whether to go on. Raises InputError `confirmation_needed` without a terminal and without --yes."""
+    if yes:
+        return True
+    need_answer(what)
+    return click.confirm(question, default=False, err=True)

@@ -12,6 +12,7 @@ from tgi_deploy.cli.frame import command, nearest
 from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.cli.progress import Progress
 from tgi_deploy.errors import InputError, LeftBehindError, Problem
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -71,7 +72,6 @@ def rehearse_command(
     in the result.
     """
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
 

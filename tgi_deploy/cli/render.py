@@ -16,12 +16,11 @@ from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_d
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.errors import warning
+from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.planning.wish import Wish
-    from tgi_deploy.targets.protocol import Deployable
-    from tgi_deploy.values.plan import Plan
 
 
 @command(
@@ -45,7 +44,7 @@ def render_command(
     plan = decide(wish, profiles_dir)
     if isinstance(plan, NoFeasiblePlan):
         return no_plan_result(f"render --as {kind}", wish, plan)
-    subject = _deployable(plan, wish, name, profiles_dir)
+    subject = deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)
     artifact = wiring.written(kind, subject, templates_dir)
     if out is not None:
         write_file(out, artifact.text, what="the artefact")
@@ -54,9 +53,3 @@ def render_command(
         text="" if out else artifact.text,
         warnings=tuple(warning("notice", text) for text in plan.notices),
     )
-
-
-def _deployable(plan: Plan, wish: Wish, name: str | None, profiles_dir: Path | None) -> Deployable:
-    from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- help is printed without the planner
-
-    return deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)

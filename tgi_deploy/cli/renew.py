@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_argument, sandbox_option
+from tgi_deploy.cli.options import name_argument, region_option, sandbox_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import acting
 from tgi_deploy.errors import InputError, Problem, warning
 
 
@@ -19,8 +19,6 @@ from tgi_deploy.errors import InputError, Problem, warning
 @sandbox_option
 def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Put off the end of a deployment that was launched with --lease."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.ends import renewal_document, renewal_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.renew import renew  # noqa: PLC0415 -- help is printed without what acts
 
@@ -31,8 +29,7 @@ def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tupl
             hint="launch with --lease what may have to last longer, and renew that",
         )
     for_s = _seconds(for_)
-    with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+    with acting(sandbox=sandbox, regions=regions) as context:
         renewal = renew(context, name, for_s=for_s)
     warnings: tuple[Problem, ...] = ()
     if renewal.sooner is not None and renewal.sooner.at is not None:

@@ -21,6 +21,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.cli.progress import acting
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -70,12 +71,11 @@ def runbook_command(
 
 def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoFeasiblePlan:
     """The recorded deployment of that name, else the plan for that model."""
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
 
     if wish.model in wiring.recorded_names(sandbox=sandbox):
-        with Progress() as progress:
-            return recorded_subject(wiring.context(wiring.Setup(progress=progress, sandbox=sandbox)), wish.model)
+        with acting(sandbox=sandbox) as context:
+            return recorded_subject(context, wish.model)
     plan = decide(wish, profiles_dir)
     return plan if isinstance(plan, NoFeasiblePlan) else _planned(plan, wish, name)
 

@@ -13,7 +13,6 @@ import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.ask import need_answer
 from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
@@ -26,6 +25,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.outcome import failure
 from tgi_deploy.cli.output import Result, tell
+from tgi_deploy.cli.progress import acting, need_answer
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.text import one_line
@@ -96,14 +96,11 @@ def _is_recorded(name: str, *, sandbox: bool) -> bool:
 
 
 def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
 
-    with Progress() as progress:
-        setup = wiring.Setup(progress=progress, sandbox=given["sandbox"], profiles_dir=given["profiles_dir"])
-        catalog = wiring.catalog(given["profiles_dir"])
-        context = wiring.context(setup)
+    catalog = wiring.catalog(given["profiles_dir"])
+    with acting(sandbox=given["sandbox"], profiles_dir=given["profiles_dir"]) as context:
         found = prove_all(context, names, given["ready"], lambda release: catalog.release(release).reported_as)
     results = [item.smoked for item in found]
     proofs = {item.smoked.job.name: item.proof for item in found if item.proof}

@@ -6,9 +6,9 @@ import click
 
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import sandbox_option
+from tgi_deploy.cli.options import region_option, sandbox_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.region_option import region_option
+from tgi_deploy.cli.progress import acting
 
 
 @command("status", examples=("tgi-deploy status", "tgi-deploy status llama3-13b --json"))
@@ -17,14 +17,11 @@ from tgi_deploy.cli.region_option import region_option
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.status import status, statuses  # noqa: PLC0415 -- help is printed without what acts
 
-    with Progress() as progress:
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+    with acting(sandbox=sandbox, regions=regions) as context:
         found = [status(context, name)] if name else statuses(context)
     warnings = tuple(drift for item in found for drift in item.drift)
     return Result(

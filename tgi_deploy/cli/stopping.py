@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tgi_deploy.cli.ask import can_ask
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.progress import can_ask
 from tgi_deploy.errors import InterruptedByUserError, Problem, warning
 
 if TYPE_CHECKING:

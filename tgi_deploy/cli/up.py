@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.ask import can_ask, confirm, need_answer
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
 from tgi_deploy.cli.options import (
@@ -24,6 +23,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.plan import no_plan_result
+from tgi_deploy.cli.progress import Progress, can_ask, confirm, need_answer
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.cli.progress import Progress
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.heal import Cure
     from tgi_deploy.operations.deploying.service import ReadyLevel
@@ -111,7 +110,6 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @yes_option
 def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
-    from tgi_deploy.cli.progress import Progress  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- likewise
 
     chosen = wiring.target_named(target)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.what_if import sweep_text as as_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.what_if import csv_rows, read_sweep, row_document, what_if
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,10 +59,6 @@ def what_if_command(
     min-tokens-per-s, num-shard, output-tokens, prefer, quantize, region, tpot-ms, ttft-ms and utilisation. A value
     without a plan shows the reason.
     """
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.what_if import sweep_text as as_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.what_if import read_sweep, row_document, what_if  # noqa: PLC0415 -- help needs no planner
-
     if csv_path == _STDOUT and click.get_current_context().find_root().obj.as_json:
         raise InputError(
             "conflicting_options", "--csv - and --json exclude each other: both are written to stdout",
@@ -78,8 +77,6 @@ def what_if_command(
 
 
 def _csv(rows: Sequence[Row], setting: str) -> str:
-    from tgi_deploy.operations.planning.what_if import csv_rows  # noqa: PLC0415 -- help needs no planner
-
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows(csv_rows(rows, setting))
     return table.getvalue()

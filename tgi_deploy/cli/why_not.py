@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views.why_not import why_not_text
+from tgi_deploy.operations.planning.why_not import why_not, why_not_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +40,5 @@ def why_not_command(*, wish: Wish, hardware_name: str, profiles_dir: Path | None
     price line by line; or that it works, and what puts it behind the choice. A card that EC2 does not rent is
     explained as machines of your own.
     """
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.why_not import why_not, why_not_document  # noqa: PLC0415 -- help is printed without the planner
-
     found = why_not(wish, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
     return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))

@@ -9,8 +9,8 @@ import click
 import pytest
 
 from tgi_deploy.cli import frame, options
+from tgi_deploy.cli.options import with_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.views.command_line import with_option
 from tgi_deploy.operations.planning.wish import Wish
 
 EVERYTHING = shlex.split(

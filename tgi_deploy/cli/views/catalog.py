@@ -1,4 +1,4 @@
-"""Tables of the catalogue."""
+"""Entries of the catalogue, as plain data and as tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import gib, one_line, plural
+from tgi_deploy.values.base import Value, as_dict
 
 _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "accelerators": (
@@ -21,6 +22,25 @@ _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "engines": (("version", "VERSION"), ("released", "RELEASED"), ("image", "IMAGE"), ("default", "DEFAULT")),
     "models": (("name", "NAME"), ("hub_id", "HUB ID"), ("summary", "SUMMARY")),
 }  # fmt: skip
+
+
+def entry_document(entry: Value) -> dict[str, Any]:
+    """A catalogue entry with its fields' names as keys, entries inside it likewise."""
+    return {name: _entry_field(name, item) for name, item in as_dict(entry).items()}
+
+
+def _entry_field(name: str, value: object) -> object:
+    if "compute_capability" in name and isinstance(value, tuple):
+        return ".".join(map(str, value))
+    return _plain_entry(value)
+
+
+def _plain_entry(value: object) -> object:
+    if isinstance(value, Value):
+        return entry_document(value)
+    if isinstance(value, tuple):
+        return [_plain_entry(item) for item in value]
+    return {key: _plain_entry(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
