@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.12  # log error below which the loss is quadratic
 _STEP = 1e-3
-_ALIKE = 0.1  # correlation of two rows' errors in a cell
+_ALIKE = 0.05  # correlation of two rows' errors in a cell
 _LARGEST_STEP = 0.5
 _SETTLED = 1e-3
 

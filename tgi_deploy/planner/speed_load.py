@@ -108,9 +108,13 @@ class _Parts(Frozen, frozen=True, kw_only=True):
 
 
 def _parts(work: Work, traffic: Traffic, batch: float) -> _Parts:
+    prompts = batch - 1
+    # Chunks ride on steps that decode; the weights are swept again for those that find no such step.
+    chunks = prompts * traffic.input_tokens / work.chunk_tokens - traffic.output_tokens
+    sweeps = chunks * work.stream_s(work.chunk_tokens) if chunks > 0 else 0.0
     return _Parts(
         alone=work.prefill_s(1, traffic.input_tokens),
-        others=(batch - 1) * work.prompt_s(traffic.input_tokens),
+        others=prompts * work.prompt_s(traffic.input_tokens) + sweeps,
         step=work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2, served=traffic.kind in _SERVED),
         outputs=max(1.0, traffic.output_tokens),
     )

@@ -67,7 +67,7 @@ class Work:
             constants.card(setup.accelerator),
             constants.link(setup.interconnect, setup.accelerator, setup.num_shard),
         )
-        tera = 1e12 * card.compute
+        tera = 1e12 * card.compute * self.engine.compute
         self._tensor_flops = peak_tflops(setup.accelerator, setup.numerics) * tera * kernel.compute * self.shards
         peak16 = setup.accelerator.fp16_tflops or 1.0
         self._flops16 = peak16 * tera * self.shards
@@ -115,8 +115,13 @@ class Work:
         engine, model = self.engine, self.setup.model
         layer = 6 * model.hidden_size + 3 * model.intermediate_size / self.shards
         prefill = min(self.chunk_tokens, _LARGEST_PREFILL_TOKENS) * layer * _BYTES_16
-        each = self.setup.accelerator.memory_bytes * engine.memory_share - engine.overhead_gb * 1e9 - prefill
-        return (each * self.shards - self.weight_bytes) / self.kv_bytes
+        total, taken = self.setup.accelerator.memory_bytes, engine.overhead_gb * 1e9 + prefill
+        weights = self.weight_bytes / self.shards
+        if engine.share_of_free:
+            each = (total - weights - taken) * engine.memory_share
+        else:
+            each = total * engine.memory_share - weights - taken
+        return each * self.shards / self.kv_bytes
 
     def _touched(self, tokens: float) -> float:
         """Parameters of the experts that `tokens` tokens are routed to."""
@@ -131,9 +136,11 @@ class Work:
         return (self._dense_bytes + experts) / self._bandwidth + _BYTES_16 * self._head / self._bandwidth16
 
     def products_s(self, tokens: float) -> float:
-        """Matrix products of the layers."""
-        active = self._dense + self._expert * self.setup.model.experts_per_token / self._expert_share
-        return 2 * tokens * active / self._tensor_flops
+        """Matrix products of the layers. Those of experts are small and many: fewer bits help half as much."""
+        dense = self._dense / self._tensor_flops
+        rate = math.sqrt(self._flops16 * self._tensor_flops) * self._expert_share
+        grouped = self._expert * self.setup.model.experts_per_token / rate
+        return 2 * tokens * (dense + grouped)
 
     def head_s(self, tokens: float) -> float:
         return 2 * tokens * self._head / self._flops16
