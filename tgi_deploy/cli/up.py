@@ -29,7 +29,7 @@ from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.wiring import Setup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,75 +111,85 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @yes_option
 def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
-    from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- likewise
+
+    options = _options(target, given)
+    with Progress() as progress:
+        catalog = wiring.catalog(options.profiles_dir)
+        wish, found = supplied(options.target, wish, catalog, os.environ, locked=options.lock is not None)
+        plan: Plan | NoFeasiblePlan
+        if options.lock is None:
+            plan = make(wish, catalog, os.environ)
+        else:
+            wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
+        if isinstance(plan, NoFeasiblePlan):
+            return no_plan_result("up", wish, plan)
+        _check_taken(options.target, plan)
+        _check_answerable(options)
+        setup = _setup(options, _places(wish, plan, found), progress)
+        surroundings = catalog, options, found, progress
+        outcome, cures = stopped_up(
+            wiring.context(setup),
+            (lambda guarded: _up_and_heal(wish, plan, guarded, *surroundings))
+            if options.heal
+            else (lambda guarded: (up(guarded, _request(wish, plan, guarded, *surroundings)), ())),
+            name=options.name or default_name(plan.request.model.name),
+            quiet=progress.stop,
+        )
+    notice = wiring.region_notice(setup) if options.target.facts.regions else None
+    return _result(outcome, cures, (*found.notices, *_warnings(plan, outcome, notice)))
+
+
+def _options(target: str, given: Mapping[str, Any]) -> Options:
+    """Return what was given, with the target's own options. Raises InputError for what excludes one another."""
+    from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- see up_command
+    from tgi_deploy.values.names import check_name  # noqa: PLC0415 -- likewise
 
     chosen = wiring.target_named(target)
     own = own_options(chosen, wiring.targets(), given)
     refuse(chosen, given, os.environ)
     options = Options(target=chosen, own=own, **{name: given[name] for name in _KEPT})
-    with Progress() as progress:
-        return _up(wish, options, progress)
-
-
-def _up(wish: Wish, options: Options, progress: Progress) -> Result:
-    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
-    from tgi_deploy.values.names import check_name, default_name  # noqa: PLC0415 -- likewise
-
     _check_force(options)
     if options.name is not None:
         check_name(options.name)
-    catalog = wiring.catalog(options.profiles_dir)
-    wish, found = supplied(options.target, wish, catalog, os.environ, locked=options.lock is not None)
-    plan: Plan | NoFeasiblePlan
-    if options.lock is None:
-        plan = make(wish, catalog, os.environ)
-    else:
-        wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
-    if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result("up", wish, plan)
-    setup = wiring.Setup(
+    return options
+
+
+def _setup(options: Options, places: tuple[str, ...], progress: Progress) -> Setup:
+    return wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=_places(wish, plan, found),
+        regions=places,
         profiles_dir=options.profiles_dir,
         api_key_variable=options.api_key_from_env,
         templates_dir=options.templates_dir,
     )
-    _check_taken(options.target, plan)
-    _check_answerable(options)
-    context = wiring.context(setup)
-    outcome, cures = stopped_up(
-        context,
-        lambda guarded: _bring_up(wish, plan, catalog, options, guarded, found, progress),
-        name=options.name or default_name(plan.request.model.name),
-        quiet=progress.stop,
-    )
-    progress.stop()
-    notice = wiring.region_notice(setup) if options.target.facts.regions else None
+
+
+def _result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, ...]) -> Result:
+    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- help is printed without them
+
     return Result(
         data=up_document(outcome, cures),
         text=up_text(outcome),
-        warnings=(*found.notices, *_warnings(plan, outcome, notice), *_healed(cures)),
+        warnings=(*warnings, *_healed(cures)),
         in_text=frozenset(item.code for item in _found(outcome.proposal)),
     )
 
 
-def _bring_up(
+def _up_and_heal(
     wish: Wish,
     plan: Plan,
+    context: Context,
     catalog: Catalog,
     options: Options,
-    context: Context,
     found: Supplied,
     progress: Progress,
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
-    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
-
-    if not options.heal:
-        return up(context, _request(wish, plan, catalog, options, context, found, progress)), ()
-    from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
 
@@ -190,7 +201,7 @@ def _bring_up(
     return up_and_heal(
         context,
         wish,
-        lambda changed, made: _request(changed, made, catalog, options, context, found, progress),
+        lambda changed, made: _request(changed, made, context, catalog, options, found, progress),
         plan,
         healer,
     )
@@ -210,9 +221,9 @@ def _places(wish: Wish, plan: Plan, found: Supplied) -> tuple[str, ...]:
 def _request(
     wish: Wish,
     plan: Plan,
+    context: Context,
     catalog: Catalog,
     options: Options,
-    context: Context,
     found: Supplied,
     progress: Progress,
 ) -> UpRequest:

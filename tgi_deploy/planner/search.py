@@ -100,7 +100,7 @@ class Search:
             for evaluation in self.evaluations_of(offers[0].instance_type):
                 considered += len(offers)
                 if evaluation.problems:
-                    rejections.append(self._rejected(offers, evaluation))
+                    rejections.append(self._rejection(offers, evaluation))
                 else:
                     found = [(offer, self.configuration(offer, evaluation)) for offer in offers]
                     configurations.extend(configuration for _, configuration in found if configuration is not None)
@@ -209,34 +209,20 @@ class Search:
             known = self._billed[key] = (bill.usd_per_hour, bill, storage)
         return known
 
-    def _rejected(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
-        """A configuration that cannot work, whatever the offer; the price of the cheapest is looked at as well."""
-        problems = evaluation.problems + tuple(self._price_problems(offers[0], evaluation))
-        return self._rejection(offers, evaluation, problems)
-
     def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
         """Offers of a working configuration that only their price speaks against, one rejection a code."""
         by_code: dict[str, list[Offer]] = {}
         for offer in offers:
             by_code.setdefault(_unpriced(offer) or "over_budget", []).append(offer)
         for group in by_code.values():
-            yield self._rejection(group, evaluation, tuple(self._price_problems(group[0], evaluation)))
+            yield self._rejection(group, evaluation)
 
-    def _price_problems(self, offer: Offer, evaluation: Evaluation) -> Iterator[Problem]:
-        price = self.price(offer, evaluation)
-        budget = self.request.budget_usd_per_hour
-        unpriced = _unpriced(offer)
-        if unpriced is not None:
-            yield Problem(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
-        elif price is not None and budget is not None and price[0] > budget:
-            yield Problem(
-                code="over_budget",
-                message=f"costs ${price[0]:.3f}/h in all, over the budget of ${budget}/h",
-                data={"total_usd_per_hour": price[0], "budget_usd_per_hour": budget},
-            )
-
-    def _rejection(self, offers: list[Offer], evaluation: Evaluation, problems: tuple[Problem, ...]) -> Rejection:
-        first, cheapest = problems[0], offers[0]
+    def _rejection(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
+        """What speaks against a configuration on these offers; of prices, that of the cheapest is looked at."""
+        cheapest, price = offers[0], self.price(offers[0], evaluation)
+        dear = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
+        problems = (*evaluation.problems, *filter(None, (dear,)))
+        first = problems[0]
         return Rejection(
             instance_type=cheapest.instance_type.name, num_shard=evaluation.num_shard,
             quantize=evaluation.scheme.name, code=first.code, message=first.message, numbers=first.data,
@@ -279,6 +265,19 @@ def _unpriced(offer: Offer) -> str | None:
     if offer.market == "on-demand" and offer.instance_type.capacity_block_only:
         return "capacity_block_only"
     return "price_unknown" if offer.usd_per_hour is None and offer.market != "owned" else None
+
+
+def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_hour: Decimal | None) -> Problem | None:
+    unpriced = _unpriced(offer)
+    if unpriced is not None:
+        return Problem(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
+    if usd_per_hour is None or budget_usd_per_hour is None or usd_per_hour <= budget_usd_per_hour:
+        return None
+    return Problem(
+        code="over_budget",
+        message=f"costs ${usd_per_hour:.3f}/h in all, over the budget of ${budget_usd_per_hour}/h",
+        data={"total_usd_per_hour": usd_per_hour, "budget_usd_per_hour": budget_usd_per_hour},
+    )
 
 
 def _price_order(offer: Offer) -> tuple[bool, Decimal, str, str]:

@@ -84,8 +84,8 @@ class ResumedSearch(Search):
     Refusals know no preference either, so they are written down for the last one of each budget alone.
     """
 
-    def _rejected(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
-        return super()._rejected(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else UNTOLD
+    def _rejection(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
+        return super()._rejection(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else UNTOLD
 
     def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
         return super()._too_dear(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else iter(())

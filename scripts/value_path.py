@@ -1,0 +1,141 @@
+"""Count the functions that the value of `--budget` passes through, from the option to RunInstances.
+
+Runs one `up` in a private sandbox and watches every call of this program: a function is on the way if an argument of
+it holds the value, alone or inside something, and it leads to a function that uses the value or to the call of the
+cloud. A function uses the value if its code names it; all others on the way only pass it on. A lambda or comprehension
+counts as part of the function that it is written in. A record remembers the value for later runs: whoever holds a
+`Deployment` is not on the way for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.client import BaseClient
+
+import tgi_deploy
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.reconcile.model import Deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import CodeType, FrameType
+
+# Any other number of these digits would be a strange chance.
+VALUE: Final = "5.4321987"
+NAMES: Final = frozenset({"budget", "budget_usd_per_hour", "--budget"})
+CALL: Final = "RunInstances"
+# Where every call of the cloud leaves.
+SENDING: Final = inspect.unwrap(vars(BaseClient)["_make_api_call"]).__code__
+PACKAGE: Final = f"{Path(tgi_deploy.__file__).parent}/"
+_DEEPEST: Final = 6
+_LOOKS: Final = 3
+_LARGEST: Final = 60
+
+
+class Watch:
+    """Follows the value through one run. `on_the_way` has each function's code in order of its first use."""
+
+    def __init__(self) -> None:
+        self.on_the_way: dict[CodeType, None] = {}
+        self.arrived = False
+        self._looks: dict[CodeType, int] = {}
+        self._holding: dict[CodeType, bool] = {}
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event != "call" or self.arrived:
+            return
+        code = frame.f_code
+        if code is SENDING:
+            if frame.f_locals["operation_name"] == CALL:
+                self.arrived = True
+                self._note(frame.f_back)
+        elif code.co_filename.startswith(PACKAGE) and self._holds(frame) and uses(code):
+            self._note(frame)
+
+    def _note(self, frame: FrameType | None) -> None:
+        found = []
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(PACKAGE) and self._holds(frame):
+                found.append(frame.f_code)
+            frame = frame.f_back
+        self.on_the_way.update(dict.fromkeys(reversed(found)))
+
+    def _holds(self, frame: FrameType) -> bool:
+        """Whether what the function was given holds the value; after a few looks the answer is taken for granted."""
+        code = frame.f_code
+        if self._looks.get(code, 0) >= _LOOKS or self._holding.get(code):
+            return self._holding[code]
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        names = (*code.co_varnames[:count], *code.co_freevars)
+        arguments = [frame.f_locals.get(name) for name in names]
+        self._looks[code] = self._looks.get(code, 0) + 1
+        self._holding[code] = any(holds(item) for item in arguments)
+        return self._holding[code]
+
+
+def uses(code: CodeType) -> bool:
+    """Whether the function's own code names the value, as an attribute or as a word."""
+    return not NAMES.isdisjoint(code.co_names) or any(item in NAMES for item in code.co_consts if isinstance(item, str))
+
+
+def holds(item: object, depth: int = 0) -> bool:
+    if item == VALUE if isinstance(item, str) else isinstance(item, Decimal) and item == Decimal(VALUE):
+        return True
+    return depth < _DEEPEST and any(holds(part, depth + 1) for part in parts(item))
+
+
+def parts(item: Any) -> Iterator[object]:  # noqa: ANN401 -- whatever a function is given
+    """Return what is in a container or an object of this program; nothing is called that it defines."""
+    kind = type(item)
+    if kind is dict:
+        yield from list(item.values())[:_LARGEST]
+    elif kind in {tuple, list}:
+        yield from item[:_LARGEST]
+    elif kind.__module__.startswith("tgi_deploy") and kind is not Deployment:
+        names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+        yield from [getattr(item, name, None) for name in names] if names else getattr(item, "__dict__", {}).values()
+
+
+def watched(words: Sequence[str]) -> Watch:
+    """Run a command of this program in this process, and watch it."""
+    watch = Watch()
+    sys.setprofile(watch)
+    try:
+        ROOT.main(list(words), standalone_mode=False)
+    finally:
+        sys.setprofile(None)
+    return watch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--limit", type=int, help="exit 1 if more functions only pass the value on")
+    limit = parser.parse_args().limit
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"TGI_DEPLOY_HOME": home, "TGI_DEPLOY_SANDBOX_HOME": f"{home}/sandbox"}
+        try:
+            watch = watched(["up", "qwen2.5-7b", "--budget", VALUE, "--sandbox", "--yes", "--no-wait"])
+        finally:
+            ROOT.main(["sandbox", "stop"], standalone_mode=False)
+    whole = [code for code in watch.on_the_way if not code.co_name.startswith("<")]
+    passing = [code for code in whole if not uses(code)]
+    for code in whole:
+        place = f"{code.co_filename.removeprefix(PACKAGE)}:{code.co_firstlineno}"
+        print(f"{'      ' if code in passing else 'uses  '}{place:<50} {code.co_qualname}")
+    print(f"{len(whole)} functions on the way, {len(passing)} of them only pass it on")
+    if not watch.arrived:
+        raise SystemExit(f"{CALL} was never called")
+    if limit is not None and len(passing) > limit:
+        raise SystemExit(f"more than {limit}")
+
+
+if __name__ == "__main__":
+    main()
