@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os.path
 import posixpath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9
+_ADAPTER_WEIGHTS: Final = "adapter_model"
 # Four bytes a parameter, and as much again that is not loaded.
 _MOST_STORED_BYTES: Final = 8 * MOST_PARAMETERS
 
@@ -47,9 +49,19 @@ def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = N
 
 def read_folder(source: DirectorySource) -> Profile:
     """The model in a folder, called as the folder is. Raises what `read_profile` raises."""
-    source.read(CONFIG)  # first of all: it says best what is wrong with a path
+    check_folder(source)
     resolved = source.folder.resolve()
     return read_profile(source, resolved.name, local_path=str(resolved))
+
+
+def check_folder(source: DirectorySource) -> None:
+    """Raises InputError `unreadable_path`, or `bad_checkpoint` for a folder that holds something else than a model."""
+    try:
+        source.read(CONFIG)  # first of all: it says best what is wrong with a path
+    except InputError:
+        if not os.path.isdir(source.folder) or _what_it_is(source) is None:  # noqa: PTH112 -- Path's own raises for some names
+            raise
+        raise _not_a_model(source, "there is no config.json") from None
 
 
 def read_model(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> ModelSpec:
@@ -85,29 +97,30 @@ def _config(source: ModelSource) -> tuple[dict[str, Any], str]:
 
 def _check_weights(source: ModelSource, files: WeightFiles, *, optional: bool) -> None:
     """A folder may hold a config alone (to plan before downloading); a repository that does is no model."""
-    if files.downloaded:
+    if files.downloaded and not all(name.startswith(_ADAPTER_WEIGHTS) for name in files.downloaded):
         return
-    if not optional or _has_gguf(source):
+    if not optional or _what_it_is(source) is not None:
         raise _not_a_model(source, "there are no safetensors or .bin weights")
 
 
 def _not_a_model(source: ModelSource, problem: str) -> InputError:
-    names = source.files()
-    if "adapter_config.json" in names:
-        problem = "it is an adapter (LoRA), not a whole model"
-    elif "model_index.json" in names:
-        problem = "it is a diffusion pipeline, not a language model"
-    elif _has_gguf(source):
-        problem = "it holds GGUF files only, which this engine does not load"
     return InputError(
         "bad_checkpoint",
-        f"Reading the model {printable(source.name)}: {problem}.",
+        f"Reading the model {printable(source.name)}: {_what_it_is(source) or problem}.",
         hint="Give the repository of the original weights, with config.json and safetensors files.",
     )
 
 
-def _has_gguf(source: ModelSource) -> bool:
-    return any(name.endswith(".gguf") for name in source.files())
+def _what_it_is(source: ModelSource) -> str | None:
+    """What its files make it, where that is something else than a whole model."""
+    names = source.files()
+    if "adapter_config.json" in names:
+        return "it is an adapter (LoRA), not a whole model"
+    if "model_index.json" in names:
+        return "it is a diffusion pipeline, not a language model"
+    if any(name.endswith(".gguf") for name in names):
+        return "it holds GGUF files only, which this engine does not load"
+    return None
 
 
 def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:

@@ -13,22 +13,39 @@ if TYPE_CHECKING:
 
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
-_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _FEED_FORWARD: Final = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff")
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "moe_top_k")
 _DENSE_LAYERS: Final = ("first_k_dense_replace",)
-_COUNTED_TOO: Final = ("q_lora_rank", "qk_rope_head_dim", "v_head_dim")
+_COUNTED_TOO: Final = ("q_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_decoder_layers", "state_size")
 
 # transformers' own defaults, for configs that leave the key out.
 _TIED_BY_DEFAULT: Final = frozenset(
-    {"bloom", "cohere", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt"}
+    {
+        "bloom",
+        "cohere",
+        "cohere2",
+        "mamba",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "gpt2",
+        "gpt_bigcode",
+        "mpt",
+    }
     | {"opt", "starcoder2", "t5"}
 )
-_FOUR_TIMES_HIDDEN: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
+_FOUR_TIMES_HIDDEN: Final = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mpt"})
+_MAMBA: Final = "mamba"
+_STATE_SIZE: Final = 16
+_CONVOLUTION: Final = 4
 _DEFAULT_POSITIONS: Final = 2048
+_LARGEST_ROPE_FACTOR: Final = 1000
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
 # A hundred times the largest there are (1e12, of Kimi K2): a bound for arithmetic, not for models.
@@ -75,7 +92,8 @@ def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> Model
         InputError: `bad_model_config`, naming the field that is missing or makes no sense.
     """
     flat = _flat(config)
-    fields = {**_dimensions(flat), **_experts(flat), **_labels(flat), **known}
+    dimensions = _state_space(flat) if _model_type(flat) == _MAMBA else _dimensions(flat)
+    fields = {**dimensions, **_experts(flat), **_labels(flat), **known}
     fields["quantization"] = _quantization(flat)
     if "parameters" not in fields:
         fields["parameters"] = _counted(fields, flat)
@@ -83,7 +101,9 @@ def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> Model
 
 
 def _counted(fields: Mapping[str, Any], flat: Mapping[str, Any]) -> int:
-    more = {name: _optional(flat, (name,)) for name in _COUNTED_TOO if flat.get(name) is not None}
+    more: dict[str, Any] = {name: _optional(flat, (name,)) for name in _COUNTED_TOO if flat.get(name) is not None}
+    gate = flat.get("feed_forward_proj")
+    more["gated"] = isinstance(gate, str) and gate.startswith("gated")
     counted = count_parameters(fields, more)
     if not 0 < counted <= MOST_PARAMETERS:
         raise _bad(_HIDDEN[0], f"and the other dimensions make {counted:,} parameters, which no model has")
@@ -119,8 +139,42 @@ def _dimensions(flat: Mapping[str, Any]) -> dict[str, Any]:
         "kv_heads": _kv_heads(flat, heads),
         "head_dim": _head_dim(flat, hidden, heads),
         "vocab_size": _required(flat, ("vocab_size",)),
-        "max_position_embeddings": _optional(flat, _POSITIONS) or _DEFAULT_POSITIONS,
+        "max_position_embeddings": _positions(flat),
         "sliding_window": _sliding_window(flat),
+    }
+
+
+def _positions(flat: Mapping[str, Any]) -> int:
+    """What the model was made for; YaRN extends what it was first made for by its factor.
+
+    Other kinds of scaling stand in configs whose positions are extended already (DeepSeek Coder, Gemma 3).
+    """
+    own = _optional(flat, _POSITIONS) or _DEFAULT_POSITIONS
+    scaling = flat.get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("rope_type", scaling.get("type")) != "yarn":
+        return own
+    original, factor = _optional(scaling, ("original_max_position_embeddings",)), scaling.get("factor")
+    if original is None or isinstance(factor, bool) or not isinstance(factor, int | float):
+        return own
+    return max(own, int(original * factor)) if 1 <= factor <= _LARGEST_ROPE_FACTOR else own
+
+
+def _state_space(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Mamba has no attention. A request's state stands as the cache of its first `intermediate / 2` tokens.
+
+    It is `layers x intermediate x (state + convolution)` values, however long the request is.
+    """
+    hidden = _required(flat, _HIDDEN)
+    state = (_optional(flat, ("state_size",)) or _STATE_SIZE) + (_optional(flat, ("conv_kernel",)) or _CONVOLUTION)
+    return {
+        "layers": _required(flat, _LAYERS),
+        "hidden_size": hidden,
+        "intermediate_size": _optional(flat, ("intermediate_size",)) or 2 * hidden,
+        "attention_heads": 1,
+        "kv_heads": 1,
+        "head_dim": state,
+        "vocab_size": _required(flat, ("vocab_size",)),
+        "max_position_embeddings": _optional(flat, _POSITIONS) or _DEFAULT_POSITIONS,
     }
 
 
@@ -165,10 +219,16 @@ def _experts(flat: Mapping[str, Any]) -> dict[str, Any]:
         "experts": experts,
         "experts_per_token": chosen,
         "expert_intermediate_size": _optional(flat, ("moe_intermediate_size",)) or _required(flat, _FEED_FORWARD),
-        "shared_experts": _optional(flat, ("n_shared_experts",)) or 0,
+        "shared_experts": _shared_experts(flat),
         "first_dense_layers": dense,
         "kv_lora_rank": _optional(flat, ("kv_lora_rank",)),
     }
+
+
+def _shared_experts(flat: Mapping[str, Any]) -> int:
+    """Qwen's mixtures have one that is as wide as several."""
+    width, each = _optional(flat, ("shared_expert_intermediate_size",)), _optional(flat, ("moe_intermediate_size",))
+    return width // each if width and each else _optional(flat, ("n_shared_experts",)) or 0
 
 
 def _labels(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +253,8 @@ def _label(field: str, value: object) -> str:
 
 def _model_type(flat: Mapping[str, Any]) -> str:
     value = flat.get("model_type")
+    if value is None and "ssm_cfg" in flat:
+        return _MAMBA  # its first checkpoints have no `model_type`, and are known by this key
     if value is None or value == "":
         raise _bad("model_type", "is missing")
     return _label("model_type", value)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 # These have an up and a down projection; everything else has a gate too.
 _NO_GATE: Final = frozenset(
-    {"bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt", "phi", "starcoder2"}
+    {"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "nemotron", "opt"}
+    | {"persimmon", "phi", "starcoder2", "xglm"}
 )
+_STATE_SIZE: Final = 16
 _LEARNED_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 
 
@@ -25,6 +27,10 @@ def count_parameters(shape: Mapping[str, Any], config: Mapping[str, Any] | None 
     raw = config or {}
     table = shape["vocab_size"] * shape["hidden_size"]
     total = table if shape["tied_embeddings"] else 2 * table
+    if shape["model_type"] == "t5":
+        return int(total + _encoder_decoder(shape, raw))
+    if shape["model_type"] == "mamba":
+        return int(total + shape["layers"] * _state_space_layer(shape, raw) + shape["hidden_size"])
     if shape["model_type"] in _LEARNED_POSITIONS:
         total += shape["max_position_embeddings"] * shape["hidden_size"]
     dense_layers, expert_layers = _layer_kinds(shape)
@@ -32,6 +38,26 @@ def count_parameters(shape: Mapping[str, Any], config: Mapping[str, Any] | None 
     total += dense_layers * _feed_forward(shape, shape["intermediate_size"])
     total += expert_layers * _experts(shape) if expert_layers else 0
     return int(total + shape["hidden_size"])
+
+
+def _encoder_decoder(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
+    """T5's: a decoder layer attends to itself and to the encoder."""
+    hidden, encoders = shape["hidden_size"], shape["layers"]
+    decoders = raw.get("num_decoder_layers", encoders)
+    matrices = 3 if raw.get("gated") else 2
+    feed_forward = matrices * hidden * shape["intermediate_size"]
+    attention = 4 * hidden * shape["attention_heads"] * shape["head_dim"]
+    encoder, decoder = attention + feed_forward + 2 * hidden, 2 * attention + feed_forward + 3 * hidden
+    return int(encoders * encoder + decoders * decoder + 2 * hidden)
+
+
+def _state_space_layer(shape: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
+    """Mamba's: projections in and out, a convolution, and the selection of a state with its time steps."""
+    hidden, inner, state = shape["hidden_size"], shape["intermediate_size"], raw.get("state_size", _STATE_SIZE)
+    steps = -(-hidden // _STATE_SIZE)
+    convolution = shape["head_dim"] - state
+    selection = inner * (steps + 2 * state) + steps * inner + inner
+    return int(3 * hidden * inner + inner * (convolution + 1) + selection + inner * (state + 1) + hidden)
 
 
 def _layer_kinds(shape: Mapping[str, Any]) -> tuple[int, int]:

@@ -33,7 +33,7 @@ COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 # How the sandbox tells its engine of the folder: everything else there has the look of another machine.
 KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
 # Raise when the same files would be read differently: what older versions kept is then read anew.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _LOCAL: Final = "local"
 _FRESH_S: Final = 24 * 3600
 _COMMIT_BYTES: Final = 40
@@ -73,10 +73,9 @@ class KeptModels:
         Raises:
             InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`.
         """
-        from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalogue
-        from tgi_deploy.catalog.repository import CONFIG  # noqa: PLC0415 -- likewise
+        from tgi_deploy.catalog.checkpoint import check_folder, read_folder  # noqa: PLC0415 -- most are in the catalogue
 
-        source.read(CONFIG)
+        check_folder(source)
         resolved = source.folder.resolve()
         path = self._folder / _LOCAL / f"{source.fingerprint()}.json"
         kept = self._kept(path, resolved.name)

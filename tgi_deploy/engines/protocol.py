@@ -108,6 +108,9 @@ class Engine(ServingEngine, Protocol):
     def check_pins(self, pins: Pins, load: Load, model: ModelSpec, release: Release) -> tuple[Problem, ...]:
         """Return what the release's own parser and validator would refuse, in the user's words."""
 
+    def longest_context(self, model: ModelSpec, pins: Pins) -> int:
+        """Return the tokens that the model was made for, and what pinned flags extend them to."""
+
     def fit(self, case: Case) -> Fit:
         """Return settings, memory by part and every problem of one configuration."""
 

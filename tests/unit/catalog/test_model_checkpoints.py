@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fakes import checkpoints
@@ -11,6 +12,7 @@ from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
@@ -401,6 +403,157 @@ def test_gguf_is_no_checkpoint_of_this_engine(tmp_path):
     with pytest.raises(InputError, match="GGUF files only") as caught:
         resolve(folder)
     assert caught.value.code == "bad_checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"adapter_config.json": "{}", "adapter_model.safetensors": ""}, "it is an adapter (LoRA)"),
+        ({"tiny.Q4_K_M.gguf": "GGUF"}, "it holds GGUF files only"),
+        ({"model_index.json": "{}"}, "it is a diffusion pipeline"),
+    ],
+)
+def test_a_folder_of_something_else_is_named(files, says, tmp_path):
+    """Without any config.json, which a model would have."""
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError) as caught:
+        resolve(tmp_path)
+    assert caught.value.code == "bad_checkpoint"
+    assert says in caught.value.message
+
+
+def test_an_adapter_beside_the_config_of_its_base_is_named(tmp_path):
+    more = {"adapter_config.json": "{}", "adapter_model.safetensors": ""}
+    folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA), **more)
+    with pytest.raises(InputError, match="it is an adapter") as caught:
+        resolve(folder)
+    assert caught.value.code == "bad_checkpoint"
+
+
+def test_a_folder_of_nothing_lacks_its_config(tmp_path):
+    with pytest.raises(InputError) as caught:
+        resolve(tmp_path)
+    assert caught.value.code == "unreadable_path"
+
+
+@pytest.mark.parametrize(
+    ("scaling", "positions", "longest"),
+    [
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 32768, 131_072),
+        ({"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163_840, 163_840),
+        ({"type": "yarn", "factor": 4.0}, 32768, 32768),
+        ({"type": "yarn", "factor": "4", "original_max_position_embeddings": 32768}, 32768, 32768),
+        ({"type": "yarn", "factor": 1e300, "original_max_position_embeddings": 32768}, 32768, 32768),
+        ({"type": "linear", "factor": 4.0}, 16384, 16384),
+        ("yarn", 32768, 32768),
+    ],
+)
+def test_scaled_positions(scaling, positions, longest, tmp_path):
+    """YaRN names what it extends; in other configs the positions are extended already."""
+    config = checkpoints.config_of(QWEN, rope_scaling=scaling, max_position_embeddings=positions)
+    assert model_of(tmp_path, config).max_position_embeddings == longest
+
+
+FLAN_T5_XXL = {
+    "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 4096, "d_kv": 64, "d_ff": 10240,
+    "num_layers": 24, "num_decoder_layers": 24, "num_heads": 64, "vocab_size": 32128, "n_positions": 512,
+    "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+}  # fmt: skip
+MAMBA_HF = {
+    "architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64,
+    "intermediate_size": 5120, "state_size": 16, "conv_kernel": 4, "vocab_size": 50280,
+}  # fmt: skip
+MAMBA_FIRST = {"d_model": 2560, "n_layer": 64, "vocab_size": 50277, "ssm_cfg": {}, "rms_norm": True}
+QWEN_MOE = {
+    "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
+    "intermediate_size": 5632, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+    "num_experts": 60, "num_experts_per_tok": 4, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "vocab_size": 151_936, "tie_word_embeddings": False,
+}  # fmt: skip
+STABLELM = {
+    "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "hidden_size": 2560, "num_hidden_layers": 32,
+    "intermediate_size": 6912, "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 50304,
+    "tie_word_embeddings": False, "max_position_embeddings": 4096,
+}  # fmt: skip
+COMMAND_R7B = {
+    "architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "hidden_size": 4096, "num_hidden_layers": 32,
+    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 256_000, "max_position_embeddings": 132_096,
+}  # fmt: skip
+GLM4_9B = {
+    "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "hidden_size": 4096, "num_hidden_layers": 40,
+    "intermediate_size": 13696, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+    "vocab_size": 151_552, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        (FLAN_T5_XXL, 11.14), (MAMBA_HF, 2.77), (MAMBA_FIRST, 2.77), (QWEN_MOE, 14.3), (STABLELM, 2.80),
+        (COMMAND_R7B, 8.03), (GLM4_9B, 9.40),
+    ],
+    ids=["T5-XXL", "Mamba", "Mamba of the first kind", "Qwen1.5-MoE", "StableLM", "Command R7B", "GLM-4"],
+)  # fmt: skip
+def test_sizes_by_the_config_alone(config, billions, tmp_path):
+    """Against the sizes on the model cards: T5's encoder and cross attention count, so do shared experts."""
+    assert model_of(tmp_path, config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware", "shards"),
+    [
+        (FLAN_T5_XXL, "1xL40S", 1), (MAMBA_HF, "1xL4", 1), (MAMBA_FIRST, "1xL4", 1), (QWEN_MOE, "1xL40S", 1),
+        (STABLELM, "2xL4", 1), (COMMAND_R7B, "2xL4", 2), (GLM4_9B, "2xL4", 2),
+    ],
+)  # fmt: skip
+def test_models_of_every_backend_are_planned(config, hardware, shards, tmp_path):
+    """TGI's own padded classes, transformers with the engine's attention, which is split, or plain, which is not."""
+    folder = checkpoints.write_tree(tmp_path / "m", config)
+    wish = Wish(model=str(folder), hardware=hardware, quantize="none", context="512", concurrency="1")
+    made = plan(replace(wish, num_shard=str(shards)), open_catalog(), {})
+    assert isinstance(made, Plan)
+    if shards == 1:
+        two = plan(replace(wish, hardware="2xL40S", num_shard="2"), open_catalog(), {})
+        codes = {code for rejection in two.rejections for code in rejection.codes}
+        assert ("model_not_shardable" in codes) is (config is not FLAN_T5_XXL)
+
+
+def test_t5_counts_its_encoder_so_that_a_small_card_will_not_do(tmp_path):
+    folder = checkpoints.write_tree(tmp_path / "m", FLAN_T5_XXL)
+    made = plan(Wish(model=str(folder), hardware="1xL4", quantize="none"), open_catalog(), {})
+    (rejection,) = made.rejections
+    assert rejection.code == "memory_weights"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "says"),
+    [
+        ("MistralModel", "makes embeddings"),
+        ("Qwen2ForSequenceClassification", "ranks or classifies"),
+        ("LlamaForTokenClassification", "ranks or classifies"),
+        ("Qwen2ForRewardModel", "ranks or classifies"),
+    ],
+)
+def test_what_has_no_head_to_generate_with_is_pointed_elsewhere(architecture, says, tmp_path):
+    folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA, architectures=[architecture]))
+    made = plan(Wish(model=str(folder), instance="g6.xlarge", quantize="none"), open_catalog(), {})
+    (rejection,) = made.rejections
+    assert rejection.code == "model_type_unsupported"
+    assert says in rejection.message
+    assert "text-embeddings-inference (TEI)" in rejection.message
+
+
+def test_three_bits_are_refused(tmp_path):
+    """TGI `layers/gptq/triton.py`: "Only 2,4,8 bits are supported"."""
+    config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=3, group_size=128))
+    made = plan(
+        Wish(model=str(checkpoints.write_tree(tmp_path / "m", config)), instance="g6e.xlarge"), open_catalog(), {}
+    )
+    (rejection,) = made.rejections
+    assert rejection.code == "quantization_unavailable"
+    assert "gptq kernels take 2, 4, 8 bits, not the checkpoint's 3" in rejection.message
 
 
 @pytest.mark.parametrize("bits", ["four", True, 0, 64, [4]])

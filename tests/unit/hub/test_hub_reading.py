@@ -158,14 +158,14 @@ def test_a_hub_that_is_gone_is_no_reason_to_forget(place):
     assert online.model.revision in kept.notice
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 0, "summary": "x", "chat": true}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "summary": "x", "chat": true}'])
 def test_what_was_kept_and_got_broken_is_read_anew(content, place):
     place.add("acme/llama")
     online = place.resolve("acme/llama")
     (kept,) = (place.folder / "cache" / "acme--llama").glob("*.json")
     kept.write_text(content)
     assert place.resolve("acme/llama") == online
-    assert json.loads(kept.read_text())["format"] == 1
+    assert json.loads(kept.read_text())["format"] == 2
 
 
 def test_a_place_that_cannot_be_written_is_no_reason_to_fail(place):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.engines.tgi import fit, kernels, memory, probes, schemes
 from tgi_deploy.engines.tgi.container import CACHE_PATH, HEALTH, PORT, container
-from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems
+from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems, longest_context
 from tgi_deploy.engines.tgi.release import NAME, TgiRelease, read_release
 from tgi_deploy.engines.tgi.startup import startup
 from tgi_deploy.values.base import Value
@@ -62,6 +62,9 @@ class Tgi(Value, frozen=True, kw_only=True):
         """Limits are compared only where all flags can be read."""
         wrong = tuple(flag_problems(pins.flags, _own(release)))
         return wrong or tuple(fit.contradictions(pins, load, model, _own(release)))
+
+    def longest_context(self, model: ModelSpec, pins: Pins) -> int:
+        return longest_context(model, pins.flags)
 
     def fit(self, case: Case) -> Fit:
         return fit.fit(case, _own(case.release))

@@ -178,12 +178,11 @@ def check_quantization_available(facts: Facts) -> Problem | None:
     scheme, own = facts.case.scheme, facts.case.model.quantization
     if scheme.known:
         return None
-    if facts.method is not None and own is not None and not facts.method.takes(own.bits):
-        text = (
-            f"{scheme.name} kernels take {_listed(facts.method.checkpoint_bits)} bits, not the checkpoint's {own.bits}"
-        )
-    elif facts.method is None:
+    if facts.method is None:
         text = f"TGI {facts.release.version} cannot load {scheme.name!r} weights"
+    elif scheme.prequantized and facts.method.prequantized and own is not None:
+        taken = ", ".join(map(str, facts.method.checkpoint_bits))
+        text = f"{scheme.name} kernels take {taken} bits, not the checkpoint's {own.bits}"
     elif scheme.prequantized:
         text = (
             f"TGI {facts.release.version} quantizes with {scheme.name!r} while it loads, and cannot load weights "
@@ -314,10 +313,6 @@ def check_batch_total(facts: Facts) -> Problem | None:
         f"{facts.case.hardware.accelerator.name} holds {memory.kv_capacity_tokens} tokens of KV cache",
         data={"kv_capacity_tokens": memory.kv_capacity_tokens, "required_kv_tokens": pinned},
     )
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (

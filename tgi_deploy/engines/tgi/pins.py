@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.engine import EngineSettings, Flag, Load
     from tgi_deploy.values.model import ModelSpec
 
+_LARGEST_ROPE_FACTOR: Final = 1000.0
 _PREFILL_STEPS: Final = (4096, 2048, 1024, 512)
 
 # Flags that cannot be pinned, and what to use instead.
@@ -79,6 +80,18 @@ def _bad_value(release: TgiRelease, flag: Flag, value: str) -> Iterator[Problem]
     if wrong is not None:
         message = f"--set {flag.name}={value!r}: {wrong}"
         yield Problem(code="bad_flag_value", message=message, hint=f"as TGI {release.version} takes it")
+
+
+def longest_context(model: ModelSpec, pins: Mapping[str, str]) -> int:
+    """Return the positions that the model was made for, times the factor of a pinned rope scaling.
+
+    A factor alone is linear scaling, and a kind alone has the factor 1 (TGI `launcher/src/main.rs`).
+    """
+    try:
+        factor = float(pins.get("--rope-factor", "1"))
+    except ValueError:
+        return model.max_position_embeddings
+    return int(model.max_position_embeddings * min(max(1.0, factor), _LARGEST_ROPE_FACTOR))
 
 
 def limits_for(load: Load, pins: Mapping[str, str], *, chunked: bool) -> tuple[Limits, ...]:

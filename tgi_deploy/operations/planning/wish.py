@@ -15,6 +15,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import quoted
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
+from tgi_deploy.values.engine import Pins
 from tgi_deploy.values.request import Market, Preference, Request
 
 if TYPE_CHECKING:
@@ -274,7 +275,9 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request
     release = settings.found("engine_version", lambda: catalog.release(version))
     check_lifetime(wish, environ)
     hardware = settings.get("hardware").value
-    context, input_tokens, output_tokens = _tokens(settings, profile)
+    flags = tuple(_flag(text, catalog.engine.pin_example) for text in wish.set)
+    longest = catalog.engine.longest_context(profile.model, Pins.of(flags))
+    context, input_tokens, output_tokens = _tokens(settings, profile, longest)
     return Request(
         model=profile,
         engine_version=version,
@@ -295,7 +298,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
         utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
-        flags=tuple(_flag(text, catalog.engine.pin_example) for text in wish.set),
+        flags=flags,
         env=tuple(_variable(text, release) for text in wish.env),
         disk_gib=_disk_gib(settings, hardware),
         port=settings.count("port", DEFAULT_PORT, most=65535),
@@ -309,9 +312,8 @@ def _budget(settings: Settings) -> Decimal | None:
     return positive_decimal(setting, "--budget", unit="US dollars an hour", code="bad_budget")
 
 
-def _tokens(settings: Settings, profile: Profile) -> tuple[int, int, int]:
+def _tokens(settings: Settings, profile: Profile, longest: int) -> tuple[int, int, int]:
     """Context, input and output tokens. Defaults give way to what was asked for, never the other way round."""
-    longest = profile.model.max_position_embeddings
     asked = settings.get("context").value is not None
     asked_input = settings.count("input_tokens", DEFAULT_INPUT_TOKENS)
     asked_output = settings.count("output_tokens", DEFAULT_OUTPUT_TOKENS)
