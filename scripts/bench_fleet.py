@@ -164,7 +164,7 @@ def _record(name: str, deployment_id: str, made: dict[str, str], at: datetime) -
         resources=tuple(
             ResourceRecord(
                 key=kind, kind=kind, place=REGION, phase="created", spec=f"spec-of-{kind}", attempt=1,
-                attributes={"id": made_id},
+                attributes={"id": made_id}, is_machine=kind == "instance",
             )
             for kind, made_id in made.items()
         ),

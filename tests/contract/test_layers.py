@@ -46,6 +46,10 @@ ALLOWED = {
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}
 PROTOCOL = "engines.protocol"
+# Likewise for targets: what `targets/protocol.py` says, and nothing else.
+KNOW_TARGETS = {"targets", "wiring"}
+TARGET_PROTOCOL = "targets.protocol"
+TARGETS = {"docker", "ec2"}
 # Within operations/: what each part may import of the others, beside the modules at its top.
 PARTS = {
     "report": set(),
@@ -125,6 +129,7 @@ def violations(module, source):
             yield from _own(module, layer, rest.partition(".")[0] or "__init__", types_only=types_only)
             yield from _parts(module, rest)
             yield from _engines(module, layer, rest)
+            yield from _targets(module, layer, rest)
         elif top in THIRD_PARTY and layer not in THIRD_PARTY[top]:
             yield f"{module} imports {top}"
         elif top not in THIRD_PARTY and not _is_standard(top) and not (types_only and top in TYPES_ONLY):
@@ -156,6 +161,15 @@ def _engines(module, layer, target):
     is_another = layer == "engines" and _folder(target) not in {None, _folder(module.replace("/", "."))}
     is_arithmetic = layer == "sandbox" and target.count(".") > 1 and not target.endswith(".release")
     if layer not in KNOW_ENGINES or is_another or is_arithmetic:
+        yield f"{module} imports {target}"
+
+
+def _targets(module, layer, target):
+    """A target that is imported by its own name; one target never imports another, but for what is AWS's."""
+    if not target.startswith("targets.") or target == TARGET_PROTOCOL:
+        return
+    is_another = layer == "targets" and target.split(".")[1] in TARGETS - set(module.split("/"))
+    if layer not in KNOW_TARGETS or is_another:
         yield f"{module} imports {target}"
 
 
@@ -194,7 +208,7 @@ def test_imports_follow_the_arrows(module):
         ("sandbox/machine.py", "from tgi_deploy.diagnosis.reader import read"),
         ("catalog/prices.py", "from tgi_deploy.planner.cost import usd_per_month"),
         ("targets/container.py", "from tgi_deploy.planner.search import Search"),
-        ("catalog/store.py", "from tgi_deploy.targets.deployable import Deployable"),
+        ("catalog/store.py", "from tgi_deploy.targets.protocol import Deployable"),
         ("operations/deploying/up.py", "from tgi_deploy.hub.client import HuggingFaceHub"),
         ("operations/deploying/up.py", "import rich.live"),
         ("operations/planning/plan.py", "from tgi_deploy.operations.launching.attempt import Attempt"),
@@ -205,6 +219,11 @@ def test_imports_follow_the_arrows(module):
         ("cli/up.py", "import boto3"),
         ("operations/artifacts.py", "def f():\n    import yaml"),
         ("targets/ec2/instance.py", "import requests"),
+        ("targets/ec2/launch.py", "from tgi_deploy.targets.docker.resources import resources"),
+        ("targets/aws/api.py", "from tgi_deploy.targets.ec2.target import Ec2Target"),
+        ("targets/ec2/launch.py", "from tgi_deploy.planner.rank import distance"),
+        ("operations/deploying/up.py", "from tgi_deploy.targets.ec2.launch import Ec2Settings"),
+        ("cli/up.py", "from tgi_deploy.targets.docker.options import DockerOptions"),
         ("state/local.py", "from tgi_deploy.cli import output"),
         ("errors.py", "from tgi_deploy.planner import plan"),
     ],
@@ -226,6 +245,9 @@ def test_a_forbidden_arrow_is_found(module, source):
         ("engines/tgi/fit.py", "from tgi_deploy.engines.tgi import memory"),
         ("engines/tgi/pins.py", "from tgi_deploy.engines.flag_values import value_problem"),
         ("targets/ec2/instance.py", "import botocore.exceptions"),
+        ("targets/ec2/instance.py", "from tgi_deploy.targets.aws.api import Api"),
+        ("targets/docker/launch.py", "from tgi_deploy.targets.container import container_for"),
+        ("operations/deploying/up.py", "from tgi_deploy.targets.protocol import Attempt"),
     ],
 )
 def test_an_allowed_arrow_is_not(module, source):

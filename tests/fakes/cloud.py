@@ -117,6 +117,14 @@ class FakeHandler:
     region: str
     kind: str
 
+    @property
+    def rare(self) -> bool:
+        return self.kind in {"parameter", "role", "instance-profile", "schedule"}
+
+    @property
+    def runs_engines(self) -> bool:
+        return self.kind == "instance"
+
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         self.world.enter(f"find {self.kind}", {})
         shown = [item for item in self._mine() if self.world.shows(item.id)]
@@ -148,6 +156,7 @@ class FakeHandler:
             attributes={"id": made, **self._attributes(properties), **self._moment(made)},
             tags=dict(tags),
             state="running" if self.kind == "instance" else "available",
+            is_machine=self.runs_engines,
         ))  # fmt: skip
         self.world.properties[made] = properties
         if self.kind == "instance" and self.world.deaths:
@@ -227,6 +236,7 @@ class FakeHandler:
                 found,
                 key="volume:v",
                 kind="volume",
+                is_machine=False,
                 attributes={"id": f"volume-of-{found.id}"},
                 state="available",
                 alive=True,

@@ -37,7 +37,7 @@ def record():
     """A record of a deployment, as it is written."""
     resource = ResourceRecord(
         key="instance", kind="instance", place="us-east-1", phase="created", spec="s", attempt=2,
-        attributes={"id": "i-1"}, notes={"pool": "p"},
+        attributes={"id": "i-1"}, notes={"pool": "p"}, is_machine=True,
     )  # fmt: skip
     deployment = Deployment(
         name="demo", id="abc", target="ec2", region="us-east-1", phase="running", created=NOW, updated=NOW, wish="w",

@@ -141,7 +141,8 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     from tgi_deploy.operations.deploying.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
     words = list(wishes)
-    refused = {name for item in wiring.target_named(given["target"]).facts.refuses for name in item.options}
+    facts = wiring.target_named(given["target"]).facts
+    refused = {name for item in facts.refuses for name in item.options}
     if "ttl" not in refused and not _has_end(words, os.environ):
         words.extend(_TTL)
     for option in ("profiles_dir", *(item.name for item in wiring.target_options("smoke"))):
@@ -153,6 +154,7 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
         name=smoke_name(model, os.urandom(3).hex()),
         wishes=(*words, "--ready", given["ready"]),
         everywhere=("--target", given["target"], *(("--sandbox",) if given["sandbox"] else ())),
+        machine_kind=facts.machine_kind,
     )
 
 

@@ -78,6 +78,7 @@ def _deletions(ordered: Sequence[Resource], seen: Sequence[Found], kept: Mapping
             place=found.place,
             reason=_why_deleted(found, wanted, kept),
             attributes=found.attributes,
+            is_machine=found.is_machine,
         )
         for found in reversed(unwanted)
     )
@@ -101,7 +102,15 @@ def _forward(
     if found is None:
         there_was = any(other.key == item.key for other in seen)
         reason = "replaces what is there" if there_was else _why_created(record)
-        return Step(action="create", key=item.key, kind=item.kind, place=item.place, reason=reason, resource=item)
+        return Step(
+            action="create",
+            key=item.key,
+            kind=item.kind,
+            place=item.place,
+            reason=reason,
+            resource=item,
+            is_machine=item.is_machine,
+        )
     known = record is not None and record.phase == "created" and _is_recorded(found, record)
     return Step(
         action="keep" if known else "adopt",
@@ -111,6 +120,7 @@ def _forward(
         reason="is as wanted" if known else "exists and is not in the record",
         resource=item,
         attributes=found.attributes,
+        is_machine=item.is_machine,
     )
 
 

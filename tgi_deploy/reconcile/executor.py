@@ -139,7 +139,7 @@ class Executor:
         """Put the end of what was made on record and is no longer there into the history: another takes its place."""
         record = deployment.record(key)
         if record is not None and "id" in record.attributes:
-            data = event_data(record.kind, record.place, record.attributes, deployment)
+            data = event_data(record, record.attributes, deployment)
             self.event(deployment, "gone", f"{record.kind} {record.attributes['id']} was gone", step=key, data=data)
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
@@ -237,6 +237,7 @@ class Executor:
                 place=record.place,
                 reason="was asked for differently",
                 attributes=found.attributes,
+                is_machine=found.is_machine,
             )
             deployment = self._delete(deployment, step)
         return deployment
@@ -255,6 +256,7 @@ class Executor:
             spec=resource.spec,
             attempt=attempt,
             notes={**resource.notes, INTENDED: now},
+            is_machine=resource.is_machine,
         )
         return self.save(replace(deployment, attempt=attempt).with_record(record))
 
@@ -267,7 +269,7 @@ class Executor:
         record = replace(intent, phase="created", attributes=dict(attributes))
         deployment = self.save(deployment.with_record(record))
         text = f"{resource.kind} {attributes.get('id', '')} {outcome}"
-        data = event_data(resource.kind, resource.place, attributes, deployment)
+        data = event_data(resource, attributes, deployment)
         self.event(deployment, outcome, text, step=resource.key, data=data)
         return deployment
 
@@ -279,7 +281,7 @@ class Executor:
         self.reporter.step(step, "begun")
         deployment = self._mark_deleting(deployment, step)
         deployment = self._forget(self._delete_until_gone(deployment, step), step)
-        data = event_data(step.kind, step.place, step.attributes, deployment)
+        data = event_data(step, step.attributes, deployment)
         text = f"{step.kind} {step.attributes.get('id', '')} is gone"
         self.event(deployment, "deleted", text, step=step.key, data=data)
         self.reporter.step(step, "done")
@@ -352,13 +354,16 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
     return value
 
 
-def event_data(kind: str, place: str, attributes: Mapping[str, str], deployment: Deployment) -> dict[str, Any]:
+def event_data(
+    thing: Resource | ResourceRecord | Step, attributes: Mapping[str, str], deployment: Deployment
+) -> dict[str, Any]:
     """What a receipt needs to know of a thing, in the event that tells of it. The price is the whole deployment's."""
     price, expires = deployment.usd_per_hour, deployment.expires
     return {
-        "kind": kind,
+        "kind": thing.kind,
         "id": attributes.get("id", ""),
-        "region": place,
+        "region": thing.place,
+        "is_machine": thing.is_machine,
         "created": attributes.get("launched") or attributes.get("created") or None,
         "usd_per_hour": None if price is None else str(price),
         "expires": None if expires is None else expires.isoformat(),

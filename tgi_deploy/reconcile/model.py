@@ -24,8 +24,6 @@ DeploymentPhase = Literal["creating", "running", "ready", "failed", "deleting"]
 Level = Literal["info", "warning", "error"]
 
 SCHEMA: Final = 1
-# What runs the engine, a deployment's one machine: named alike by all that looks for it.
-MACHINES: Final = frozenset({"instance", "container"})
 # A note on what outlives its deployment unless asked otherwise; its value says what it is.
 KEPT: Final = "kept"
 # An attribute of a thing that lets callers in: what it lets in that nobody asked this tool for.
@@ -55,7 +53,7 @@ class Resource:
     """One wanted thing.
 
     `loose` names properties that may change in place: they don't count in `spec`. `notes` are kept in its record
-    from the intent on.
+    from the intent on. `is_machine`: the engine runs in it, and it is billed.
     """
 
     key: str
@@ -64,6 +62,7 @@ class Resource:
     properties: Mapping[str, Any]
     loose: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    is_machine: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -92,6 +91,7 @@ class Found:
     state: str = ""
     alive: bool = True
     attached: bool = False
+    is_machine: bool = False
 
     @property
     def id(self) -> str:
@@ -100,10 +100,6 @@ class Found:
     @property
     def spec(self) -> str | None:
         return self.tags.get(TAG_SPEC)
-
-    @property
-    def is_machine(self) -> bool:
-        return self.kind in MACHINES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +113,7 @@ class Step:
     reason: str
     resource: Resource | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
+    is_machine: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +139,7 @@ class ResourceRecord:
     attempt: int
     attributes: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    is_machine: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +184,7 @@ class Deployment:
     @property
     def machine(self) -> ResourceRecord | None:
         """The record of what runs the engine."""
-        return next((item for item in self.resources if item.kind in MACHINES), None)
+        return next((item for item in self.resources if item.is_machine), None)
 
     def with_record(self, record: ResourceRecord) -> Deployment:
         """This deployment with `record` in the place of the one of the same key, or behind the others."""

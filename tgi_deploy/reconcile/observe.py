@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
     from tgi_deploy.reconcile.ports import Cloud
-
-# What only some deployments have: it is looked for where it is known of, or where nothing may be missed.
-SIDE_KINDS: Final = frozenset({"parameter", "role", "instance-profile", "schedule"})
 
 
 def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
@@ -37,11 +34,11 @@ def observe(
     `side`, and where the record names one.
     """
     everywhere = dict.fromkeys([*places, *(deployment.places if deployment else ())])
-    named = {record.kind for record in deployment.resources} if deployment else set()
-    whole = side or bool(named & SIDE_KINDS)
+    records = deployment.resources if deployment else ()
+    whole = side or any(cloud(record.place).handler(record.kind).rare for record in records)
     seen = [found for place in everywhere for found in _find(cloud(place), {TAG_NAME: name}, whole=whole)]
     ids = {(found.place, found.id) for found in seen}
-    for record in deployment.resources if deployment else ():
+    for record in records:
         if "id" in record.attributes and (record.place, record.attributes["id"]) not in ids:
             seen.extend(read_recorded(record, cloud(record.place)))
     return tuple(sorted(seen, key=lambda found: cloud(found.place).kinds.index(found.kind)))
@@ -50,8 +47,8 @@ def observe(
 def _find(cloud: Cloud, tags: Mapping[str, str], *, whole: bool) -> tuple[Found, ...]:
     if whole:
         return cloud.find(tags)
-    kinds = [kind for kind in cloud.kinds if kind not in SIDE_KINDS]
-    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_ID: "", **tags}))
+    handlers = [handler for handler in map(cloud.handler, cloud.kinds) if not handler.rare]
+    return tuple(found for handler in handlers for found in handler.find({TAG_ID: "", **tags}))
 
 
 def find_common(cloud: Cloud, tags: Mapping[str, str]) -> tuple[Found, ...]:

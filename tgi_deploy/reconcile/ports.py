@@ -25,8 +25,16 @@ class Clock(Protocol):
 class Handler(Protocol):
     """All that can be done with one kind of resource in one place.
 
-    Methods raise the classes of `reconcile.errors`; a missing resource is no error to `read` and `delete`.
+    Methods raise the classes of `reconcile.errors`; a missing resource is not an error to `read` and `delete`.
     """
+
+    @property
+    def rare(self) -> bool:
+        """Whether few deployments have one: it is looked for where it is known of, or where nothing may be missed."""
+
+    @property
+    def runs_engines(self) -> bool:
+        """Whether an engine runs in one: all that it finds `is_machine`."""
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Everything of this kind with all these tags, in a stable order; what is gone is left out."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from tgi_deploy import bounded_json
 from tgi_deploy.reconcile.model import SCHEMA, Deployment, Event
 from tgi_deploy.values.base import as_json, as_value
+
+# Kinds of machines by the names that records had before they told it themselves.
+_MACHINES: Final = frozenset({"instance", "container"})
 
 
 class NewerSchemaError(ValueError):
@@ -22,7 +27,9 @@ def encode_event(event: Event) -> str:
 def decode_event(line: str) -> Event | None:
     """An event, or None for a line that is not one."""
     try:
-        return as_value(bounded_json.parse_object(line), Event)
+        event = bounded_json.parse_object(line)
+        data = event.get("data")
+        return as_value({**event, "data": _marked(data)} if isinstance(data, dict) else event, Event)
     except ValueError:
         return None
 
@@ -32,7 +39,14 @@ def decode(text: bytes | str) -> Deployment:
     document = bounded_json.parse_object(text)
     _check_schema(document.get("schema"))
     planned = document.get("plan") or None  # before 2026-11-23 no plan was an empty one
-    return as_value({**document, "plan": planned}, Deployment)
+    listed = document.get("resources")
+    marked = [_marked(item) if isinstance(item, dict) else item for item in listed] if isinstance(listed, list) else ()
+    return as_value({**document, "plan": planned, **({"resources": marked} if marked else {})}, Deployment)
+
+
+def _marked(thing: dict[str, Any]) -> dict[str, Any]:
+    """A resource, or what an event tells of one: before 2026-11-23 its kind alone told whether an engine runs in it."""
+    return {"is_machine": thing["kind"] in _MACHINES, **thing} if "kind" in thing else thing
 
 
 def _check_schema(schema: object) -> None:

@@ -59,7 +59,8 @@ class Refusal(Frozen, frozen=True, kw_only=True):
 class TargetFacts(Frozen, frozen=True, kw_only=True):
     """What is always true of a target.
 
-    `begins` completes "…, which needs a yes"; `state_label` introduces the reason that is given for a machine's state.
+    `machine_kind` is the kind of resource that runs an engine, `state_label` introduces the reason that is given for
+    its state. `begins` completes "…, which needs a yes".
     `shows_at_once`: all that was made shows from then on. `regions`: `--region` chooses locations.
     `refuses`: options that mean nothing there; `who_connects` is the hint where another target's option is given.
     `not_changed` are options of a remedy's `up` that would change what the target does not have.
@@ -68,6 +69,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     """
 
     begins: str
+    machine_kind: str
     state_label: str
     who_connects: str
     shows_at_once: bool

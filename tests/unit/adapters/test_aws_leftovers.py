@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
-from tgi_deploy.reconcile.observe import SIDE_KINDS
 
 TAGS = {"tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc"}
 
@@ -83,7 +82,7 @@ def test_a_region_is_searched_for_every_kind_in_the_order_of_creation(bench, ec2
 def test_everything_has_a_command_that_removes_it(bench):
     from tgi_deploy.targets.ec2.commands import removal_command  # noqa: PLC0415 -- the other side of the kinds
 
-    for kind in [kind for kind in bench.cloud().kinds if kind not in SIDE_KINDS]:
+    for kind in [kind for kind in bench.cloud().kinds if not bench.cloud().handler(kind).rare]:
         words = removal_command(kind, "x-1", "eu-west-1").split()
         assert words[:2] == ["aws", "ec2"]
         assert words[-3:] == ["x-1", "--region", "eu-west-1"]

@@ -215,7 +215,7 @@ def test_a_group_of_that_name_without_our_tags_is_told_and_left_alone(office):
 
 def machine_of_eve(region, launched):
     return Found(
-        key="instance", kind="instance", place=region, state="running",
+        key="instance", kind="instance", place=region, state="running", is_machine=True,
         attributes={"id": f"i-{region}", "launched": launched, "zone": "a", "instance_type": "x", "market": "spot"},
         tags={TAG_NAME: "demo", TAG_ID: "of-eve", TAG_KEY: "instance", TAG_OWNER: "eve@far"},
     )  # fmt: skip

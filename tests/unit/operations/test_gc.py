@@ -46,7 +46,7 @@ def plant(around, kind, *, name="lost", region="us-east-1", age_s=OLD_S, **chang
         "state": "running" if kind == "instance" else "available",
         "attached": kind not in {"security-group", "launch-template", "instance"},
     }
-    found = Found(**(values | changes))
+    found = Found(**({"is_machine": kind == "instance"} | values | changes))
     around.world.things[found.id] = found
     around.world.properties[found.id] = {}
     return found

@@ -246,7 +246,13 @@ def come_to_light(around, after_s):
             tags = {**group.tags, "tgi-deploy:key": "instance"}
             world.properties["late"] = {"group": group.id}
             world.things["late"] = replace(
-                group, key="instance", kind="instance", state="running", attributes={"id": "late"}, tags=tags
+                group,
+                key="instance",
+                kind="instance",
+                is_machine=True,
+                state="running",
+                attributes={"id": "late"},
+                tags=tags,
             )
 
     world.on_call = appear

@@ -27,7 +27,13 @@ FINDING = {
     "evidence": "CUDA out of memory",
     "remedy": "less",
 }
-JOB = Job(model="phi3-mini", name="smoke-phi3-mini-abc123", wishes=("--ttl", "1h"), everywhere=("--sandbox",))
+JOB = Job(
+    model="phi3-mini",
+    name="smoke-phi3-mini-abc123",
+    wishes=("--ttl", "1h"),
+    everywhere=("--sandbox",),
+    machine_kind="instance",
+)
 
 
 def reply(code=0, data=None, error=None):

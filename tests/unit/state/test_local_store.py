@@ -39,6 +39,7 @@ def deployment(**changes):
         attempt=2,
         attributes={"id": "i-1"},
         notes={"pool": "p"},
+        is_machine=True,
     )
     values = {
         "name": "demo",
@@ -81,6 +82,8 @@ def test_a_record_of_the_first_release_is_read(store):
     document = json.loads(path_of(store).read_text())
     for later in ("idle_s", "lease_s", "lease_until", "owner", "plaintext", "spent_usd", "given_up"):
         del document[later]
+    for resource in document["resources"]:
+        del resource["is_machine"]
     recorded = document["plan"]
     del recorded["breakeven"], recorded["rejections"], recorded["cost"]["usd_per_month"]
     for later in ("min_tokens_per_s", "utilisation", "env", "disk_gib"):

@@ -22,7 +22,6 @@ from tgi_deploy.errors import (
 )
 from tgi_deploy.operations.deploying.service import prove_recorded
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.reconcile.model import MACHINES
 from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
@@ -51,13 +50,14 @@ _GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_MADE)
 class Job:
     """A model to smoke under a name of its own. `wishes` and `everywhere` are words of the command line.
 
-    `everywhere` goes with every run (`--sandbox`), `wishes` with `up` alone.
+    `everywhere` goes with every run (`--sandbox`), `wishes` with `up` alone. `machine_kind`: what the engine runs in.
     """
 
     model: str
     name: str
     wishes: tuple[str, ...] = ()
     everywhere: tuple[str, ...] = ()
+    machine_kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,15 +196,15 @@ def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[Mapping[st
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
     return tuple(
         {"kind": kind, "id": thing_id, "region": region, "command": command}
-        for kind, thing_id, region in _machines(came_up)
+        for kind, thing_id, region in _machines(came_up, job.machine_kind)
     )
 
 
-def _machines(came_up: Reply) -> Iterator[tuple[str, str, str]]:
+def _machines(came_up: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
     """(kind, id, region) of what an `up` that ended well, or kept its machine, says it has made."""
     deployment, costs = came_up.data.get("deployment"), came_up.data.get("still_costs")
     for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
-        if item["kind"] in MACHINES:
+        if item["kind"] == machine_kind:
             yield item["kind"], item["id"], item["region"]
     if costs:
         yield "machine", costs["machine"], costs["region"]

@@ -54,6 +54,7 @@ def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment) -> tupl
             place=machine.place,
             reason=f"is one too many beside {record.attributes['id']}" if record else "is one too many",
             attributes=machine.attributes,
+            is_machine=machine.is_machine,
         )
         for machine in surplus
     )

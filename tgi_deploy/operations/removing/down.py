@@ -15,8 +15,8 @@ from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
-from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Deployment, Found
-from tgi_deploy.reconcile.observe import SIDE_KINDS, observe, owners_of
+from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Deployment, Found
+from tgi_deploy.reconcile.observe import observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 
 if TYPE_CHECKING:
@@ -130,9 +130,16 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
         return seen
     seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
     hidden = (
-        Found(key=record.key, kind=record.kind, place=record.place, attributes=record.attributes, state=_HIDDEN)
+        Found(
+            key=record.key,
+            kind=record.kind,
+            place=record.place,
+            attributes=record.attributes,
+            state=_HIDDEN,
+            is_machine=True,
+        )
         for record in not_shown_yet(context, deployment, seen)
-        if record.kind in MACHINES and "id" in record.attributes
+        if record.is_machine and "id" in record.attributes
     )
     return (*seen, *hidden)
 
@@ -159,7 +166,7 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
 def _may_show_late(context: Context, record: ResourceRecord) -> bool:
     if record.phase == "intent":
         return True
-    waited_for = record.phase == "created" or record.kind in MACHINES
+    waited_for = record.phase == "created" or record.is_machine
     return waited_for and "id" in record.attributes and not context.target_at(record.place).facts.shows_at_once
 
 
@@ -192,7 +199,7 @@ def _late_machines(
     known = {found.id for found in seen if found.state != _HIDDEN}
 
     def holders(step: Step) -> tuple[Step, ...]:
-        if step.kind in MACHINES:
+        if step.is_machine:
             return ()
         machines = machines_in(context.cloud(step.place), deployment.name)
         mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
@@ -204,8 +211,8 @@ def _late_machines(
 
 
 def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
-    kinds = (kind for kind in cloud.kinds if kind in MACHINES)
-    return tuple(found for kind in kinds for found in cloud.handler(kind).find({TAG_NAME: name}))
+    handlers = (handler for handler in map(cloud.handler, cloud.kinds) if handler.runs_engines)
+    return tuple(found for handler in handlers for found in handler.find({TAG_NAME: name}))
 
 
 def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
@@ -255,8 +262,9 @@ def _unsearched(
     context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
 ) -> tuple[Mapping[str, str], ...]:
     """What could not be looked for and may be there: all of it where no record tells that it never was."""
-    used = {line.kind for line in ledger.lines.values()} & SIDE_KINDS
-    if deployment.wish and not used:
+    if not context.unsearched:
+        return ()
+    if deployment.wish and not any(_is_rare(context, line.region, line.kind) for line in ledger.lines.values()):
         return ()
     return tuple(
         {"region": region, "kind": kind, "why": why}
@@ -265,13 +273,19 @@ def _unsearched(
     )
 
 
+def _is_rare(context: Context, place: str, kind: str) -> bool:
+    cloud = context.cloud(place)
+    return kind in cloud.kinds and cloud.handler(kind).rare
+
+
 def still_there(
     context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
 ) -> LeftBehindError:
     """The same error with the command that removes each thing, and where the receipt so far lies."""
     items = error.data["left_behind"]
     receipt = receipt_of(context, deployment, places, left=items)
-    runs = any(item["kind"] in MACHINES for item in items)
+    machines = {line.id for line in receipt.machines}
+    runs = any(item["id"] in machines for item in items)
     costs = until_then(deployment.usd_per_hour if runs else None)
     hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
     return left_error(context, error.message, items, hint=hint, receipts=(receipt,))
@@ -297,7 +311,7 @@ def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> 
     if record.phase == "intent":
         tags = {TAG_ID: deployment.id, TAG_KEY: record.key, TAG_SPEC: record.spec}
         return bool(cloud.handler(record.kind).find(tags))
-    if record.kind in MACHINES:
+    if record.is_machine:
         return cloud.machine(record.attributes["id"]).state != "missing"
     return cloud.handler(record.kind).read(record.attributes) is not None
 

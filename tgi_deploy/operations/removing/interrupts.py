@@ -16,7 +16,7 @@ from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.operations.watching.broken_off import on_record
-from tgi_deploy.reconcile.model import MACHINES, TAG_ID, TAG_NAME, ChangeSet
+from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, ChangeSet
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import Patience
 
@@ -107,6 +107,14 @@ class Stops:
 class _GuardedHandler:
     inner: Handler
     stops: Stops
+
+    @property
+    def rare(self) -> bool:
+        return self.inner.rare
+
+    @property
+    def runs_engines(self) -> bool:
+        return self.inner.runs_engines
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self.stops.note_found(self.inner.find(tags))
@@ -355,7 +363,7 @@ def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
     """
     asked = set()
     for record in deployment.resources:
-        if record.kind in MACHINES and "id" in record.attributes:
+        if record.is_machine and "id" in record.attributes:
             with suppress(DeployError):  # the sweep asks again, and tells what it is refused
                 context.cloud(record.place).handler(record.kind).delete(record.attributes)
                 asked.add(record.attributes["id"])

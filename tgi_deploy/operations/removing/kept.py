@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import KEPT, MACHINES
+from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.reconcile.ports import SizedHandler
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def kept_ids(deployment: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> frozenset[str]:
     """Ids that a removal leaves alone: all that is to be kept, or, with `volumes`, what others use."""
-    own = {found.id for found in seen if found.kind in MACHINES}
+    own = {found.id for found in seen if found.is_machine}
     by_id = {found.id: found for found in seen}
     return frozenset(
         record.attributes["id"]

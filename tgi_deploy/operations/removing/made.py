@@ -65,6 +65,7 @@ def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) ->
             place=item.place,
             reason="was made by this run",
             attributes=item.attributes,
+            is_machine=item.is_machine,
         )
         for item in reversed(deployment.resources)
         if made(item) and KEPT not in item.notes

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.operations.watching.known import born, money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.model import MACHINES, TAG_PRICE, Event
+from tgi_deploy.reconcile.model import TAG_PRICE, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +53,7 @@ class Line:
     usd_per_hour: Decimal | None = None
     expires: datetime | None = None
     clocks_agree: bool = True
+    is_machine: bool = False
 
     @property
     def seconds(self) -> int | None:
@@ -91,7 +92,7 @@ class Receipt:
 
     @property
     def machines(self) -> tuple[Line, ...]:
-        return tuple(line for line in self.lines if line.kind in MACHINES)
+        return tuple(line for line in self.lines if line.is_machine)
 
     @property
     def exact(self) -> bool:
@@ -127,7 +128,11 @@ class Ledger:
         if not data.get("id") or "kind" not in data:
             return
         known = self.lines.get(data["id"]) or Line(
-            kind=str(data["kind"]), id=str(data["id"]), region=str(data.get("region", "")), created=None
+            kind=str(data["kind"]),
+            id=str(data["id"]),
+            region=str(data.get("region", "")),
+            created=None,
+            is_machine=data.get("is_machine") is True,
         )
         cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
@@ -136,7 +141,7 @@ class Ledger:
             known,
             created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
             gone=event.at if event.code == "deleted" else known.gone,
-            usd_per_hour=price if known.kind in MACHINES else None,
+            usd_per_hour=price if known.is_machine else None,
             expires=known.expires or moment_of(data.get("expires")),
             clocks_agree=known.clocks_agree and agree,
         )
@@ -158,7 +163,7 @@ class Ledger:
 
 def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
     end = line.expires or expires
-    latest = min(at, end) if end is not None and line.kind in MACHINES else at
+    latest = min(at, end) if end is not None and line.is_machine else at
     return replace(line, gone=max(latest, line.created) if line.created else latest, exact=False)
 
 
@@ -170,6 +175,7 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
         "kind": found.kind,
         "id": found.id,
         "region": found.place,
+        "is_machine": found.is_machine,
         "created": born_at.isoformat() if born_at else None,
         "usd_per_hour": found.tags.get(TAG_PRICE) or (str(price) if price is not None else None),
     }
@@ -184,7 +190,7 @@ def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
             deployment=deployment.name,
             code="recorded",
             text="",
-            data=event_data(item.kind, item.place, item.attributes, deployment),
+            data=event_data(item, item.attributes, deployment),
         )
         for item in deployment.resources
         if "id" in item.attributes

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, write
 from tgi_deploy.operations.watching.known import money
 from tgi_deploy.reconcile.ends import moment_of
-from tgi_deploy.reconcile.model import MACHINES
 from tgi_deploy.values.ends import Spent
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     """
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.expires, left=())
-    costs = [line.usd for line in lines if line.kind in MACHINES and line.usd is not None]
+    costs = [line.usd for line in lines if line.is_machine and line.usd is not None]
     # The receipt of a removal that did not finish tells of what the record tells.
     others = (item for item in _given_up(context, deployment.name) if item.get("id") != deployment.id)
     costs += [cost for document in others for cost in _costs(document)]

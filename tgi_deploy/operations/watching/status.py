@@ -12,7 +12,7 @@ from tgi_deploy.operations.watching.known import machine_of, price_of_all, secon
 from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import MACHINES, STRANGE_RULES, TAG_NAME, MachineState
+from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_NAME, MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = Fa
     differences = [
         warning("gone", f"{record.kind} {record.attributes['id']} is recorded and gone", key=record.key)
         for record in records
-        if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.kind in MACHINES)
+        if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.is_machine)
     ]
     differences.extend(
         warning("unsettled", f"{record.kind}: creating it was begun, not finished", key=record.key)
         for record in records
-        if record.phase == "intent" or (late and record.kind in MACHINES)
+        if record.phase == "intent" or (late and record.is_machine)
     )
     differences.extend(
         warning(

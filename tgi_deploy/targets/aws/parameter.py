@@ -6,7 +6,7 @@ Properties: name, description, value (a reference such as `env:HF_TOKEN`, never 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError
@@ -29,6 +29,8 @@ class Parameters:
 
     api: Api
     secret_of: Callable[[str], Secret]
+    rare: ClassVar = True
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         asked = [{"Key": "Path", "Option": "Recursive", "Values": [FOLDER]}]

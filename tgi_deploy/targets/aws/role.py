@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.catalog.actions import policy_document, read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError
@@ -34,6 +34,8 @@ class Roles:
     """
 
     api: Api
+    rare: ClassVar = True
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         path = _path(self.api, tags)
@@ -118,6 +120,8 @@ class InstanceProfiles:
     """Properties: name, deployment, role."""
 
     api: Api
+    rare: ClassVar = True
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         path, located = _path(self.api, tags), each("InstanceProfiles", _located("InstanceProfileName"))

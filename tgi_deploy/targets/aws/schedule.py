@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
 from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class Schedules:
     api: Api
+    rare: ClassVar = True
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         name = tags.get(TAG_NAME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from docker import errors as docker_errors
 from docker.types import DeviceRequest, Healthcheck, LogConfig, Mount
@@ -33,6 +33,8 @@ _STATES: Final = {"exited": "stopped", "dead": "stopped", "removing": "shutting-
 @dataclass(frozen=True, slots=True)
 class Containers:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = True
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         labels = [f"{name}={value}" if value else name for name, value in tags.items()]
@@ -116,6 +118,7 @@ class Containers:
             tags=labels,
             state=_STATES.get(state, state),
             alive=state in _ALIVE,
+            is_machine=True,
         )
 
     def _attributes(self, item: Reply) -> dict[str, str]:

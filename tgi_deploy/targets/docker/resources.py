@@ -116,6 +116,7 @@ def _container(host: Host) -> Resource:
         },
         loose=("running",),
         notes=host.notes,
+        is_machine=True,
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FACTS: Final = TargetFacts(
     begins="starting a container",
+    machine_kind="container",
     state_label="the container",
     who_connects="--bind says where the port is published",
     shows_at_once=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.reconcile.model import TAG_KEY, TAG_PREFIX, TAG_VERSION, Found
 from tgi_deploy.targets.reply import Reply, replies
@@ -20,6 +20,8 @@ _LABEL = f"{TAG_PREFIX}cache"
 @dataclass(frozen=True, slots=True)
 class Volumes:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:  # noqa: ARG002 -- a Handler's signature
         """Nothing: it belongs to the host, not to a deployment."""

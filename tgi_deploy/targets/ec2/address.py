@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError
 from tgi_deploy.reconcile.model import Found
@@ -20,6 +20,8 @@ KIND = "address"
 @dataclass(frozen=True, slots=True)
 class Addresses:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self._described("looking for addresses", tags, Filters=by_tags(tags))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
 from tgi_deploy.reconcile.model import Found
@@ -29,6 +29,8 @@ class Attached:
     describe_method: str
     delete_method: str
     ids_parameter: str
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return tuple(sorted(self._described(tags, **paged(tags)), key=lambda found: found.id))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.reconcile.model import TAG_ID
-from tgi_deploy.reconcile.observe import SIDE_KINDS
 from tgi_deploy.targets.aws import parameter, role, schedule
 from tgi_deploy.targets.aws.errors import by_class, death_class
 from tgi_deploy.targets.ec2 import address, attached, instance, launch_template, security_group, spot_request
@@ -93,10 +92,11 @@ class Ec2Cloud:
         """A service that only few deployments need may be forbidden or out of reach: that is noted, once."""
         if (self.region, kind) in self.unsearched:
             return ()
+        handler = self.handler(kind)
         try:
-            return self.handler(kind).find(tags)
+            return handler.find(tags)
         except DeployError as error:
-            if kind not in SIDE_KINDS or error.code not in _OUT_OF_SIGHT:
+            if not handler.rare or error.code not in _OUT_OF_SIGHT:
                 raise
             self.unsearched[self.region, kind] = error.message
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
@@ -32,6 +32,8 @@ _NEW_S: Final = 60.0
 @dataclass(frozen=True, slots=True)
 class Instances:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = True
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         asked = paged(tags)
@@ -124,6 +126,7 @@ class Instances:
             tags=dict(tags),
             state=state,
             alive=state in _ALIVE,
+            is_machine=True,
         )
 
 

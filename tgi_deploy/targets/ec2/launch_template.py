@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.reconcile.model import TAG_KEY, Found
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
@@ -19,6 +19,8 @@ KIND = "launch-template"
 @dataclass(frozen=True, slots=True)
 class LaunchTemplates:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self._described("looking for launch templates", tags, **paged(tags))

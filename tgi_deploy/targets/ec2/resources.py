@@ -133,4 +133,5 @@ def _instance(machine: Machine) -> Resource:
         place=offer.region,
         properties={"request": request, "spot": offer.market == "spot"},
         notes={"pool": machine.pool, **machine.notes},
+        is_machine=True,
     )

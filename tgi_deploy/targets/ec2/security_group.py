@@ -6,7 +6,7 @@ Properties: name, description, network, port, cidrs (what is let in to the port)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_KEY, Found
@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class SecurityGroups:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         found = self._described(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError
 from tgi_deploy.reconcile.model import Found
@@ -21,6 +21,8 @@ _THERE: Final = ("open", "active")
 @dataclass(frozen=True, slots=True)
 class SpotRequests:
     api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         there = [*by_tags(tags), {"Name": "state", "Values": list(_THERE)}]

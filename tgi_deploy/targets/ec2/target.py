@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FACTS: Final = TargetFacts(
     begins="starting a machine that costs money",
+    machine_kind="instance",
     state_label="EC2 state reason of the machine",
     who_connects="--allow-cidr says who may connect",
     shows_at_once=False,  # EC2 is eventually consistent
