@@ -65,12 +65,14 @@ class StillRunning:
 class Failure:
     """What is known of a failed deployment beside the problem; each part is None until it is known.
 
-    `fate` is that of its machine, `left` where the removal failed; `receipt` is the removal's, as a document. `before`
-    was there before this run and is kept, `exists` is on record: kind, id and region each. `healed` are the changes
-    of the plan that did not help.
+    `step` is the question of the proof that failed. `fate` is that of its machine, `left` where the removal failed;
+    `receipt` is the removal's, as a document. `before` was there before this run and is kept, `exists` is on record,
+    `left_behind` is what a removal left: kind, id and region each. `healed` are the changes of the plan that did not
+    help.
     """
 
     phase: str | None = None
+    step: str | None = None
     diagnosis: Diagnosis | None = None
     deployment: str | None = None
     fate: Literal["kept", "removed", "left"] | None = None
@@ -78,6 +80,8 @@ class Failure:
     receipt: Mapping[str, Any] | None = None
     before: tuple[Mapping[str, Any], ...] | None = None
     exists: tuple[Mapping[str, str], ...] | None = None
+    left_behind: tuple[Mapping[str, Any], ...] | None = None
+    receipt_files: tuple[str | None, ...] | None = None
     healed: tuple[Mapping[str, str], ...] | None = None
 
     def document(self) -> dict[str, Any]:
@@ -86,8 +90,14 @@ class Failure:
         if self.still_running is not None:
             ends_at = self.still_running.ends_at
             ended["still_costs"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
-        words = {"phase": self.phase, "deployment": self.deployment}
-        things = {"before": self.before, "exists": self.exists, "healed": self.healed}
+        words = {"phase": self.phase, "step": self.step, "deployment": self.deployment}
+        things = {
+            "before": self.before,
+            "exists": self.exists,
+            "left_behind": self.left_behind,
+            "receipt_files": self.receipt_files,
+            "healed": self.healed,
+        }
         return {
             **{name: word for name, word in words.items() if word is not None},
             **(asdict(self.diagnosis) if self.diagnosis else {}),
@@ -169,9 +179,13 @@ class NotHealthyError(DeployError):
 
 
 class LeftBehindError(DeployError):
-    """Something that may cost money is still there; its ids are in the message and the data."""
+    """Something that may cost money is still there; its ids are in the message and in `left`."""
 
     exit_code = 6
+
+    @property
+    def left(self) -> tuple[Mapping[str, Any], ...]:
+        return (self.failure.left_behind if self.failure else None) or ()
 
 
 class DefectError(DeployError):

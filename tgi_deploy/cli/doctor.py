@@ -173,7 +173,7 @@ def _result(findings: tuple[Problem, ...]) -> Result:
         data=findings_document(findings),
         text=findings_text(findings),
         warnings=warnings,
-        in_text=frozenset(item.code for item in warnings),
+        already_shown=frozenset(item.code for item in warnings),
         errors=tuple(errors[:1]),
         exit_code=DeployError.exit_code if errors else 0,
     )

@@ -54,7 +54,7 @@ def locked_result(path: Path, catalog: Catalog) -> Result:
         data={"plan": lock.plan, "lock": {"model": lock.model, "engine": lock.engine, "catalogue": lock.catalogue}},
         text=lock.text,
         warnings=(*notices, *_staleness(lock, catalog)),
-        in_text=frozenset({"notice"}),
+        already_shown=frozenset({"notice"}),
     )
 
 

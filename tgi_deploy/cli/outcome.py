@@ -57,9 +57,9 @@ def failure(error: DeployError) -> Result:
     result = Result(data=error.data, exit_code=error.exit_code, errors=(error.problem,))
     if error.failure is None:
         return result
-    from tgi_deploy.cli.views.failure import told  # noqa: PLC0415 -- only a failed 'up' pays for it
+    from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-    return replace(result, told=told(error.message, error.failure))
+    return replace(result, failure_text=failure_text(error.message, error.failure))
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:

@@ -28,7 +28,7 @@ _MONEY_DIGITS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class FailureText:
     """A failure in text: lines between message and hint hold what both of them then leave out."""
 
     message: str
@@ -40,7 +40,7 @@ class Told:
 class Result:
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 
-    `in_text`: the codes of warnings that the text has already. `told` is what people read of the first error.
+    `already_shown`: codes of warnings that the text has. `failure_text` is what people read of the first error.
     """
 
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -48,8 +48,8 @@ class Result:
     warnings: tuple[Problem, ...] = ()
     exit_code: int = 0
     errors: tuple[Problem, ...] = ()
-    in_text: frozenset[str] = frozenset()
-    told: Told | None = None
+    already_shown: frozenset[str] = frozenset()
+    failure_text: FailureText | None = None
 
 
 def envelope(command: str, result: Result) -> dict[str, Any]:
@@ -129,18 +129,18 @@ def _message_lines(result: Result) -> list[str]:
     lines = [
         f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
         for item in result.warnings
-        if item.code not in result.in_text
+        if item.code not in result.already_shown
     ]
     for number, error in enumerate(result.errors):
-        lines.extend(_error_lines(error, None if number else result.told))
+        lines.extend(_error_lines(error, None if number else result.failure_text))
     return lines
 
 
-def _error_lines(error: Problem, told: Told | None) -> Iterator[str]:
-    message, hint = (told.message, told.hint) if told else (error.message, error.hint)
+def _error_lines(error: Problem, text: FailureText | None) -> Iterator[str]:
+    message, hint = (text.message, text.hint) if text else (error.message, error.hint)
     yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(message)}"
-    if told:
-        yield told.lines
+    if text:
+        yield text.lines
     if hint:
         yield f"{click.style('hint', bold=True)}: {one_line(hint)}"
 

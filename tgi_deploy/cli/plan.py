@@ -157,5 +157,5 @@ def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> 
         data={"plan": plan_document(plan)},
         text=plan_text(plan, explain=explain),
         warnings=(*notices, *(warning("notice", text) for text in plan.notices)),
-        in_text=frozenset({"notice"}),
+        already_shown=frozenset({"notice"}),
     )

@@ -28,5 +28,5 @@ def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool)
         data={"deployments": [status_document(item) for item in found]},
         text="\n\n".join(status_text(item) for item in found) or none_text(context.regions),
         warnings=warnings,
-        in_text=frozenset(item.code for item in warnings),
+        already_shown=frozenset(item.code for item in warnings),
     )

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -171,6 +171,4 @@ def left_result(error: LeftBehindError) -> Result:
     """Exit 6: the error, and the commands that remove what is left, on stdout."""
     from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- see stopped()
 
-    data: dict[str, Any] = dict(error.data)
-    item = error.problem
-    return Result(data=data, text=left_text(data), exit_code=error.exit_code, errors=(item,))
+    return Result(data=error.data, text=left_text(error.left), exit_code=error.exit_code, errors=(error.problem,))

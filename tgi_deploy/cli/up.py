@@ -176,7 +176,7 @@ def _result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, 
         data=up_document(outcome, cures),
         text=up_text(outcome),
         warnings=(*warnings, *_healed(cures)),
-        in_text=frozenset(item.code for item in _found(outcome.proposal)),
+        already_shown=frozenset(item.code for item in _found(outcome.proposal)),
     )
 
 

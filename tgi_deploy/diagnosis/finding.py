@@ -50,7 +50,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A cause and the line that shows it.
+    """A cause and the line that shows it: more than a `Problem`, since it may be wrong.
 
     `confidence` is from 0 to 1. `line` counts the raw log's lines from 1, 0 where nothing is a line of it. `apart`:
     what would distinguish this cause from the other one that the same line matches.

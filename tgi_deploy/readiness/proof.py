@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from tgi_deploy.errors import NotHealthyError, Problem
+from tgi_deploy.errors import Failure, NotHealthyError, Problem
 from tgi_deploy.values.probing import Identity, ProbeRequest, Reply
 
 if TYPE_CHECKING:
@@ -259,26 +259,28 @@ def _too_slow(taken_ms: float, expected: ExpectedService) -> NotHealthyError:
         f"checking the endpoint's speed: it takes {taken_ms:.0f} ms a token, and even a slow start on the planned "
         f"accelerators takes less than {expected.slowest_token_ms:.0f} ms",
         hint="run nvidia-smi on the machine: the engine may run on the CPU, or something else uses the accelerators",
-        data={"step": "stream", "token_ms": taken_ms, "slowest_token_ms": expected.slowest_token_ms},
+        data={"token_ms": taken_ms, "slowest_token_ms": expected.slowest_token_ms},
+        failure=Failure(step="stream"),
     )
 
 
 def _failed(step: str, status: int, answered: str) -> NotHealthyError:
     """Return the error of a step that was answered wrongly."""
     answered = " ".join(answered.split())[:_SHOWN_CHARS] or "nothing"
-    data = {"step": step, "status": status}
     if status == _UNAUTHORIZED:
         return NotHealthyError(
             "unauthorized",
             f"checking the endpoint ({step}): it wants another API key (401)",
             hint="give the key that the engine was started with",
-            data=data,
+            data={"status": status},
+            failure=Failure(step=step),
         )
     return NotHealthyError(
         f"{step}_failed",
         f"checking the endpoint ({step}): it answered {status} and said: {answered}",
         hint=_LOOK_HINT,
-        data=data,
+        data={"status": status},
+        failure=Failure(step=step),
     )
 
 

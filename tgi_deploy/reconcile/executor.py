@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError, InputError, LeftBehindError
+from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
 from tgi_deploy.reconcile.claim import refuse_stranger, taken
 from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
@@ -378,7 +378,7 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
         "left_behind",
         f"removing {names} did not finish: {reason}",
         hint="run the same 'down' again; until then it may cost money",
-        data={"left_behind": items},
+        failure=Failure(left_behind=tuple(items)),
     )
 
 

@@ -88,10 +88,11 @@ class Storage(Document, frozen=True, kw_only=True):
 
 
 class Rejection(Value, frozen=True, kw_only=True):
-    """Why a configuration does not work. `numbers` are the values compared, keys with units.
+    """Why a configuration does not work: more than a `Problem`, since it names the configuration and its price.
 
-    `code` is the most fundamental failure, `codes` all of them in check order; `offers` counts the (region, market)
-    pairs rejected alike, of which `region`, `market` and `usd_per_hour` name the cheapest.
+    `numbers` are the values compared, keys with units. `code` is the most fundamental failure, `codes` all of them in
+    check order; `offers` counts the (region, market) pairs rejected alike, of which `region`, `market` and
+    `usd_per_hour` name the cheapest.
     """
 
     instance_type: str

@@ -87,7 +87,7 @@ def test_text_goes_to_stdout_and_messages_to_stderr(capsys):
     result = Result(
         text="the result",
         warnings=(warning("w", "careful"), warning("n", "said already")),
-        in_text=frozenset({"n"}),
+        already_shown=frozenset({"n"}),
         errors=(Problem(code="c", message="it failed", hint="do this"), Problem(code="d", message="and this")),
         exit_code=1,
     )

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tgi_deploy.cli import stopping
-from tgi_deploy.errors import InterruptedByUserError, LeftBehindError
+from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError
 from tgi_deploy.operations.removing.interrupts import Settled, Stops
 
 THING = {"kind": "instance", "id": "i-1", "region": "us-east-1", "phase": "created"}
@@ -23,7 +23,7 @@ def test_what_is_left_behind_is_told_with_its_commands():
         "region": "us-east-1",
         "command": "aws ec2 delete-volume --volume-id vol-1",
     }
-    error = LeftBehindError("left_behind", "removing it failed", hint="again", data={"left_behind": [item]})
+    error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(left_behind=(item,)))
     result = stopping.left_result(error)
     assert result.exit_code == 6
     assert "  aws ec2 delete-volume --volume-id vol-1" in result.text.splitlines()

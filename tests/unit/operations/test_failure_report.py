@@ -8,7 +8,7 @@ import pytest
 from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeEngine, request
 
-from tgi_deploy.cli.views.failure import told
+from tgi_deploy.cli.views.failure import failure_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.receipt import verify
@@ -104,7 +104,7 @@ def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatc
     assert "tgi-deploy down demo" in error.hint
     assert "cloud_unreachable no answer" in around.heard.lines
     assert around.store.load("demo").machine.attributes["id"] == machine.id
-    shown = told(error.message, error.failure)
+    shown = failure_text(error.message, error.failure)
     assert machine.id in shown.lines
     assert "may still run" in shown.hint
 

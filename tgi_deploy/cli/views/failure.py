@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.output import Told
+from tgi_deploy.cli.output import FailureText
 from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
 from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
@@ -27,11 +27,11 @@ _HINTS: Final = {
 }
 
 
-def told(message: str, failure: Failure) -> Told | None:
+def failure_text(message: str, failure: Failure) -> FailureText | None:
     """Return None where it is not known why it failed, or what became of the machine."""
     if failure.diagnosis is None or failure.fate is None:
         return None
-    return Told(
+    return FailureText(
         message=message.replace(f" Evidence: {failure.diagnosis.evidence}", ""),
         lines="\n".join(_lines(failure, failure.diagnosis)),
         hint=_hint(failure, failure.fate).format(name=failure.deployment),

@@ -64,13 +64,13 @@ def _kept_text(item: Mapping[str, str]) -> str:
     return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
 
 
-def left_text(data: Mapping[str, Any]) -> str:
+def left_text(things: Sequence[Mapping[str, Any]]) -> str:
     """What is still there, with the command that removes each: to be copied as it is."""
     lines = [
         heading("still there"),
-        *(f"  {item['kind']} {item['id']} in {item['region']}" for item in data["left_behind"]),
+        *(f"  {item['kind']} {item['id']} in {item['region']}" for item in things),
     ]
-    commands = [item["command"] for item in data["left_behind"] if item.get("command")]
+    commands = [item["command"] for item in things if item.get("command")]
     return "\n".join([*lines, *(f"  {command}" for command in commands)])
 
 

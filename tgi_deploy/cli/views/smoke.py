@@ -48,7 +48,7 @@ def smoked_text(results: Sequence[Smoked]) -> str:
              usd(item.usd)) for item in results]  # fmt: skip
     lines = [table(("model", "result", "machine", "took", "cost"), rows, right=frozenset({3, 4}))]
     left = [thing for item in results for thing in item.left]
-    return "\n".join([*lines, left_text({"left_behind": left})] if left else lines)
+    return "\n".join([*lines, left_text(left)] if left else lines)
 
 
 def verdict(result: Smoked) -> str:

@@ -33,10 +33,10 @@ _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause
 
 def with_diagnosis(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
     """Return the error with the finding that the wait has made, or for a question of the proof the log's."""
-    failure = error.failure
-    if failure is None:
+    failure = error.failure or Failure()
+    if failure.phase is None:
         found = None if error.code in _PLAIN else _finding(context, deployment)
-        failure = Failure(phase=PROOF, diagnosis=diagnosis_of(found))
+        failure = replace(failure, phase=PROOF, diagnosis=diagnosis_of(found))
     known = failure.diagnosis or Diagnosis()
     evidence = known.evidence or error.message.partition(": ")[2] or error.message
     remedy, command = known.remedy or error.hint, known.command

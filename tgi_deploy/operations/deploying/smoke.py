@@ -134,7 +134,7 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
         proof = prove_recorded(context, name, level, reported_as)
     except DeployError as error:
         took_s = round(context.clock.monotonic() - began, 3)
-        step = error.data.get("step")
+        step = error.failure.step if error.failure else None
         case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, problem=error.problem)
         return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
     took_s = round(context.clock.monotonic() - began, 3)

@@ -282,7 +282,7 @@ def still_there(
     context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
 ) -> LeftBehindError:
     """The same error with the command that removes each thing, and where the receipt so far lies."""
-    items = error.data["left_behind"]
+    items = error.left
     receipt = receipt_of(context, deployment, places, left=items)
     machines = {line.id for line in receipt.machines}
     runs = any(item["id"] in machines for item in items)

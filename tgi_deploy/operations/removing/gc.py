@@ -266,7 +266,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
         try:
             sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
         except LeftBehindError as error:
-            items = error.data["left_behind"]
+            items = error.left
             receipt = issue(context, nobodys, ledger, regions, left=items)
             hint = "run the same 'gc' again; until then it may cost money"
             raise left_error(context, error.message, items, hint=hint, receipts=(receipt,)) from error

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.errors import ConflictError, DefectError, DeployError, InputError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DefectError, DeployError, Failure, InputError, LeftBehindError
 from tgi_deploy.operations.removing.receipt import Ledger, recorded_things
 from tgi_deploy.operations.watching.broken_off import recorded
 from tgi_deploy.reconcile.model import KEPT
@@ -43,7 +43,7 @@ def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *,
         defect = DefectError(error)
         told = _unfinished(context, defect, left(), again)
         if told is not defect:
-            defect = defect.copy(hint=f"{told.message}; {told.hint}", data=told.data)
+            defect = defect.copy(hint=f"{told.message}; {told.hint}", failure=told.failure)
         raise defect from error
 
 
@@ -90,7 +90,8 @@ def left_error(
     """With the command that removes each thing by hand."""
     commands = [{**item, "command": _removal_command(context, item)} for item in items]
     paths = [receipt.path for receipt in receipts]
-    return LeftBehindError(code, message, hint=hint, data={"left_behind": commands, "receipt_files": paths})
+    failure = Failure(left_behind=tuple(commands), receipt_files=tuple(paths))
+    return LeftBehindError(code, message, hint=hint, failure=failure)
 
 
 def _removal_command(context: Context, item: Mapping[str, Any]) -> str | None:
@@ -118,9 +119,9 @@ def _all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
     """One error for several: every message, every id, every command."""
     if len(failures) == 1:
         return failures[0]
-    merged: dict[str, list[Any]] = {}
-    for failure in failures:
-        for key, items in failure.data.items():
-            merged.setdefault(key, []).extend(items)
-    message = "; ".join(failure.message for failure in failures)
-    return LeftBehindError(failures[0].code, message, hint=failures[0].hint, data=merged)
+    known = [error.failure for error in failures if error.failure]
+    merged = Failure(
+        left_behind=tuple(item for failure in known for item in failure.left_behind or ()),
+        receipt_files=tuple(path for failure in known for path in failure.receipt_files or ()),
+    )
+    return failures[0].copy(message="; ".join(error.message for error in failures), failure=merged)
