@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -13,6 +12,7 @@ from tgi_deploy import __version__
 from tgi_deploy.data_files import HOME_VARIABLE, state_home
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.ports import Listener, Reporter
+from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +50,7 @@ class Progress(Reporter, Listener, Protocol):
     """Where the caller shows what happens."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
+class Setup(Frozen, frozen=True, kw_only=True):
     """What the command line decides about the surroundings. No `regions`: the first target's own."""
 
     progress: Progress
@@ -313,7 +312,7 @@ def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
     with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as home:
         os.environ[HOME_VARIABLE] = home
         try:
-            yield context(replace(setup, sandbox=True)), SandboxStage(sandbox=sandbox_start())
+            yield context(replaced(setup, sandbox=True)), SandboxStage(sandbox=sandbox_start())
         finally:
             control.stop(sandbox_home())
             os.environ.pop(HOME_VARIABLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from builders.boot import boot
 from builders.boot_kinds import KINDS, PARAMETERS
 
 from tgi_deploy.targets.machine.user_data import LEASE_TAG
+from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import written
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
@@ -19,7 +19,7 @@ STATE = "/var/lib/tgi-deploy"
 
 
 def ending(**ends):
-    return written("user-data", replace(KINDS["bare"].deployable(), **ends)).text
+    return written("user-data", replaced(KINDS["bare"].deployable(), **ends)).text
 
 
 def ended_by(machine, reason):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from builders.boot import boot
@@ -33,7 +32,7 @@ def registry(docker_engine, tmp_path):
 def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, registry):
     deployable = KINDS["bare"].deployable()
     engine = altered(deployable.candidate.engine, image=registry.reference())
-    deployable = replace(deployable, candidate=replaced(deployable.candidate, engine=engine))
+    deployable = replaced(deployable, candidate=replaced(deployable.candidate, engine=engine))
     with boot(docker_engine, written("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.planning.artifacts import deployable
@@ -41,7 +41,7 @@ class Kind:
         assert isinstance(found, Plan), found
         made = deployable(found, wish, {}, name="boot")
         storage = replaced(made.candidate.storage, weights_on_nvme=self.has_nvme)
-        return replace(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
+        return replaced(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
 
     def user_data(self) -> str:
         return written("user-data", self.deployable()).text

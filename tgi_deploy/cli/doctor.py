@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,17 +24,24 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.views.text import WIDTH, wrapped
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.text import one_line, plural
+from tgi_deploy.values.check_result import document
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from tgi_deploy.errors import Problem
+    from tgi_deploy.errors import Problem, Severity
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
+
+_COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +173,6 @@ def _plan(wish: Wish, options: Options) -> Plan | NoFeasiblePlan | None:
 
 
 def _result(findings: tuple[Problem, ...]) -> Result:
-    from tgi_deploy.cli.views.doctor import findings_document, findings_text  # noqa: PLC0415 -- see doctor_command
 
     errors = [item for item in findings if item.severity == "error"]
     warnings = tuple(item for item in findings if item.severity == "warning")
@@ -177,3 +184,30 @@ def _result(findings: tuple[Problem, ...]) -> Result:
         errors=tuple(errors[:1]),
         exit_code=DeployError.exit_code if errors else 0,
     )
+
+
+def findings_document(findings: Sequence[Problem]) -> dict[str, Any]:
+    counted = Counter(item.severity for item in findings)
+    return {
+        "findings": [document(item) for item in findings],
+        "summary": {severity: counted[severity] for severity in SEVERITIES},
+    }
+
+
+def findings_text(findings: Sequence[Problem]) -> str:
+    wide = max((len(item.code) for item in findings), default=0)
+    lines = [line for item in findings for line in _lines(item, wide)]
+    counted = Counter(item.severity for item in findings)
+    told = (plural(counted["error"], "error"), plural(counted["warning"], "warning"), f"{counted['ok']} ok")
+    return "\n".join([*lines, ", ".join(told)])
+
+
+def _lines(item: Problem, wide: int) -> list[str]:
+    """A remedy stands on a line of its own, uncut, so that a command in it can be copied."""
+    margin = " " * (len("warning  ") + wide + 2)
+    mark = click.style(item.severity.ljust(7), fg=_COLOURS[item.severity])
+    told = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
+    lines = [f"{mark}  {item.code.ljust(wide)}  {told}"]
+    if item.hint and item.severity != "ok":
+        lines.append(f"{margin}→ {one_line(item.hint, limit=WIDTH * 4)}")
+    return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,16 +13,18 @@ from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_d
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.views.text import heading, wrapped
 from tgi_deploy.errors import InputError, LeftBehindError, Problem
+from tgi_deploy.text import plural, usd
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.rehearse import Rehearsal
+    from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
     from tgi_deploy.operations.deploying.up import UpRequest
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.values.plan import Plan
@@ -34,6 +36,8 @@ FAULTS: Final = (
     "driver-too-old", "no-gpu",
 )  # fmt: skip
 _LOOPBACK: Final = "127.0.0.1/32"
+_MINUTE_S: Final = 60
+_WIDTH: Final = 8
 
 
 @command(
@@ -143,7 +147,6 @@ def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: s
 
 
 def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
-    from tgi_deploy.cli.views.rehearsal import rehearsal_document, rehearsal_text  # noqa: PLC0415 -- see above
 
     data, text = rehearsal_document(rehearsal, plan), rehearsal_text(rehearsal, plan)
     if rehearsal.safe:
@@ -155,3 +158,78 @@ def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
         hint="in a cloud this would cost money: please report it with the same --fault and --seed",
     )
     return Result(data=data, text=text, exit_code=LeftBehindError.exit_code, errors=(error,))
+
+
+def rehearsal_document(rehearsal: Rehearsal, plan: Plan) -> dict[str, Any]:
+    offer = plan.chosen.offer
+    return {
+        "name": rehearsal.name,
+        "model": plan.chosen.engine.settings.model_id,
+        "machine": {"instance_type": offer.instance_type.name, "region": offer.region, "market": offer.market},
+        "seed": rehearsal.seed,
+        "faults": [{"name": item.name, "description": item.description} for item in rehearsal.troubles],
+        "timeline": [{"at_s": item.at_s, "code": item.code, "text": item.text} for item in rehearsal.timeline],
+        "calls": dict(rehearsal.calls),
+        "machine_seconds": rehearsal.machine_seconds,
+        "usd": rehearsal.usd,
+        "endings": [_ending_document(item) for item in rehearsal.endings],
+        "left": list(rehearsal.left),
+        "safe": rehearsal.safe,
+    }
+
+
+def _ending_document(ending: Ending) -> dict[str, Any]:
+    return {
+        "command": ending.command,
+        "exit_code": ending.exit_code,
+        "code": ending.code or None,
+        "message": ending.message or None,
+        "hint": ending.hint or None,
+    }
+
+
+def rehearsal_text(rehearsal: Rehearsal, plan: Plan) -> str:
+    return "\n".join([*_head(rehearsal, plan), *_timeline(rehearsal), *_seen(rehearsal), *_foot(rehearsal)]) + "\n"
+
+
+def _head(rehearsal: Rehearsal, plan: Plan) -> Iterator[str]:
+    offer = plan.chosen.offer
+    faults = ", ".join(item.name for item in rehearsal.troubles) or "nothing goes wrong"
+    machine = f"{offer.instance_type.name} in {offer.region}, {offer.market}"
+    yield f"{heading(f'Rehearsal of {rehearsal.name}')}  {machine}; faults: {faults}; seed {rehearsal.seed}"
+    yield ""
+
+
+def _timeline(rehearsal: Rehearsal) -> Iterator[str]:
+    yield heading("Timeline", "minutes and seconds as planned, not measured")
+    for moment in rehearsal.timeline:
+        yield wrapped(f"{_clock(moment)}  {moment.text}", first="  ", rest=" " * (_WIDTH + 4))
+    yield ""
+
+
+def _clock(moment: Moment) -> str:
+    minutes, seconds = divmod(round(moment.at_s), _MINUTE_S)
+    return f"{minutes}:{seconds:02d}".rjust(_WIDTH)
+
+
+def _seen(rehearsal: Rehearsal) -> Iterator[str]:
+    yield heading("What you would have seen")
+    for ending in rehearsal.endings:
+        if not ending.code:
+            yield f"  {ending.command}: exit 0"
+            continue
+        yield f"  {ending.command}: exit {ending.exit_code}, error[{ending.code}]"
+        yield wrapped(ending.message, first="    ", rest="    ")
+        yield wrapped(f"hint: {ending.hint}", first="    ", rest="    ")
+    yield ""
+
+
+def _foot(rehearsal: Rehearsal) -> Iterator[str]:
+    calls = sorted(rehearsal.calls.items(), key=lambda item: (-item[1], item[0]))
+    total = sum(rehearsal.calls.values())
+    yield wrapped(f"Calls  {total}: {', '.join(f'{action} {count}' for action, count in calls)}", first="", rest="  ")
+    minutes = plural(round(rehearsal.machine_seconds / _MINUTE_S), "minute")
+    yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, had it been a cloud"
+    left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
+    yield f"Left   {left}"
+    yield from (f"  {item['kind']} {item['id']}" for item in rehearsal.left)

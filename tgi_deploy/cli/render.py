@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.errors import warning
 from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def render_command(
     if out is not None:
         write_file(out, artifact.text, what="the artefact")
     return Result(
-        data={"artifact": {**asdict(artifact), "out": out}},
+        data={"artifact": {**as_dict(artifact), "out": out}},
         text="" if out else artifact.text,
         warnings=tuple(warning("notice", text) for text in plan.notices),
     )

@@ -15,17 +15,21 @@ from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.views.what_if import sweep_text as as_text
+from tgi_deploy.cli.views.text import WIDTH, table
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.what_if import csv_rows, read_sweep, row_document, what_if
+from tgi_deploy.text import count, one_line, usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.operations.planning.what_if import Row
     from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.values.plan import Candidate
 
 _STDOUT: Final = Path("-")
+_COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")
+_RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 
 
 @command(
@@ -66,17 +70,48 @@ def what_if_command(
         )  # fmt: skip
     sweep = read_sweep(sweep_text)
     rows = what_if(wish, sweep, wiring.catalog(profiles_dir, offline=offline), os.environ)
-    text = as_text(rows, sweep.setting)
+    text = _text(rows, sweep.setting)
     if csv_path is not None:
-        table = _csv(rows, sweep.setting)
+        lines = _csv(rows, sweep.setting)
         if csv_path == _STDOUT:
-            text = table
+            text = lines
         else:
-            write_file(csv_path, table, what="the table", option="--csv")
+            write_file(csv_path, lines, what="the table", option="--csv")
     return Result(data={"setting": sweep.setting, "rows": [row_document(row) for row in rows]}, text=text)
 
 
 def _csv(rows: Sequence[Row], setting: str) -> str:
-    table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(csv_rows(rows, setting))
-    return table.getvalue()
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(csv_rows(rows, setting))
+    return written.getvalue()
+
+
+def _text(rows: Sequence[Row], setting: str) -> str:
+    """A value without a plan has its reason in place of the figures."""
+    lines = table(
+        (setting.upper(), *_COLUMNS), [(row.value, *_cells(row.choice)) for row in rows], right=_RIGHT
+    ).splitlines()
+    width = max(len(setting), *(len(row.value) for row in rows))
+    for number, row in enumerate(rows, start=1):
+        if row.choice is None:
+            reason = one_line(f"{row.code}: {row.reason}", limit=WIDTH - width - 2)
+            lines[number] = f"{row.value:<{width}}  {reason}"
+    return "\n".join(lines) + "\n"
+
+
+def _cells(choice: Candidate | None) -> tuple[str, ...]:
+    if choice is None:
+        return ("",) * len(_COLUMNS)
+    kind, speed = choice.offer.instance_type, choice.performance
+    price = None if choice.offer.market == "owned" else choice.cost.usd_per_hour
+    million = speed.usd_per_million_output_tokens
+    return (
+        kind.name,
+        f"{choice.num_shard}/{kind.accelerator_count} {kind.accelerator.name}",
+        choice.quantize,
+        usd(price),
+        f"{count(speed.ttft_ms)} ms",
+        f"{speed.tpot_ms:.1f} ms",
+        count(speed.output_tokens_per_s),
+        usd(None if million is None or price is None else round(million, 2)),
+    )

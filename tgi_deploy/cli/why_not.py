@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,13 +12,27 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.views.why_not import why_not_text
-from tgi_deploy.operations.planning.why_not import why_not, why_not_document
+from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.operations.planning.why_not import nearest_way, verdict, why_not, why_not_document
+from tgi_deploy.text import count, gib, one_line, plural, usd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
+
+_MAX_PRICES: Final = 3
+_STATUS: Final = {
+    "gone": "EC2 does not offer it any more",
+    "announced": "EC2 has announced it and does not offer it yet",
+    "owned": "EC2 does not rent it: this is a machine of your own",
+}
 
 
 @command(
@@ -42,3 +56,132 @@ def why_not_command(*, wish: Wish, hardware_name: str, profiles_dir: Path | None
     """
     found = why_not(wish, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
     return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))
+
+
+def why_not_text(found: WhyNot) -> str:
+    shown = _shown(found)
+    blocks = [click.style(wrapped(_sentence(shown, found.request), first="", rest=""), bold=True)]
+    if len(found.explanations) > 1:
+        blocks.append(_overview(found))
+    blocks.append(_details(shown, found.request))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _shown(found: WhyNot) -> Explanation:
+    """The instance type to look at in full: the best that works, else the nearest."""
+    return min(found.explanations, key=_distance)
+
+
+def _distance(item: Explanation) -> tuple[bool, int, int, int]:
+    if item.best is not None:
+        return (False, item.rank or 0, 0, 0)
+    codes = nearest_way(item).codes if item.ways else ()
+    return (True, item.hardware.status in {"gone", "announced"}, len(codes), item.hardware.accelerator_count)
+
+
+def _sentence(item: Explanation, request: Request) -> str:
+    name, model = item.hardware.name, one_line(request.model.name)
+    if item.best is None:
+        codes = nearest_way(item).codes if item.ways else ("not_offered",)
+        return f"{name} does not serve {model} as wished; nearest to it: {', '.join(codes)}."
+    if verdict(item) == "chosen":
+        return f"{name} is what the plan chooses for {model}."
+    if item.hardware.status == "owned":
+        return f"{name} serves {model}: {_figures(item.best)}."
+    if item.chosen is None or item.decided_by is None:
+        return f"{name} would serve {model}, and the request asks for {request.instance_type}."
+    return (
+        f"{name} would serve {model}: number {item.rank} of {item.ranked} instance types, behind "
+        f"{item.chosen.offer.instance_type.name} by {item.decided_by} ({_versus(item.best, item.chosen)})."
+    )
+
+
+def _versus(mine: Candidate, chosen: Candidate) -> str:
+    return f"{_figures(mine)}; chosen: {_figures(chosen)}"
+
+
+def _figures(item: Candidate) -> str:
+    price = "" if item.offer.market == "owned" else f", {usd(item.cost.usd_per_hour)}/h"
+    return f"{item.quantize}{price}, {count(item.performance.output_tokens_per_s)} tokens/s"
+
+
+def _overview(found: WhyNot) -> str:
+    header = ("INSTANCE TYPE", "CARDS", "VERDICT", "$/H", "RANK")
+    return table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4})).rstrip("\n")
+
+
+def _row(item: Explanation) -> tuple[str, ...]:
+    cheapest = next((price.cost for way in item.ways for price in way.prices if price.cost is not None), None)
+    price = item.best.cost if item.best is not None else cheapest
+    owned = item.hardware.status == "owned"
+    return (
+        item.hardware.name,
+        str(item.hardware.accelerator_count),
+        verdict(item) if item.hardware.status in {"offered", "owned"} else item.hardware.status,
+        "-" if owned or price is None else usd(price.usd_per_hour),
+        "-" if item.rank is None or owned else str(item.rank),
+    )
+
+
+def _details(item: Explanation, request: Request) -> str:
+    hardware = item.hardware
+    size = (
+        f"{hardware.accelerator_count} x {hardware.accelerator.name}, {gib(hardware.memory_bytes_per_accelerator)} each"
+    )
+    lines = [heading(hardware.name, size)]
+    if hardware.status in _STATUS:
+        lines.append(wrapped(f"{_STATUS[hardware.status]}. {hardware.note or ''}".strip()))
+    for way in item.ways:
+        lines += ["", *_way(way, request)]
+    return "\n".join(lines)
+
+
+def _way(way: Way, request: Request) -> Iterator[str]:
+    verdict_of_it = "works" if not way.codes else ", ".join(way.codes)
+    yield heading(f"{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
+    for problem in way.problems:
+        yield wrapped(f"{problem.code}: {one_line(problem.message)}", rest="      ")
+    yield wrapped(_arithmetic(way.memory), rest="      ")
+    if way.performance is not None:
+        speed = way.performance
+        yield (
+            f"  speed: {count(speed.ttft_ms)} ms to the first token, {speed.tpot_ms:.1f} ms a token, "
+            f"{count(speed.output_tokens_per_s)} tokens/s"
+        )
+    yield from _prices(way, request)
+
+
+def _arithmetic(memory: MemoryBudget) -> str:
+    """The parts in the order in which they are taken from a card."""
+    return (
+        f"memory of one card: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} left alone by the engine - "
+        f"{gib(memory.weights_bytes)} weights - {gib(memory.activation_bytes)} activations - "
+        f"{gib(memory.overhead_bytes)} overhead = {gib(memory.kv_cache_bytes)} for the KV cache, at "
+        f"{count(memory.kv_bytes_per_token)} bytes a token {count(memory.kv_capacity_tokens)} tokens; "
+        f"{count(memory.required_kv_tokens)} are needed"
+    )
+
+
+def _prices(way: Way, request: Request) -> Iterator[str]:
+    for item in way.prices[:_MAX_PRICES]:
+        if item.offer.market != "owned":
+            yield wrapped(_price(item, request), rest="      ")
+    more = len(way.prices) - _MAX_PRICES
+    if more > 0:
+        yield f"  and {plural(more, 'more price')}"
+    if not way.prices:
+        places = ", ".join(request.regions)
+        yield wrapped(f"price: no {' or '.join(request.markets)} offer in {places}", rest="      ")
+
+
+def _price(item: Priced, request: Request) -> str:
+    where = f"price, {item.offer.market} in {item.offer.region}"
+    if item.cost is None:
+        return f"{where}: unknown, and an unknown price is never free"
+    parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)
+    text = f"{where}: {parts} = {usd(item.cost.usd_per_hour)}/h"
+    budget = request.budget_usd_per_hour
+    if budget is None:
+        return text
+    over = item.cost.usd_per_hour - budget
+    return f"{text}; {usd(abs(over))} {'over' if over > 0 else 'under'} the budget of {usd(budget)}"

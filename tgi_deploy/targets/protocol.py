@@ -7,7 +7,6 @@ those of any other target begin with its name, as in `docker` and `docker:tcp://
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from tgi_deploy.errors import InputError
@@ -162,8 +161,7 @@ class Traffic(Frozen, frozen=True, kw_only=True):
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class Attempt(Frozen, frozen=True, kw_only=True):
     """One candidate in one place, ready to be carried out.
 
     `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect. `expires` is when
@@ -254,8 +252,7 @@ class ImagePull(Protocol):
         """Have the attempt's image there, showing the progress."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deployable:
+class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with what only a deployment has: a name, ends, references to secrets.
 
     `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
@@ -281,8 +278,7 @@ class Deployable:
     ready_deadline_s: int = 3600
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
+class Artifact(Frozen, frozen=True, kw_only=True):
     """Text to run or to send, and its SHA-256 in hexadecimal."""
 
     kind: str

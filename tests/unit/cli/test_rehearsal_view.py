@@ -7,7 +7,7 @@ from decimal import Decimal
 import click
 from fakes.surroundings import plan
 
-from tgi_deploy.cli.views.rehearsal import rehearsal_document, rehearsal_text
+from tgi_deploy.cli.rehearse import rehearsal_document, rehearsal_text
 from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
 
 

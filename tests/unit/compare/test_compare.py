@@ -8,9 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tgi_deploy.cli.catalog import catalog_command
+from tgi_deploy.cli.catalog import catalog_command, compare_text
 from tgi_deploy.cli.main import main
-from tgi_deploy.cli.views.compare import compare_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import compare
 from tgi_deploy.wiring import open_catalog

@@ -12,6 +12,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.targets.ec2.options import Ec2Options
+from tgi_deploy.values.base import replaced
 
 G = on("g6e.xlarge", quota="L-DB2E81BA")
 
@@ -75,7 +76,7 @@ def test_without_a_way_to_connect_too(around):
     def refusing(_region):
         raise DeployError("no_credentials", "nobody", hint="aws configure")
 
-    found = examine(around, FakeInspector(), survey=replace(survey_of(FakeInspector()), inspector=refusing))
+    found = examine(around, FakeInspector(), survey=replaced(survey_of(FakeInspector()), inspector=refusing))
     assert codes(found)[-1] == "no_credentials"
 
 

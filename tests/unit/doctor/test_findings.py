@@ -9,7 +9,7 @@ import pytest
 from builders.plans import candidate, profile
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
 
-from tgi_deploy.cli.views.doctor import findings_document, findings_text
+from tgi_deploy.cli.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking import local_checks
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError

@@ -4,13 +4,13 @@ import csv
 import itertools
 import shlex
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from builders import plans
 from builders.hostile import HOSTILE
 
+from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_relative_model_path_is_no_volume_name(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_one_command_and_nothing_else():
-    lines = written("docker", replace(plans.deployable(), name="other")).text.splitlines()
+    lines = written("docker", replaced(plans.deployable(), name="other")).text.splitlines()
     assert lines[0] == "docker run \\"
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert not lines[-1].endswith("\\")

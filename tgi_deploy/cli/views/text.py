@@ -1,4 +1,8 @@
-"""Small pieces of text that views share: headings, tables, wrapped paragraphs."""
+"""Small pieces of text that views share: headings, tables, wrapped paragraphs.
+
+Not rich's: `rich.table` takes 21 ms to import where click takes 35, and all of `plan` may take 120. Only the live line
+of progress.py pays for it.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, wit
 from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
 from tgi_deploy.targets.ec2.secrets import SecretWishes
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Spent, WantedEnds, spent_words
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class Ec2Launch:
         image = self._image(candidate)
         expires = expiry(deployment, ttl_s, seen, self.around.clock)
         extras = make_extras(self.settings, deployment, candidate.offer.region, expires)
-        deployable = replace(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
+        deployable = replaced(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
             name=deployment.name,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,8 +17,7 @@ _T = TypeVar("_T")
 _AT_ONCE: Final = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class Survey(Frozen, frozen=True, kw_only=True):
     """`vcpus` of an instance type, None for one that nobody knows.
 
     `hub_access(hub_id, revision)` proves that the token in use may read a model's files, or raises DeployError;

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
 from tgi_deploy.targets.protocol import Supplied, TargetFacts
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +43,7 @@ FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch tem
 _ALL: Final = "all"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ec2Target:
+class Ec2Target(Frozen, frozen=True, kw_only=True):
     """`region` returns one; `survey` looks at the account, None where it can't be asked.
 
     `catalog` opens the catalog, `default_region` returns the one to use where none is named, `caller_cidr` the caller's
