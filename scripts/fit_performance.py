@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEFT_OUT: Final = "left_out.csv"
 _LOW, _HIGH = 0.1, 0.9
-_ELSEWHERE = 0.2  # what an error of another metric, or of another family of cards, counts
+_ELSEWHERE = 0.1  # what an error of another metric, or of another family of cards, counts
 _DIGITS: Final = 4
 
 Widths = dict[str, dict[str, list[float]]]
@@ -59,7 +59,7 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
 def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> Widths:
     """Factors on the median time between which 80 % of measured times lie, by metric and family of cards.
 
-    All left-out errors are looked at each time: those of the same metric on the same family count five times as much
+    All left-out errors are looked at each time: those of the same metric on the same family count ten times as much
     as those that share one of the two, so that a few rows cannot make an interval narrow.
     """
     core = [item for item in rows if item.core]

@@ -93,6 +93,17 @@ def test_metrics_agree_with_each_other(catalog):
     assert ttft + 127 * tpot < e2e * 1.02
 
 
+def test_the_prefill_flag_of_a_case_counts(catalog):
+    def ttft(tokens):
+        text = cases({"engine": "TGI", "metric": "ttft_ms", "concurrency_or_batch": "16"})
+        header, row = text.splitlines()
+        return predict_cases(f"{header},max_batch_prefill_tokens\n{row},{tokens}\n", catalog)[0]
+
+    assert ttft("512")["value"] < ttft("4096")["value"] < ttft("8192")["value"]
+    assert ttft("")["value"] == ttft("8192")["value"]
+    assert "max_batch_prefill_tokens is '-1'" in ttft("-1")["error"]
+
+
 def test_replicas_share_the_clients_and_add_up(catalog):
     one = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="8")
     two = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="16", n_gpu="2")

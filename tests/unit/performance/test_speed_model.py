@@ -142,6 +142,57 @@ def test_a_limit_is_met_by_chance(setup):
     assert served(setup, arrivals_per_s=1e3, kind="open").ttft_ms.chance_within(1e9) == 0
 
 
+def test_a_small_prefill_flag_costs_throughput_where_chunks_outnumber_decoding_steps(setup):
+    rates = [
+        seen(replace(setup, prefill_tokens=tokens), prompt=16_000, output=50, clients=16, kv=1e9).requests_per_s()
+        for tokens in (1024, 2048, 4096, 16_384)
+    ]
+    assert rates == sorted(rates)
+    assert rates[-1] > 1.1 * rates[0]
+
+
+def test_tgi_pays_for_every_running_request_in_a_step(setup):
+    """Its tokens are chosen and decoded one by one: 100 clients of 3.0.0 on an L4 make 500 tokens/s, not 750."""
+    work = Work(replace(setup, engine=CONSTANTS.engine("tgi", "3.0.0")), CONSTANTS)
+    assert 0.25e-3 < (work.host_s(64) - work.host_s(32)) / 32 < 0.7e-3
+
+
+def test_a_server_adds_to_what_a_library_takes(setup):
+    served, library = seen(setup, clients=1, kind="closed_loop"), seen(setup, clients=1, kind="batch1")
+    assert served.ttft_s > library.ttft_s + 5e-3
+    assert served.tpot_s >= library.tpot_s
+
+
+@pytest.mark.parametrize(("words", "measured"), [("gptq-int4", 0.79), ("int8", 0.69), ("bitsandbytes", 0.57)])
+def test_quantized_weights_are_slower_once_products_decide(catalog, setup, words, measured):
+    """Saturated Qwen3-8B on an A100 against bf16; at batch 1 the bytes that are saved decide."""
+    card = catalog.accelerator("A100-80GB")
+    plain = replace(setup, model=catalog.resolve("Qwen/Qwen3-8B").model, accelerator=card)
+    packed = replace(plain, numerics=speed_numerics.of_words(words, "fp16", card))
+    crowd, alone = (
+        seen(packed, prompt=217, output=202, clients=n, kind="offline").requests_per_s()
+        / seen(plain, prompt=217, output=202, clients=n, kind="offline").requests_per_s()
+        for n in (256, 1)
+    )
+    assert crowd == pytest.approx(measured, abs=0.12)
+    assert alone > crowd
+
+
+def test_a_share_of_what_the_weights_leave_is_more_than_the_rest_of_a_share(catalog, setup):
+    """72B in 8 bits on one A100: TensorRT-LLM runs it, at 53 tokens/s; vLLM has no room for a request."""
+    card = catalog.accelerator("A100-80GB")
+    big = replace(
+        setup, model=catalog.resolve("Qwen/Qwen1.5-72B-Chat").model, accelerator=card,
+        numerics=speed_numerics.of_words("int8-w8a8", "fp16", card),
+    )  # fmt: skip
+    room = {
+        name: Work(replace(big, engine=CONSTANTS.engine(name, "2024")), CONSTANTS).kv_capacity_tokens()
+        for name in ("tensorrt-llm", "vllm")
+    }
+    assert room["tensorrt-llm"] > 1000
+    assert room["vllm"] < 0
+
+
 def test_more_kv_cache_lets_more_run(setup):
     work, traffic = Work(setup, CONSTANTS), Traffic(input_tokens=1000, output_tokens=200, clients=None)
     assert fitting_batch(work, traffic, 11_000) == pytest.approx(10)

@@ -25,6 +25,7 @@ COLUMNS: Final = frozenset(
         "concurrency_or_batch", "load", "metric",
     }
 )  # fmt: skip
+PREFILL: Final = "max_batch_prefill_tokens"  # an optional column: the engine's flag, else what it chooses by itself
 METRICS: Final = (
     "ttft_ms", "tpot_ms", "e2e_ms", "decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s", "req_s",
 )  # fmt: skip
@@ -123,6 +124,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
         num_shard=shards,
         interconnect=_interconnect(row, accelerator.interconnect, constants),
         engine=constants.engine(*_engine(row)),
+        prefill_tokens=_number(row, PREFILL) if _told(row, PREFILL) else None,
     )
 
 
