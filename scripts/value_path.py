@@ -1,10 +1,14 @@
-"""Count the functions that the value of `--budget` passes through, from the option to RunInstances.
+"""Count the functions that the value of `--budget` passes through, and the modules that a line of the log does.
 
-Runs one `up` in a private sandbox and watches every call of this program: a function is on the way if an argument of
-it holds the value, alone or inside something, and it leads to a function that uses the value or to the call of the
-cloud. A function uses the value if its code names it; all others on the way only pass it on. A lambda or comprehension
-counts as part of the function that it is written in. A record remembers the value for later runs: whoever holds a
-`Deployment` is not on the way for that.
+Runs one `up` in a private sandbox and watches every call of this program.
+
+From the option to RunInstances: a function is on the way if an argument of it holds the value, alone or inside
+something, and it leads to a function that uses the value or to the call of the cloud. A function uses the value if its
+code names it; all others on the way only pass it on. A lambda or comprehension counts as part of the function that it
+is written in. A record remembers the value for later runs: whoever holds a `Deployment` is not on the way for that.
+
+From the cloud's reply to the verdict of the wait: a module is on the way of the line if a function of it is given a
+text with it.
 """
 
 from __future__ import annotations
@@ -25,13 +29,14 @@ from tgi_deploy.cli.main import ROOT
 from tgi_deploy.reconcile.model import Deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
 # Any other number of these digits would be a strange chance.
 VALUE: Final = "5.4321987"
 NAMES: Final = frozenset({"budget", "budget_usd_per_hour", "--budget"})
 CALL: Final = "RunInstances"
+LINE: Final = "check and download process"
 # Where every call of the cloud leaves.
 SENDING: Final = inspect.unwrap(vars(BaseClient)["_make_api_call"]).__code__
 PACKAGE: Final = f"{Path(tgi_deploy.__file__).parent}/"
@@ -104,37 +109,60 @@ def parts(item: Any) -> Iterator[object]:  # noqa: ANN401 -- whatever a function
         yield from [getattr(item, name, None) for name in names] if names else getattr(item, "__dict__", {}).values()
 
 
-def watched(words: Sequence[str]) -> Watch:
-    """Run a command of this program in this process, and watch it."""
-    watch = Watch()
-    sys.setprofile(watch)
-    try:
-        ROOT.main(list(words), standalone_mode=False)
-    finally:
-        sys.setprofile(None)
-    return watch
+def line_watch(modules: dict[str, None]) -> Callable[[FrameType, str, object], None]:
+    """Return what notes in `modules` who is given a text with the line; the sandbox, who writes it, apart."""
+
+    def look(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        place = code.co_filename.removeprefix(PACKAGE)
+        if event != "call" or place in modules or place.startswith(("/", "<", "sandbox/")):
+            return
+        given = (frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if any(LINE in text for item in given for text in (item, *parts(item)) if isinstance(text, str)):
+            modules[place] = None
+
+    return look
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--limit", type=int, help="exit 1 if more functions only pass the value on")
-    limit = parser.parse_args().limit
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"TGI_DEPLOY_HOME": home, "TGI_DEPLOY_SANDBOX_HOME": f"{home}/sandbox"}
-        try:
-            watch = watched(["up", "qwen2.5-7b", "--budget", VALUE, "--sandbox", "--yes", "--no-wait"])
-        finally:
-            ROOT.main(["sandbox", "stop"], standalone_mode=False)
+    parser.add_argument("--module-limit", type=int, help="exit 1 if a line of the log goes through more modules")
+    given = parser.parse_args()
+    watch, modules = watched()
     whole = [code for code in watch.on_the_way if not code.co_name.startswith("<")]
     passing = [code for code in whole if not uses(code)]
     for code in whole:
         place = f"{code.co_filename.removeprefix(PACKAGE)}:{code.co_firstlineno}"
         print(f"{'      ' if code in passing else 'uses  '}{place:<50} {code.co_qualname}")
     print(f"{len(whole)} functions on the way, {len(passing)} of them only pass it on")
-    if not watch.arrived:
-        raise SystemExit(f"{CALL} was never called")
-    if limit is not None and len(passing) > limit:
-        raise SystemExit(f"more than {limit}")
+    print(f"a line of the log goes through {len(modules)} modules: {', '.join(modules)}")
+    if not (watch.arrived and modules):
+        raise SystemExit(f"{CALL} was never called, or no log was read")
+    if given.limit is not None and len(passing) > given.limit:
+        raise SystemExit(f"more than {given.limit} functions")
+    if given.module_limit is not None and len(modules) > given.module_limit:
+        raise SystemExit(f"more than {given.module_limit} modules")
+
+
+def watched() -> tuple[Watch, tuple[str, ...]]:
+    """Run an `up` until its engine answers, in this process, and watch both ways."""
+    watch, modules = Watch(), dict[str, None]()
+    look = line_watch(modules)
+
+    def both(frame: FrameType, event: str, argument: object) -> None:
+        (look if watch.arrived else watch)(frame, event, argument)
+
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"TGI_DEPLOY_HOME": home, "TGI_DEPLOY_SANDBOX_HOME": f"{home}/sandbox"}
+        sys.setprofile(both)
+        try:
+            words = ["up", "qwen2.5-7b", "--budget", VALUE, "--sandbox", "--yes", "--ready", "fast"]
+            ROOT.main(words, standalone_mode=False)
+        finally:
+            sys.setprofile(None)
+            ROOT.main(["sandbox", "stop"], standalone_mode=False)
+    return watch, tuple(modules)
 
 
 if __name__ == "__main__":
