@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from builders import engines, plans
 from builders.machine import Machine
-from tgi_deploy.operations.artifacts import render
 
 from tgi_deploy.values.engine import Pins
+from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ def test_an_api_key_does_not_leave_the_machine(engine: ServingEngine, tmp_path: 
     recorded = (CASES / engine.name / "logs_its_api_key.txt").read_text()
     hidden = engine.container(engines.fit_of(engines.releases(engine)[0])).redactions
     deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(redactions=hidden)))
-    text = render("user-data", deployable).text
+    text = written("user-data", deployable).text
     shown = Machine(folder=tmp_path, user_data=text, engine_log=f"{recorded}after\n").run("run-engine").stdout
     assert "sekret-key-1" in recorded
     assert "sekret-key-1" not in shown
