@@ -145,7 +145,7 @@ def _dimensions(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _positions(flat: Mapping[str, Any]) -> int:
-    """What the model was made for; YaRN extends what it was first made for by its factor.
+    """Return the tokens that the model was made for; YaRN extends what it was first made for by its factor.
 
     Other kinds of scaling stand in configs whose positions are extended already (DeepSeek Coder, Gemma 3).
     """
@@ -160,9 +160,9 @@ def _positions(flat: Mapping[str, Any]) -> int:
 
 
 def _state_space(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Mamba has no attention. A request's state stands as the cache of its first `intermediate / 2` tokens.
+    """Return Mamba's dimensions. A request's state stands as the cache of its first `intermediate / 2` tokens.
 
-    It is `layers x intermediate x (state + convolution)` values, however long the request is.
+    There is no attention: a state is `layers x intermediate x (state + convolution)` values, however long the request.
     """
     hidden = _required(flat, _HIDDEN)
     state = (_optional(flat, ("state_size",)) or _STATE_SIZE) + (_optional(flat, ("conv_kernel",)) or _CONVOLUTION)
@@ -226,7 +226,7 @@ def _experts(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_experts(flat: Mapping[str, Any]) -> int:
-    """Qwen's mixtures have one that is as wide as several."""
+    """Return their number. Qwen's mixtures have one that is as wide as several."""
     width, each = _optional(flat, ("shared_expert_intermediate_size",)), _optional(flat, ("moe_intermediate_size",))
     return width // each if width and each else _optional(flat, ("n_shared_experts",)) or 0
 

@@ -98,15 +98,15 @@ def _assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterato
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
-    yield from _limits_said(chosen)
+    yield from _memory_remarks(chosen)
     if request.utilisation < 1:
         yield f"tokens are priced as if that load were there {request.utilisation * 100:.4g} % of the time"
     if chosen.offer.instance_type.accelerator.confidence != "high":
         yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence
 
 
-def _limits_said(chosen: Candidate) -> Iterator[str]:
-    """What the memory of the choice leaves unsaid in its figures."""
+def _memory_remarks(chosen: Candidate) -> Iterator[str]:
+    """Yield what the figures of the choice's memory do not show."""
     memory, settings = chosen.memory, chosen.engine.settings
     if memory.tight:
         left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))

@@ -301,21 +301,21 @@ def test_every_parameter_is_laid_out_once(catalog: Catalog, model: str) -> None:
     assert counts.tables + counts.replicated + counts.vision + counts.linear == spec.parameters
 
 
-def held(catalog: Catalog, model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
+def rank_weights(catalog: Catalog, model: ModelSpec, scheme: Scheme, num_shard: int) -> int:
     return weights_bytes(model, scheme, layout_of(catalog, model, num_shard=num_shard))
 
 
 def test_what_is_not_split_stays_on_every_rank(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     norms = model.hidden_size * (2 * model.layers + 1) * 2
-    one = held(catalog, model, scheme, 1)
-    assert held(catalog, model, scheme, 8) == pytest.approx((one - norms) / 8 + norms, abs=9)
+    one = rank_weights(catalog, model, scheme, 1)
+    assert rank_weights(catalog, model, scheme, 8) == pytest.approx((one - norms) / 8 + norms, abs=9)
 
 
 def test_the_vision_tower_is_split_like_the_layers(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     seeing = replaced(model, vision_parameters=10**9, parameters=model.parameters + 10**9)
-    more = held(catalog, seeing, scheme, 8) - held(catalog, model, scheme, 8)
+    more = rank_weights(catalog, seeing, scheme, 8) - rank_weights(catalog, model, scheme, 8)
     assert more == 2 * 10**9 // 8
 
 
@@ -323,11 +323,11 @@ def test_transformers_keeps_on_every_rank_what_its_plan_does_not_name(catalog: C
     """Experts and embedding of Qwen3's mixtures; the embedding alone of its dense models."""
     mixture, scheme = as_it_is(catalog, "Qwen/Qwen3-30B-A3B")
     experts = 48 * 128 * 3 * 2048 * 768 * 2
-    assert held(catalog, mixture, scheme, 4) > experts
-    assert held(catalog, mixture, scheme, 1) == pytest.approx(2 * mixture.parameters, abs=2)
+    assert rank_weights(catalog, mixture, scheme, 4) > experts
+    assert rank_weights(catalog, mixture, scheme, 1) == pytest.approx(2 * mixture.parameters, abs=2)
     dense, plain = as_it_is(catalog, "Qwen/Qwen3-8B")
     table = dense.vocab_size * dense.hidden_size * 2
-    whole = held(catalog, dense, plain, 4) - held(catalog, dense, plain, 1) / 4
+    whole = rank_weights(catalog, dense, plain, 4) - rank_weights(catalog, dense, plain, 1) / 4
     assert whole == pytest.approx(0.75 * table, rel=0.01)
 
 
@@ -336,7 +336,7 @@ def test_a_single_head_of_keys_is_held_by_every_rank(catalog: Catalog) -> None:
     assert model.kv_heads == 1
     keys_and_values = 2 * model.hidden_size * model.head_dim * model.layers * 2
     many = replaced(model, kv_heads=4)
-    more = held(catalog, model, scheme, 4) - held(catalog, many, scheme, 4)
+    more = rank_weights(catalog, model, scheme, 4) - rank_weights(catalog, many, scheme, 4)
     assert more == pytest.approx(keys_and_values * 0.75, abs=2)
 
 
@@ -348,8 +348,8 @@ def test_read_headers_outrank_the_rule(catalog: Catalog) -> None:
     )  # fmt: skip
     (scheme,) = schemes(replaced(profile, model=packed, quantized=()), catalog.release("3.3.7"), "auto")
     rest = packed.parameters - 6_000_000_000
-    assert held(catalog, packed, scheme, 1) == pytest.approx(3_111_111_111 + 2 * rest, abs=2)
-    assert download_bytes(packed, scheme) == held(catalog, packed, scheme, 1)
+    assert rank_weights(catalog, packed, scheme, 1) == pytest.approx(3_111_111_111 + 2 * rest, abs=2)
+    assert download_bytes(packed, scheme) == rank_weights(catalog, packed, scheme, 1)
 
 
 def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: Catalog) -> None:

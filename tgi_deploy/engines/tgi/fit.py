@@ -64,7 +64,7 @@ def fit(case: Case, release: TgiRelease) -> Fit:
 
 
 def _of_the_copy(case: Case) -> Case:
-    """The case with the dimensions of the repository that is served: a quantized copy may be padded."""
+    """Return the case with the dimensions of the repository that is served: a quantized copy may be padded."""
     model, own = case.model, case.scheme.intermediate_size
     if own is None:
         return case

@@ -82,7 +82,7 @@ class WarmUp(Value, frozen=True, kw_only=True):
         return min(self.prefill_tokens, self.prompt_tokens)
 
     def cached_tokens(self, block: int) -> int:
-        """KV cache of the batch: its prompts, and answers as long as the limit on the total allows."""
+        """Return the KV cache of the batch: its prompts, and answers as long as the limit on the total allows."""
         return self.requests * (-(-max(self.total_tokens - 1, self.longest) // block) * block)
 
 
@@ -182,7 +182,7 @@ def activation_bytes(model: ModelSpec, scheme: Scheme, layout: Layout, warm_up: 
 
 
 def layer_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
-    """What a layer in flight takes for each token: hidden states, queries to values, and the feed-forward block.
+    """Return what a layer in flight takes for each token: hidden states, queries to values, the feed-forward block.
 
     Gate and up projection, the activation and their product are alive at once. Fused experts hold the intermediate
     states of the chosen ones; experts that all run hold one at a time, or everything at once where they are gathered.
@@ -209,14 +209,14 @@ def runs_all_experts(model: ModelSpec, scheme: Scheme, model_class: ModelClass) 
 
 
 def _mask_bytes(model: ModelSpec, layout: Layout, warm_up: WarmUp) -> int:
-    """Attention masks that a vision class spells out for each pair of tokens, and the scores that they lead to."""
+    """Return the masks that a vision class spells out for each pair of tokens, and the scores that they lead to."""
     a_pair = layout.model_class.mask_bytes
     a_pair += layout.model_class.mask_bytes_per_head * model.attention_heads // layout.num_shard
     return a_pair * warm_up.requests * warm_up.longest**2
 
 
 def _scores_bytes_per_token(model: ModelSpec, layout: Layout) -> int:
-    """16-bit logits and what their log-softmax takes beside them; a gathered head is transposed, so it is copied."""
+    """Return 16-bit logits and what their log-softmax takes; a gathered head is transposed, so it is copied."""
     ranks, copies = layout.num_shard, layout.release.score_copies
     if ranks == 1 or model.vocab_size % ranks:
         return model.vocab_size * _BYTES_16_BIT * copies

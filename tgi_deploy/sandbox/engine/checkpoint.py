@@ -96,7 +96,7 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
                     method=repository.method, bits=repository.bits, group_size=repository.group_size
                 )
                 model = replaced(
-                    _padded(profile.model, repository.intermediate_size),
+                    _with_width(profile.model, repository.intermediate_size),
                     hub_id=model_id, quantization=quantization, stored_bytes=None, revision=None, gated=False,
                 )  # fmt: skip
                 copy = replaced(profile, model=model, quantized=())
@@ -104,7 +104,7 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
     return None
 
 
-def _padded(model: ModelSpec, width: int | None) -> ModelSpec:
+def _with_width(model: ModelSpec, width: int | None) -> ModelSpec:
     """The model as wide as a copy's own config says."""
     if width is None:
         return model

@@ -112,12 +112,13 @@ def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
 def rank_bytes(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> int:
     """What one rank holds after loading; a class of TGI's own loads a tied head a second time."""
     held = sum(
-        _bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16) for item in _loaded(model, weights, ranks, native)
+        _bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16)
+        for item in _tensors_of_a_rank(model, weights, ranks, native)
     )
     return int(held)
 
 
-def _loaded(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> Iterator[Tensors]:
+def _tensors_of_a_rank(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> Iterator[Tensors]:
     """The tensors as the class lays them out: transformers keeps whole what its plan does not name."""
     for item in tensors(model, ranks):
         if native.backend == "native":
