@@ -78,7 +78,7 @@ def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Res
 
 
 def _result(source: str, found: Reading, more: dict[str, Any], *, before: int = 0) -> Result:
-    from tgi_deploy.cli.views.diagnosis import diagnosis_document, diagnosis_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.diagnosis import diagnosis_document, diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
 
     document = diagnosis_document(found, before=before)
     return Result(data={"source": source, **document, **more}, text=diagnosis_text(found, before=before))

@@ -13,9 +13,8 @@ from tgi_deploy.cli.progress import acting
 @sandbox_option
 def list_command(*, regions: tuple[str, ...], sandbox: bool) -> Result:
     """List deployments: recorded ones, and those that only tags in the cloud tell of."""
-    from tgi_deploy.cli.views.deployment import row_document, rows_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.listing import list_deployments  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import none_text, row_document, rows_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.watching.listing import list_deployments  # noqa: PLC0415 -- likewise
 
     with acting(sandbox=sandbox, regions=regions) as context:
         listing = list_deployments(context)

@@ -13,8 +13,8 @@ from tgi_deploy.cli.progress import acting
 @sandbox_option
 def open_command(*, name: str, sandbox: bool) -> Result:
     """Say how to reach a deployment: its URL, a curl line, a Python line, and what travels unencrypted."""
-    from tgi_deploy.cli.views.deployment import access_document, access_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.access import access  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import access_document, access_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.watching.access import access  # noqa: PLC0415 -- likewise
 
     with acting(sandbox=sandbox) as context:
         found = access(context, name)

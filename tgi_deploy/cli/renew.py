@@ -19,8 +19,8 @@ from tgi_deploy.errors import InputError, Problem, warning
 @sandbox_option
 def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Put off the end of a deployment that was launched with --lease."""
-    from tgi_deploy.cli.views.ends import renewal_document, renewal_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.renew import renew  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.ends import renewal_document, renewal_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.watching.renew import renew  # noqa: PLC0415 -- likewise
 
     if ttl is not None:
         raise InputError(
@@ -39,6 +39,6 @@ def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tupl
 
 
 def _seconds(text: str | None) -> int | None:
-    from tgi_deploy.operations.planning.wish import Setting, duration_s  # noqa: PLC0415 -- see renew_command()
+    from tgi_deploy.operations.planning.wish import Setting, duration_s  # noqa: PLC0415 -- help is printed without what acts
 
     return None if text is None else duration_s(Setting(value=text, source="flag"), "--for")

@@ -17,9 +17,8 @@ from tgi_deploy.cli.progress import acting
 @sandbox_option
 def status_command(*, name: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment."""
-    from tgi_deploy.cli.views.deployment import status_document, status_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.standing import none_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.status import status, statuses  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import none_text, status_document, status_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.watching.status import status, statuses  # noqa: PLC0415 -- likewise
 
     with acting(sandbox=sandbox, regions=regions) as context:
         found = [status(context, name)] if name else statuses(context)

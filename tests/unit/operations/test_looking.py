@@ -7,7 +7,8 @@ import pytest
 from builders.logs import GRAMMAR
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.cli.views.deployment import removals_text, status_text
+from tgi_deploy.cli.views.deployment import removals_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.diagnosis.lines import redacted
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up

@@ -9,7 +9,8 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.views.deployment import changes_document, proposal_text, status_text, up_text
+from tgi_deploy.cli.views.deployment import changes_document, proposal_text, up_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
 from tgi_deploy.operations.deploying.up import up

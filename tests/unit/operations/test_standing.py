@@ -10,9 +10,9 @@ import pytest
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.cli.down import _misspelt
-from tgi_deploy.cli.views.deployment import rows_text, up_text
-from tgi_deploy.cli.views.deployment import status_text as coloured
-from tgi_deploy.cli.views.standing import none_text
+from tgi_deploy.cli.views.deployment import up_text
+from tgi_deploy.cli.views.status import none_text, rows_text
+from tgi_deploy.cli.views.status import status_text as coloured
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import UpOutcome, up
 from tgi_deploy.operations.removing.down import DownOutcome

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.views.deployment import status_document, status_text
+from tgi_deploy.cli.views.status import status_document, status_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.watching.starting import Starting

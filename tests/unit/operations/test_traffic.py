@@ -9,7 +9,7 @@ from fakes.cloud import KINDS, FakeWorld
 from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.catalog.alerts import read_alerts
-from tgi_deploy.cli.views.deployment import access_text, status_document, status_text
+from tgi_deploy.cli.views.status import access_text, status_document, status_text
 from tgi_deploy.cli.views.text import WIDTH
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError

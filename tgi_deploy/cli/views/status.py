@@ -1,0 +1,198 @@
+"""How deployments stand: what runs, whether it serves, what it costs, how to reach it, what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy import wiring
+from tgi_deploy.cli.views.deployment import deployment_document
+from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines
+from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.operations.launching.traffic import unencrypted
+from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.text import plural, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.operations.watching.access import Access
+    from tgi_deploy.operations.watching.listing import Row
+    from tgi_deploy.operations.watching.starting import Starting
+    from tgi_deploy.operations.watching.status import Status
+    from tgi_deploy.reconcile.model import Found
+
+
+_FEW: Final = 4
+
+
+def none_text(places: Sequence[str], *, asked: bool = True) -> str:
+    """No deployments, and where that was looked up. `asked`: in the cloud, too."""
+    if not asked:
+        return "no deployments on record"
+    if len(places) > _FEW:
+        return f"no deployments in {plural(len(places), 'region')}"
+    chosen = any(wiring.target_of(place).facts.regions for place in places)
+    elsewhere = "; --region looks elsewhere" if chosen else ""
+    return f"no deployments in {', '.join(places)}{elsewhere}"
+
+
+def _standing(status: Status) -> str:
+    """What stands beside its name. What was ready once is not called ready when it is not."""
+    if status.recorded is None:
+        return "known from tags alone"
+    phase = status.recorded.phase
+    if status.gone:
+        return f"no machine runs; on record it is {phase}"
+    return f"does not answer; on record it is {phase}" if status.silent else phase
+
+
+def _runs_lines(status: Status) -> Iterator[str]:
+    """The model and the machine, as planned; without a record the machine's type alone."""
+    plan = status.recorded.plan if status.recorded else None
+    machine = machine_of(status.recorded, status.seen)
+    kind = (machine.attributes.get("instance_type") if machine else None) or (
+        plan.chosen.instance_type if plan else None
+    )
+    market = plan.chosen.market if plan and plan.chosen.market != "owned" else None
+    where = ", ".join(filter(None, (kind, market)))
+    words = " on ".join(filter(None, (plan.model.id if plan else None, where)))
+    if words and not status.gone:
+        yield f"  runs      {words}"
+
+
+def _cost_words(status: Status) -> str:
+    """What is billed by the hour at this moment."""
+    if status.gone:
+        return "nothing now: no machine runs"
+    price = price_of(status.recorded, status.seen)
+    return "-" if price is None else f"{usd(price)} an hour"
+
+
+def _next_lines(status: Status) -> Iterator[str]:
+    """What to do about a deployment that does not serve."""
+    name = status.name
+    if status.gone:
+        yield f"'tgi-deploy diagnose {name}' says why it ended, 'tgi-deploy down {name}' removes the rest"
+    elif status.silent:
+        yield f"'tgi-deploy diagnose {name}' looks for the cause, 'tgi-deploy down {name}' ends it"
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    machine, probe = status.machine, status.probe
+    return {
+        "name": status.name,
+        "healthy": status.healthy,
+        "recorded": deployment_document(status.recorded) if status.recorded else None,
+        "owners": list(owners_of(status.recorded, status.seen)),
+        "seen": [_found(found) for found in status.seen],
+        "drift": [{**item.data, "code": item.code, "message": item.message} for item in status.drift],
+        "ends": ends_document(status.ends),
+        "spot_notice": status.spot_notice,
+        "unencrypted": unencrypted(status.recorded),
+        "machine": None
+        if machine is None
+        else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
+        "probe": None if probe is None else {"outcome": probe.outcome, "status": probe.status},
+        "starting": None if status.starting is None else asdict(status.starting),
+    }
+
+
+def _found(found: Found) -> dict[str, Any]:
+    return {
+        "key": found.key,
+        "kind": found.kind,
+        "region": found.place,
+        "id": found.id,
+        "state": found.state,
+        "attached": found.attached,
+    }
+
+
+def status_text(status: Status) -> str:
+    recorded, probe = status.recorded, status.probe
+    lines = [heading(status.name, _standing(status)), *_runs_lines(status)]
+    if recorded is not None and recorded.endpoint:
+        answer = "was not asked: no machine runs" if probe is None else str(probe)
+        lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
+    if told := unencrypted(recorded):
+        lines.append(wrapped(told, first="  traffic   ", rest=" " * 12))
+    if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
+        lines.append(f"  start     {_starting(status.starting, status.name)}")
+    lines.append(f"  cost      {_cost_words(status)}")
+    if not status.gone:
+        lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
+    if status.spot_notice is not None:
+        lines.append(f"  spot      {status.spot_notice}")
+    lines.extend(f"  owner     {owner}" for owner in owners_of(recorded, status.seen))
+    lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
+    lines.extend(f"  drift     {item.message}" for item in status.drift)
+    lines.extend(f"  next      {line}" for line in _next_lines(status))
+    return "\n".join(lines)
+
+
+def _starting(starting: Starting, name: str) -> str:
+    words = starting.phase.replace("_", " ")
+    if starting.exit_code is not None:
+        why = f": {starting.cause}" if starting.cause else ""
+        return f"{words}: the engine ended{why}; 'tgi-deploy diagnose {name}' looks for the cause"
+    return f"{words}: {starting.detail}" if starting.detail else words
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "recorded": row.recorded,
+        "phase": row.phase,
+        "region": row.region,
+        "instance_type": row.instance_type,
+        "machine": row.machine,
+        "endpoint": row.endpoint,
+        "usd_per_hour": row.usd_per_hour,
+        "expires": row.expires,
+        "ends": ends_document(row.ends),
+        "owners": list(row.owners),
+    }
+
+
+def rows_text(rows: Sequence[Row]) -> str:
+    header = ("name", "phase", "machine", "type", "region", "$/h", "endpoint", "ends")
+    cells = [
+        (
+            row.name,
+            row.phase,
+            "gone" if row.gone else row.machine or "-",
+            row.instance_type or "-",
+            row.region,
+            "-" if row.gone else usd(row.usd_per_hour),
+            row.endpoint or "-",
+            "-" if row.gone else ends_cell(row.ends),
+        )
+        for row in rows
+    ]
+    return table(header, cells, right=frozenset({5}))
+
+
+def access_document(access: Access) -> dict[str, Any]:
+    return {
+        "name": access.name,
+        "url": access.url,
+        "curl": access.curl,
+        "python": access.python,
+        "tunnel": access.tunnel,
+        "unencrypted": access.unencrypted,
+    }
+
+
+def access_text(access: Access) -> str:
+    return "\n".join(
+        (
+            access.url,
+            "",
+            f"curl    {access.curl}",
+            f'python  python -c "{access.python}"',
+            *([f"tunnel  {access.tunnel}"] if access.tunnel else []),
+            *(["", wrapped(access.unencrypted, first="", rest="")] if access.unencrypted else []),
+        )
+    )
