@@ -118,7 +118,7 @@ def line_watch(modules: dict[str, None]) -> Callable[[FrameType, str, object], N
         if event != "call" or place in modules or place.startswith(("/", "<", "sandbox/")):
             return
         given = (frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-        if any(LINE in text for item in given for text in (item, *parts(item)) if isinstance(text, str)):
+        if any(isinstance(item, str) and LINE in item for item in given):
             modules[place] = None
 
     return look
