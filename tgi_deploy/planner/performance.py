@@ -128,9 +128,9 @@ def service(work: Work, traffic: Traffic, kv_tokens: float) -> Service:
     tpot = (seen.tpot_s * 1e3, seen.tpot_p95_s * 1e3)
     rate = seen.requests_per_s() * traffic.output_tokens
 
-    def quantity(value: float, high: float, metric: str) -> Quantity:
-        factors = work.constants.interval(metric, work.setup.accelerator)
-        return Quantity(p50=value, p95=high, low=value * factors[0], high=value * factors[1])
+    def quantity(p50: float, p95: float, metric: str) -> Quantity:
+        low, high = work.constants.interval(metric, work.setup.accelerator)
+        return Quantity(p50=p50, p95=p95, low=p50 * low, high=p50 * high)
 
     return Service(
         ttft_ms=quantity(*ttft, "ttft_ms"),

@@ -154,7 +154,9 @@ def _waiting_s(work: Work, traffic: Traffic, batch: float, parts: _Parts) -> flo
     """Waiting for other prompts before the first token.
 
     Requests that ended in one step are followed by requests that enter in one step, if a step lasts longer than
-    clients take to send; over a long output they drift apart.
+    clients take to send; over a long output they drift apart. Those behind them seldom meet as long as decoding takes
+    most of the time. Where prefills fill it, decoding stalls until the last is done, all answers end together, and
+    all prompts come together again.
     """
     prompt = work.prompt_products_s(traffic.input_tokens)
     mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1

@@ -27,7 +27,7 @@ KIND_OF_METRIC: Final = {
     "decode_tok_s_total": "throughput", "max_throughput_tok_s": "throughput", "req_s": "throughput",
 }  # fmt: skip
 TIMES: Final = frozenset({"ttft_ms", "tpot_ms", "e2e_ms"})
-_LATE_NVLINK: Final = frozenset({"hopper", "Blackwell", "Blackwell Ultra"})
+_LATE_NVLINK: Final = frozenset({"Hopper", "Blackwell", "Blackwell Ultra"})
 _PAIR: Final = 2
 
 T = TypeVar("T", bound=Value)
@@ -110,7 +110,7 @@ class Constants:
         self._families: Mapping[str, str] = document["card_families"]
         self._fabrics = frozenset(document["own_fabrics"])
         self._bridged = frozenset(document["bridged"])
-        self._host_links: Mapping[str, str] = document["host_links"]
+        self._host_links: Mapping[str, Mapping[str, str]] = document["host_links"]
         self._engines: Mapping[str, Any] = document["engines"]
         self._slowness: Mapping[str, Mapping[str, list[float]]] = document["slowness"]
         self._known: dict[tuple[str, str], Any] = {}
@@ -137,14 +137,12 @@ class Constants:
         """
         if accelerator.name in self._bridged and interconnect in {"pcie", "nvlink"}:
             return self._made("link", "nvlink-late" if cards <= _PAIR else "pcie-p2p", Link)
-        if interconnect in {"nvlink", "neuronlink"}:
-            late = self.family(accelerator) in _LATE_NVLINK or accelerator.architecture in _LATE_NVLINK
+        own_fabric = accelerator.architecture in self._fabrics and interconnect not in {"pcie", "pcie-p2p"}
+        if interconnect in {"nvlink", "neuronlink"} or own_fabric:
+            late = accelerator.architecture in _LATE_NVLINK
             return self._made("link", "nvlink-late" if late else "nvlink-early", Link)
-        if accelerator.architecture in self._fabrics and interconnect != "pcie":
-            return self._made("link", "nvlink-early", Link)
-        if interconnect == "pcie-p2p":
-            return self._made("link", interconnect, Link)
-        return self._made("link", self._host_links.get(accelerator.name, "pcie"), Link)
+        of_the_host = self._host_links.get(accelerator.name, {}).get(interconnect)
+        return self._made("link", of_the_host or ("pcie-p2p" if interconnect == "pcie-p2p" else "pcie"), Link)
 
     def kernel(self, name: str) -> Kernel:
         return self._made("kernel", name, Kernel)
@@ -212,7 +210,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "ke
 # What the model asks for by name. Any other name may leave fields to the default of its kind.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "card": (DEFAULT,),
-    "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie", "pcie-g5", "pcie-g6"),
+    "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie", "pcie-g5", "pcie-g6", "pcie-desktop"),
     "kernel": ("16-bit", "fp8", "w8a16", "w8a8", "int4", "w4a8", "mxfp4", "bitsandbytes"),
     "engine": (DEFAULT,),
 }
