@@ -101,7 +101,8 @@ def context(setup: Setup) -> Context:
 @cache
 def target_named(name: str) -> Target:
     """Return a target; nothing is asked of it. It knows neither the sandbox nor profiles of the caller's own."""
-    return _docker_target() if name == "docker" else _ec2_target(_ec2_connection(None, {}), None)
+    made = {"ec2": lambda: _ec2_target(_ec2_connection(None, {}), None), "docker": _docker_target}
+    return made[name]()
 
 
 def targets() -> tuple[Target, ...]:
@@ -123,11 +124,9 @@ def target_of(place: str) -> Target:
 
 def target_options(command: str) -> tuple[Option, ...]:
     """Return the options that targets add to a command."""
-    from tgi_deploy.targets.docker.options import DockerOptions  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.options import Ec2Options  # noqa: PLC0415 -- likewise
     from tgi_deploy.values.options import options_of  # noqa: PLC0415 -- likewise
 
-    return options_of((Ec2Options, DockerOptions), command)
+    return options_of((target.options for target in targets()), command)
 
 
 def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:

@@ -343,6 +343,9 @@ class Target(Protocol):
     def commands(self, name: str, place: str, machine_id: str) -> Commands:
         """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known."""
 
+    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        """Return what to paste to look at one thing; None for a kind that has no such command."""
+
     def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
         """Return what to paste to remove one thing; None for a kind that has no such command."""
 

@@ -125,7 +125,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
         everything = _observe(context, name, recorded, _regions(request.plan, way), side=way.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
-        for rule in added_rules(seen):
+        for rule in added_rules(context, seen):
             context.reporter.warn(rule)
         deployment = replace(_starting_point(context, request, way, name, recorded, seen), plaintext=plaintext)
         surplus = surplus_of(deployment, seen)

@@ -123,7 +123,7 @@ def _status(
         name=name,
         recorded=recorded,
         seen=seen,
-        drift=tuple(drift(recorded, seen, late=late)),
+        drift=tuple(drift(context, recorded, seen, late=late)),
         machine=state,
         probe=probe,
         ends=ends_of(recorded, [machine.tags] if machine else []),
@@ -133,7 +133,7 @@ def _status(
     )
 
 
-def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
+def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
     """The differences, record first. A machine that is `late` is not gone."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
@@ -167,7 +167,7 @@ def drift(recorded: Deployment | None, seen: Sequence[Found], *, late: bool = Fa
         for found in seen
         if found.id in known and not found.alive
     )
-    return [*differences, *added_rules(seen)]
+    return [*differences, *added_rules(context, seen)]
 
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
@@ -176,13 +176,13 @@ def second_machine(recorded: Deployment | None, machine: Found) -> str:
     return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
 
 
-def added_rules(seen: Sequence[Found]) -> list[Problem]:
+def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
     """Doors that somebody has opened by hand. They are told of, and go with the group; nothing closes them before."""
     return [
         warning(
             "rule_added",
             f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
-            f"look at it: aws ec2 describe-security-groups --group-ids {found.id} --region {found.place}",
+            f"look at it: {context.target_at(found.place).look_command(found.kind, found.id, found.place)}",
             key=found.key,
         )
         for found in seen

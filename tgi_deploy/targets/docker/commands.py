@@ -13,6 +13,11 @@ from tgi_deploy.targets.protocol import Commands
 _COMMANDS: Final = {"container": "rm --force", "volume": "volume rm"}
 
 
+def look_command(kind: str, thing_id: str, place: str) -> str | None:
+    """None for a kind that has no such command."""
+    return f"{_docker(place)} {kind} inspect {shlex.quote(thing_id)}" if kind in _COMMANDS else None
+
+
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     """None for a kind that has no such command."""
     words = _COMMANDS.get(kind)

@@ -134,6 +134,11 @@ class DockerTarget:
 
         return commands(name, place)
 
+    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        from tgi_deploy.targets.docker.commands import look_command  # noqa: PLC0415 -- likewise
+
+        return look_command(kind, thing_id, place)
+
     def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
         from tgi_deploy.targets.docker.commands import removal_command  # noqa: PLC0415 -- likewise
 

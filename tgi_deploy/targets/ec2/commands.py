@@ -16,6 +16,15 @@ _EC2: Final = {
     "launch-template": "delete-launch-template --launch-template-id",
     "security-group": "delete-security-group --group-id",
 }
+_LOOKS: Final = {
+    "instance": "describe-instances --instance-ids",
+    "spot-request": "describe-spot-instance-requests --spot-instance-request-ids",
+    "volume": "describe-volumes --volume-ids",
+    "network-interface": "describe-network-interfaces --network-interface-ids",
+    "address": "describe-addresses --allocation-ids",
+    "launch-template": "describe-launch-templates --launch-template-ids",
+    "security-group": "describe-security-groups --group-ids",
+}
 _OTHERS: Final = {
     "parameter": "aws ssm delete-parameter --name {id} --region {region}",
     "schedule": "aws scheduler delete-schedule-group --name {id} --region {region}",
@@ -27,6 +36,12 @@ _OTHERS: Final = {
         "aws iam delete-instance-profile --instance-profile-name {id}"
     ),
 }
+
+
+def look_command(kind: str, thing_id: str, region: str) -> str | None:
+    """None for a kind that has no such command."""
+    words = _LOOKS.get(kind)
+    return None if words is None else f"aws ec2 {words} {thing_id} --region {region}"
 
 
 def removal_command(kind: str, thing_id: str, region: str) -> str | None:

@@ -124,6 +124,11 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
         return commands(name, place, machine_id)
 
+    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        from tgi_deploy.targets.ec2.commands import look_command  # noqa: PLC0415 -- likewise
+
+        return look_command(kind, thing_id, place)
+
     def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
         from tgi_deploy.targets.ec2.commands import removal_command  # noqa: PLC0415 -- likewise
 

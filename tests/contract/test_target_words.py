@@ -1,0 +1,108 @@
+"""What only one target has stays in `targets/` and `sandbox/`: its name, its provider's, and the words of its SDK.
+
+Data under `profiles/` may name a provider; so may help that shows a user what to type. Each place has its reason here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import tgi_deploy
+from tgi_deploy import wiring
+
+PACKAGE = Path(tgi_deploy.__file__).parent
+AT_HOME = ("targets", "sandbox")
+NAMES = (*wiring.TARGETS, "aws", "amazon", "boto", "boto3", "botocore", "iam", "ssm", "ami")
+WORD = re.compile(rf"(?i)(?<![a-z])(?:{'|'.join(NAMES)})(?![a-z])")
+
+SHOWN = "help and examples show a user what to type"
+PRICES = "reads a provider's prices, types and permissions: data under profiles/aws"
+LINES = "reads logs of machines, which container runtimes and agents write into"
+REGION = "planning takes its default region from where AWS's own tools take theirs"
+ALLOWED = {
+    "catalog/actions.py": PRICES,
+    "catalog/hardware.py": PRICES,
+    "catalog/own_prices.py": PRICES,
+    "catalog/phases.py": "names the tables of profiles/diagnosis",
+    "catalog/predictions.py": "where a published figure was measured",
+    "catalog/prices.py": PRICES,
+    "catalog/quotas.py": PRICES,
+    "catalog/config.py": "a key that model configurations have: a state-space model",
+    "cli/catalog.py": SHOWN,
+    "cli/diagnose.py": SHOWN,
+    "cli/doctor.py": SHOWN,
+    "cli/down.py": SHOWN,
+    "cli/main.py": SHOWN,
+    "cli/options.py": SHOWN,
+    "cli/plan.py": SHOWN,
+    "cli/render.py": SHOWN,
+    "cli/sandbox.py": "prints the variables that lead AWS's own tools to the sandbox",
+    "cli/up.py": SHOWN,
+    "cli/why_not.py": "says why a type of the catalog is not offered",
+    "diagnosis/lines.py": LINES,
+    "diagnosis/reader.py": LINES,
+    "operations/checking/local_checks.py": "names this package's own extras",
+    "operations/planning/predict_speed.py": "where a published figure was measured",
+    "operations/planning/region.py": REGION,
+    "operations/planning/wish.py": "says why a type of the catalog is not offered",
+    "operations/watching/runbook.py": "a page shows how to run the same container by hand",
+    "readiness/not_ready.py": "says what lets a paused container go on",
+    "reconcile/errors.py": "says which variable leads to a proxy",
+    "values/speed_constants.py": "where a published figure was measured",
+    "wiring.py": "composes the targets",
+}
+
+
+def words(source):
+    """Names and texts of a module that say more than its comments and docstrings: what the program acts by."""
+    tree = ast.parse(source)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    said = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.value
+        elif isinstance(node, ast.Name | ast.Attribute):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield getattr(node, "module", None) or ""
+
+
+def found_in(source):
+    return {match[0] for text in words(source) for match in WORD.finditer(text.replace("_", " "))}
+
+
+def modules():
+    paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+    return sorted(path.as_posix() for path in paths if path.parts[0] not in AT_HOME)
+
+
+def test_what_one_target_has_is_named_where_targets_are():
+    found = {module: found_in((PACKAGE / module).read_text(encoding="utf-8")) for module in modules()}
+    assert {module: names for module, names in found.items() if names and module not in ALLOWED} == {}
+    assert sorted(module for module, names in found.items() if names) == sorted(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if target == "docker":\n    pass',
+        "def on_docker():\n    pass",
+        'command = f"aws s3 cp {path}"',
+        "from tgi_deploy.targets.ec2.launch import Ec2Settings",
+        "docker_endpoint()",
+        "given.ami",
+    ],
+)
+def test_a_word_of_a_target_is_found(source):
+    assert len(found_in(source)) == 1
+
+
+@pytest.mark.parametrize("source", ['"""What Docker does."""', "# EC2 is late\nlate = True", "admin = 1", "family = 2"])
+def test_other_words_are_not(source):
+    assert found_in(source) == set()

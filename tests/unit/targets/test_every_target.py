@@ -1,0 +1,282 @@
+"""What is true of every target: the same questions to each, on a fake world of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders.plans import deployable
+from fakes.cloud import KINDS, FakeWorld, KilledError
+from fakes.docker_host import FakeDocker
+from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
+
+from tgi_deploy import wiring
+from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.errors import InputError, Problem
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.launch import first_attempt, way_of
+from tgi_deploy.operations.launching.target_options import own_options
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.logs import logs
+from tgi_deploy.reconcile.model import KEPT, TAG_NAME, Deployment
+from tgi_deploy.reconcile.ports import SizedHandler
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.cloud import DockerCloud
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable
+from tgi_deploy.targets.docker.launch import DockerSettings
+from tgi_deploy.targets.docker.pull import pull
+from tgi_deploy.targets.docker.target import DockerTarget
+from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.values.plan import Plan
+
+RARE = ("parameter", "role", "instance-profile", "schedule")
+
+
+@dataclass
+class Bench:
+    """A target, a plan for it, and its world: `kill_at` ends the process after so many creating calls."""
+
+    target: Target
+    place: str
+    plan: Plan
+    settings: Any
+    context: Callable[[], Any]
+    kill_at: Callable[[int | None], None]
+    machines: Callable[[], int]
+
+    def up(self) -> Deployment:
+        wanted = replace(request(self.plan), target=self.target.name, settings=self.settings)
+        return up(self.context(), wanted).deployment
+
+    def down(self) -> Any:
+        return down(self.context(), ("demo",), lambda _removals: True)
+
+    def way(self) -> Any:
+        return way_of(self.context(), self.target.name, self.plan, self.settings)
+
+    def attempt(self) -> Any:
+        at = Surroundings(home=None).clock.now()
+        nobody = Deployment(
+            name="demo", id="id1", target=self.target.name, region=self.place, phase="creating", created=at, updated=at
+        )
+        return first_attempt(self.way(), nobody, ())
+
+
+def counting(world: Any, creates: Callable[[str], bool]) -> Callable[[int | None], None]:
+    def kill_at(number: int | None) -> None:
+        left = [number]
+
+        def after(name: str) -> None:
+            if left[0] is not None and creates(name):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KilledError
+
+        world.after_call = after
+
+    return kill_at
+
+
+def on_ec2(home: Path) -> Bench:
+    world = FakeWorld(kinds=(*RARE, *KINDS))
+    around = Surroundings(home=home, world=world)
+    target = fake_ec2(world.cloud)
+    return Bench(
+        target=target,
+        place="us-east-1",
+        plan=plan(),
+        settings=request().settings,
+        context=lambda: around.context(targets=(target,)),
+        kill_at=counting(world, lambda name: name.startswith("create ")),
+        machines=lambda: len(world.running()),
+    )
+
+
+def on_docker(home: Path) -> Bench:
+    host, around = FakeDocker(), Surroundings(home=home)
+    errors = json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8"))
+    api = Api(
+        endpoint=Endpoint(url="unix:///var/run/docker.sock"),
+        table=ErrorTable.of(errors),
+        environ={},
+        connect=lambda _at: host,
+    )
+
+    def pull_image(_place: str, image: str, listener: Any) -> None:
+        pull(api, image, listener=listener, clock=around.clock)
+
+    target = DockerTarget(cloud=lambda _place: DockerCloud(api=api), pull_image=pull_image, environ={})
+    there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
+    return Bench(
+        target=target,
+        place="docker",
+        plan=plan(chosen=there, regions=("local",), markets=("owned",), hardware="1xA10G"),
+        settings=DockerSettings(place="docker"),
+        context=lambda: around.context(
+            targets=(fake_ec2(around.world.cloud), target), cloud=target.cloud, regions=("docker",)
+        ),
+        kill_at=counting(host, lambda name: name.startswith("create")),
+        machines=lambda: len(host.containers_by_id),
+    )
+
+
+BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_docker}
+
+
+@pytest.fixture(params=wiring.TARGETS)
+def bench(request, tmp_path, monkeypatch):
+    """Every target that the program knows: one without a bench fails here."""
+    monkeypatch.setattr("os.fsync", lambda _handle: None)
+    return BENCHES[request.param](tmp_path / "state")
+
+
+def found(bench):
+    return bench.target.cloud(bench.place).find({TAG_NAME: "demo"})
+
+
+def test_what_is_wanted_has_one_machine_of_the_targets_kind(bench):
+    wanted = bench.attempt().wanted
+    assert [item.kind for item in wanted if item.is_machine] == [bench.target.facts.machine_kind]
+    assert {item.kind for item in wanted} <= set(bench.target.cloud(bench.place).kinds)
+    assert {need for item in wanted for need in item.needs} <= {item.key for item in wanted}
+
+
+def test_the_same_plan_wants_the_same(bench):
+    assert [item.spec for item in bench.attempt().wanted] == [item.spec for item in bench.attempt().wanted]
+
+
+def test_one_kind_runs_engines_and_few_are_rare(bench):
+    cloud = bench.target.cloud(bench.place)
+    assert [kind for kind in cloud.kinds if cloud.handler(kind).runs_engines] == [bench.target.facts.machine_kind]
+    assert not cloud.handler(bench.target.facts.machine_kind).rare
+
+
+def test_what_was_made_is_found_by_its_tags_and_read_by_its_id(bench):
+    deployment = bench.up()
+    cloud = bench.target.cloud(bench.place)
+    seen = {item.id: item for item in found(bench)}
+    for record in deployment.resources:
+        again = cloud.handler(record.kind).read(record.attributes)
+        assert again is not None
+        assert again.is_machine == record.is_machine
+        assert record.attributes["id"] in seen or KEPT in record.notes
+    assert deployment.target == bench.target.name
+    assert {record.place for record in deployment.resources} == {bench.place}
+
+
+@pytest.mark.parametrize("creation", [1, 2, 3])
+def test_what_a_killed_run_made_is_adopted(bench, creation):
+    most = len(bench.attempt().wanted)
+    bench.kill_at(min(creation, most))
+    with pytest.raises(KilledError):
+        bench.up()
+    bench.kill_at(None)
+    deployment = bench.up()
+    assert {record.phase for record in deployment.resources} == {"created"}
+    assert bench.machines() == 1
+
+
+def test_removal_leaves_nothing_but_what_is_kept_on_purpose(bench):
+    kept = {record.attributes["id"] for record in bench.up().resources if KEPT in record.notes}
+    (receipt,) = bench.down().receipts
+    assert found(bench) == ()
+    assert bench.machines() == 0
+    assert {item["id"] for item in receipt.kept} == kept
+    assert len(receipt.machines) == 1
+
+
+def test_reading_and_deleting_what_is_gone_is_not_an_error(bench):
+    deployment = bench.up()
+    bench.down()
+    cloud = bench.target.cloud(bench.place)
+    for record in deployment.resources:
+        if KEPT not in record.notes:
+            assert cloud.handler(record.kind).read(record.attributes) is None
+            cloud.handler(record.kind).delete(record.attributes)
+    assert cloud.machine(deployment.machine.attributes["id"]).state in {"missing", "terminated"}
+
+
+def test_every_kind_has_a_command_that_removes_it(bench):
+    for kind in bench.target.cloud(bench.place).kinds:
+        command = bench.target.removal_command(kind, "thing-1", bench.place)
+        assert command is not None, kind
+        assert "thing-1" in shlex.split(command)
+        look = bench.target.look_command(kind, "thing-1", bench.place)
+        assert look is None or "thing-1" in shlex.split(look)
+    assert bench.target.removal_command("nothing-known", "thing-1", bench.place) is None
+
+
+def test_commands_for_a_person_name_the_deployment_and_can_be_pasted(bench):
+    commands = bench.target.commands("demo", bench.place, "MACHINE")
+    for command in (*commands.looks, *commands.removal, commands.proof):
+        assert shlex.split(command.partition("   #")[0])
+    assert "demo" in commands.proof
+    assert commands.removal
+
+
+def test_preflight_answers_with_problems(bench):
+    attempt = bench.attempt()
+    findings = bench.way().preflight(attempt, {TAG_NAME: "demo"})
+    assert all(isinstance(item, Problem) for item in findings)
+
+
+def test_a_running_deployment_is_reached_and_its_log_is_read(bench):
+    deployment = bench.up()
+    reached = access(bench.context(), "demo")
+    assert reached.url == deployment.endpoint
+    assert reached.curl.startswith(f"curl -s {deployment.endpoint}")
+    assert isinstance(reached.tunnel, str)
+    assert bench.way().traffic.reach in {"loopback", "private", "public"}
+    assert isinstance(logs(bench.context(), "demo"), str)
+
+
+def test_every_form_is_written_the_same_twice(bench):
+    for form, title in bench.target.forms.items():
+        first = bench.target.artifact(form, deployable(), templates_dir=None)
+        assert first == bench.target.artifact(form, deployable(), templates_dir=None)
+        assert (first.kind, bool(title), first.text.endswith("\n")) == (form, True, True)
+        assert form in wiring.FORMS
+
+
+def test_every_option_has_help_and_every_other_targets_is_refused(bench):
+    own = bench.target.options.__struct_fields__
+    assert all(item.help for item in wiring.target_options("up"))
+    assert set(own) <= {item.name for item in wiring.target_options("up")}
+    assert bench.target.options() == own_options(bench.target, wiring.targets(), {})
+    for foreign in [item.name for item in wiring.target_options("up") if item.name not in own]:
+        with pytest.raises(InputError) as caught:
+            own_options(bench.target, wiring.targets(), {foreign: "x"})
+        assert caught.value.code == "conflicting_options"
+        assert bench.target.facts.who_connects in caught.value.hint
+
+
+def test_a_location_belongs_to_its_target(bench):
+    assert wiring.target_of(bench.place).name == bench.target.name
+    assert wiring.target_of(f"{bench.target.name}:elsewhere").name == bench.target.name
+
+
+def test_what_a_target_does_not_have_it_does_not_offer(bench):
+    """Optional parts are protocols of their own: nothing of them is implemented by raising."""
+    optional = {
+        Account: ("examine", "policy", "boundary"),
+        LocalHost: ("examine_host",),
+        Failover: ("refused",),
+        ImagePull: ("pull",),
+        SizedHandler: ("size_bytes",),
+    }
+    cloud = bench.target.cloud(bench.place)
+    for part in (bench.target, bench.way(), *(cloud.handler(kind) for kind in cloud.kinds)):
+        for protocol, methods in optional.items():
+            offered = [name for name in methods if hasattr(part, name)]
+            assert offered in ([], list(methods)), (part, protocol)
+            assert isinstance(part, protocol) == bool(offered)
