@@ -25,9 +25,12 @@ def load_refusal(situation: Situation) -> str | None:
 
 
 def warmup_refusal(situation: Situation) -> str | None:
-    """What the first kernels answer on a card the release was not built for."""
+    """What the first kernels answer on a card, or for weights, that the release was not built for."""
     if situation.host.on_cpu:
         return None
+    stored = situation.checkpoint.model.quantization
+    if stored is not None and stored.block_scaled and not situation.release.block_scaled_fp8:
+        return "TypeError: 'NoneType' object is not callable"  # `w8a8_block_fp8_matmul` could not be imported
     rule = situation.release.architecture_rule(situation.host.accelerator.compute_capability)
     if rule is None or rule.verdict == "ok":
         return None
@@ -103,7 +106,7 @@ def _quantized_experts(situation: Situation) -> str | None:
     rule = situation.weights.rule
     if rule is None or rule.fused_moe or situation.model_class.dense_fallback or not situation.checkpoint.model.experts:
         return None
-    return f"ValueError: Unsupported weights loader for {rule.method} in fused experts"
+    return "AssertionError: scoring func is not handled"
 
 
 def _shardable(situation: Situation) -> str | None:
