@@ -370,9 +370,14 @@ def _feed_forward(model: ModelSpec, served: ModelClass, num_shard: int, way: Way
     wide = model.expert_intermediate_size
     if served.experts == "gathered":
         return model.experts * (3 * model.hidden_size + 4 * wide // num_shard)
-    if served.experts == "fused" and (way.rule is None or way.rule.fused_moe):
+    if served.experts == "fused" and not _has_no_kernel(served, way):
         return max(dense, model.experts_per_token * (3 * wide // num_shard + model.hidden_size))
     return max(dense, 4 * wide // (1 if served.whole_experts else num_shard))
+
+
+def _has_no_kernel(served: ModelClass, way: Way) -> bool:
+    """Whether packed experts must run one by one: the method has no fused kernel, or the class does not use it."""
+    return way.rule is not None and not (way.rule.fused_moe and served.fused_quantized)
 
 
 def _before_any_weight(release: TgiRelease, num_shard: int) -> int:
@@ -410,7 +415,7 @@ def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_
         loops_over_experts=mixture and served.experts == "looped",
         runs_all_experts=mixture and (
             served.experts == "gathered"
-            or (served.experts == "fused" and way.rule is not None and not way.rule.fused_moe)
+            or (served.experts == "fused" and _has_no_kernel(served, way))
         ),
     )  # fmt: skip
     predicted = performance.predict(

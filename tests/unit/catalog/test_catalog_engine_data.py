@@ -135,6 +135,11 @@ def test_quantization_facts_change_with_the_release():
     assert CATALOG.release("3.3.7").quantizations["bitsandbytes"].cuda_graphs is False
     assert CATALOG.release("2.1.1").quantizations["fp8"].min_compute_capability == (8, 9)
     assert CATALOG.release("2.2.0").quantizations["fp8"].min_compute_capability == (8, 0)
+    assert CATALOG.release("2.3.0").quantizations["gptq"].fused_moe is False
+    assert CATALOG.release("2.3.1").quantizations["gptq"].fused_moe is True
+    assert CATALOG.release("2.3.1").quantizations["awq"].fused_moe is False
+    assert CATALOG.release("2.4.0").quantizations["awq"].fused_moe is True
+    assert CATALOG.release("2.2.0").quantizations["fp8"].fused_moe is False
     assert "compressed-tensors" not in CATALOG.release("2.4.0").quantizations
     assert "marlin" not in CATALOG.release("2.0.4").quantizations
     assert CATALOG.release("3.3.7").quantizations["exl2"].shardable is False

@@ -12,6 +12,7 @@ from tgi_deploy.engines.tgi.memory import (
     WarmUp,
     activation_bytes,
     memory_budget,
+    runs_all_experts,
     scores_prompts,
     weights_bytes,
 )
@@ -189,6 +190,30 @@ def test_experts_that_work_at_once_count_in_the_warm_up(catalog: Catalog) -> Non
     (plain,), (eetq,) = schemes(profile, release, "none"), schemes(profile, release, "eetq")
     assert activation_bytes(model, plain, layout, warm_up(1000), 1) == 1000 * 2 * (other + 2 * (3 * 14_336 + 4096))
     assert activation_bytes(model, eetq, layout, warm_up(1000), 1) == 1000 * 2 * (other + 4 * 14_336)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "method", "everyone"),
+    [
+        ("mixtral-8x7b", "3.3.7", "none", False),
+        ("mixtral-8x7b", "3.3.7", "fp8", False),
+        ("mixtral-8x7b", "3.3.7", "eetq", True),
+        ("mixtral-8x7b", "2.3.1", "awq", True),
+        ("mixtral-8x7b", "2.4.0", "awq", False),
+        ("dbrx-132b", "3.3.7", "none", False),
+        ("dbrx-132b", "3.3.7", "fp8", True),
+        ("qwen3-30b-a3b", "3.3.7", "none", False),
+        ("llama3-8b", "3.3.7", "eetq", False),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "3.3.7", "none", True),
+    ],
+)
+def test_whether_every_token_passes_every_expert(
+    catalog: Catalog, model: str, version: str, method: str, *, everyone: bool
+) -> None:
+    profile, release = catalog.resolve(model), catalog.release(version)
+    (scheme, *_) = schemes(profile, release, method)
+    model_class = release.model_class(profile.model.model_type)
+    assert runs_all_experts(profile.model, scheme, model_class) is everyone
 
 
 def test_gathered_experts_take_every_token_for_every_expert(catalog: Catalog) -> None:

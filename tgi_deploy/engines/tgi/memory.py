@@ -205,7 +205,8 @@ def runs_all_experts(model: ModelSpec, scheme: Scheme, model_class: ModelClass) 
     """Whether every token passes every expert: gathered ones, and those that no fused kernel takes."""
     if not model.experts or model_class.experts == "looped":
         return False
-    return model_class.experts == "gathered" or not scheme.fused_experts
+    fused = scheme.method is None or (scheme.fused_experts and model_class.fused_quantized)
+    return model_class.experts == "gathered" or not fused
 
 
 def _mask_bytes(model: ModelSpec, layout: Layout, warm_up: WarmUp) -> int:

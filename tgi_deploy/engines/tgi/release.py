@@ -54,9 +54,10 @@ class ModelClass(Value, frozen=True, kw_only=True):
 
     `backend`: a class of the engine's own; transformers' class with the engine's attention and tensor parallelism
     (`transformers`), or as it is, padded and on one card (`plain`). `experts` that are not `fused` run in a loop over
-    the chosen ones, or all of them at once (`gathered`); `dense_fallback`: without a fused kernel for the weights all
-    of them run, one by one. `whole_experts` stay on every rank. Beside the layers the warm-up takes `image_bytes` for
-    its image, split over shards, and `mask_bytes` (and `mask_bytes_per_head`) for each pair of a prompt's tokens.
+    the chosen ones, or all of them at once (`gathered`). Where no fused kernel takes the weights (the method has none,
+    or the class none for packed ones: `fused_quantized`) all of them run, one by one, if there is a `dense_fallback`.
+    `whole_experts` stay on every rank. Beside the layers the warm-up takes `image_bytes` for its image, split over
+    shards, and `mask_bytes` (and `mask_bytes_per_head`) for each pair of a prompt's tokens.
     """
 
     model_type: str
@@ -64,6 +65,7 @@ class ModelClass(Value, frozen=True, kw_only=True):
     flash: bool = True
     cuda_graphs: bool = True
     experts: Literal["fused", "looped", "gathered"] = "fused"
+    fused_quantized: bool = True
     dense_fallback: bool = True
     whole_experts: bool = False
     image_bytes: int = 0

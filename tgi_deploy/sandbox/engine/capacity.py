@@ -117,7 +117,8 @@ def _feed_forward_values(load: Load) -> int:
         return 4 * model.intermediate_size
     if native.experts == "gathered":
         return model.experts * (3 * model.hidden_size * load.num_shard + 4 * model.expert_intermediate_size)
-    fused = native.experts == "fused" and (load.weights.rule is None or load.weights.rule.fused_moe)
+    rule = load.weights.rule
+    fused = native.experts == "fused" and (rule is None or (rule.fused_moe and native.fused_quantized))
     at_once = model.experts_per_token if fused else 1
     return max(4 * model.intermediate_size, 3 * at_once * model.expert_intermediate_size)
 
