@@ -2,7 +2,7 @@
 
 Every error a user can cause is a `DeployError`: a stable code, a sentence that says what was being done and what
 happened, and a hint that says what to do now. The class decides the exit code. Standard library only: every layer
-may raise these.
+may raise these. (Slots would double what a dataclass takes to create, and every command pays for these.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Severity = Literal["ok", "warning", "error"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """A message with a code. `hint` is what to do now; `data` holds the values behind it, keys with units.
 
@@ -38,7 +38,7 @@ def warning(code: str, message: str, hint: str | None = None, **data: object) ->
     return Problem(code=code, message=message, severity="warning", hint=hint, data=data)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """Why it failed. `finding` is a code of the table of diagnosis, `line` one of the machine's log."""
 
@@ -50,7 +50,7 @@ class Diagnosis:
     command: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StillRunning:
     """A machine that runs on, or may: what it costs, and the command that ends it."""
 
@@ -61,7 +61,7 @@ class StillRunning:
     ends_with: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """What is known of a failed deployment beside the problem; each part is None until it is known.
 

@@ -27,7 +27,7 @@ SCHEMA: Final = 1
 _MONEY_DIGITS: Final = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FailureText:
     """A failure in text: lines between message and hint hold what both of them then leave out."""
 
@@ -36,7 +36,7 @@ class FailureText:
     hint: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 

@@ -45,7 +45,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Wish:
     """What was asked for on the command line, as text; None where nothing was."""
 
@@ -83,7 +83,7 @@ def variable_of_option(setting: str) -> str:
     return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """A value and where it came from."""
 
