@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.hub.client import HuggingFaceHub
-    from tgi_deploy.operations.checking.workstation import Workstation
+    from tgi_deploy.operations.checking.local_checks import Workstation
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms
     from tgi_deploy.operations.deploying.rehearse import Stage
@@ -415,6 +415,6 @@ def _hub_access(hub_id: str, revision: str) -> None:
 
 
 def workstation(*, sandbox: bool) -> Workstation:
-    from tgi_deploy.operations.checking.workstation import LocalWorkstation  # noqa: PLC0415 -- see context()
+    from tgi_deploy.operations.checking.local_checks import Workstation  # noqa: PLC0415 -- see context()
 
-    return LocalWorkstation(home=_records(sandbox=sandbox))
+    return Workstation(home=_records(sandbox=sandbox))

@@ -304,6 +304,22 @@ class Commands(Frozen, frozen=True, kw_only=True):
     proof: str
 
 
+class ByHand(Protocol):
+    """Commands for a person. A module can be one."""
+
+    def commands(self, name: str, place: str, machine_id: str) -> Commands:
+        """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known."""
+
+    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        """Return what to paste to look at one thing; None for a kind that has no such command."""
+
+    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
+        """Return what to paste to remove one thing; None for a kind that has no such command."""
+
+    def tunnel(self, place: str, port: int) -> str:
+        """Return the command that reaches a port there without opening it; empty where none is needed."""
+
+
 class Target(Protocol):
     """Where engines run."""
 
@@ -340,17 +356,9 @@ class Target(Protocol):
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         """Write the deployable down; the same input gives the same text. Raises InputError."""
 
-    def commands(self, name: str, place: str, machine_id: str) -> Commands:
-        """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known."""
-
-    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        """Return what to paste to look at one thing; None for a kind that has no such command."""
-
-    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        """Return what to paste to remove one thing; None for a kind that has no such command."""
-
-    def tunnel(self, place: str, port: int) -> str:
-        """Return the command that reaches a port there without opening it; empty where none is needed."""
+    @property
+    def by_hand(self) -> ByHand:
+        """Return what to paste where this tool can't be used."""
 
 
 class AccountRequest(Frozen, frozen=True, kw_only=True):

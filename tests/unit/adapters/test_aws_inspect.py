@@ -7,10 +7,10 @@ from botocore.exceptions import ClientError
 from builders.aws_profiles import profile_data
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.checking.workstation import LocalWorkstation
+from tgi_deploy.operations.checking.local_checks import Workstation
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.targets.aws.errors import ErrorTable, translate
-from tgi_deploy.targets.docker.host_checks import LocalInstallation
+from tgi_deploy.targets.docker.host_checks import Installation
 from tgi_deploy.targets.ec2.account_probe import Ec2Inspector, exit_of
 from tgi_deploy.targets.ec2.inspection import RehearsedLaunch
 from tgi_deploy.targets.reply import Reply
@@ -194,14 +194,14 @@ def program(folder, name, text):
 
 def test_this_computer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    here = LocalWorkstation(home=tmp_path / "state")
+    here = Workstation(home=tmp_path / "state")
     assert here.state_folder() == str(tmp_path / "state")
     assert (here.has("json"), here.has("no_such_package_at_all")) == (True, False)
 
 
 def test_the_container_engine_and_gpus_of_this_computer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    here = LocalInstallation()
+    here = Installation()
     assert here.cards() == ()
     with pytest.raises(DeployError, match="no docker command"):
         here.engine()
@@ -217,5 +217,5 @@ def test_the_container_engine_and_gpus_of_this_computer(tmp_path, monkeypatch):
 def test_a_state_folder_that_is_a_file(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(DeployError) as caught:
-        LocalWorkstation(home=tmp_path / "state").state_folder()
+        Workstation(home=tmp_path / "state").state_folder()
     assert caught.value.code == "state_unusable"

@@ -208,16 +208,16 @@ def test_reading_and_deleting_what_is_gone_is_not_an_error(bench):
 
 def test_every_kind_has_a_command_that_removes_it(bench):
     for kind in bench.target.cloud(bench.place).kinds:
-        command = bench.target.removal_command(kind, "thing-1", bench.place)
+        command = bench.target.by_hand.removal_command(kind, "thing-1", bench.place)
         assert command is not None, kind
         assert "thing-1" in shlex.split(command)
-        look = bench.target.look_command(kind, "thing-1", bench.place)
+        look = bench.target.by_hand.look_command(kind, "thing-1", bench.place)
         assert look is None or "thing-1" in shlex.split(look)
-    assert bench.target.removal_command("nothing-known", "thing-1", bench.place) is None
+    assert bench.target.by_hand.removal_command("nothing-known", "thing-1", bench.place) is None
 
 
 def test_commands_for_a_person_name_the_deployment_and_can_be_pasted(bench):
-    commands = bench.target.commands("demo", bench.place, "MACHINE")
+    commands = bench.target.by_hand.commands("demo", bench.place, "MACHINE")
     for command in (*commands.looks, *commands.removal, commands.proof):
         assert shlex.split(command.partition("   #")[0])
     assert "demo" in commands.proof

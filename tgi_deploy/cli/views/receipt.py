@@ -60,7 +60,7 @@ def _size(size_bytes: int) -> str:
 def _kept_text(item: Mapping[str, str]) -> str:
     """What stays, how much it holds, and how it goes."""
     size = f"{_size(int(item['bytes']))} of " if item["bytes"] else ""
-    command = wiring.target_of(item["region"]).removal_command(item["kind"], item["id"], item["region"])
+    command = wiring.target_of(item["region"]).by_hand.removal_command(item["kind"], item["id"], item["region"])
     return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
 
 

@@ -12,7 +12,7 @@ from tgi_deploy.targets.protocol import Account, AccountRequest, LocalHost
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
-    from tgi_deploy.operations.checking.workstation import Workstation
+    from tgi_deploy.operations.checking.local_checks import Workstation
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.plan import Plan
 

@@ -1,14 +1,18 @@
-"""What this computer's answers mean."""
+"""This computer: the interpreter, the records' folder, optional packages, and what is to be said of them."""
 
 from __future__ import annotations
 
+import importlib.util
+import platform
+import tempfile
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.values.check_result import ok
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.checking.workstation import Workstation
+    from pathlib import Path
 
 # Extra of this package → the package that it brings, and what it is for.
 EXTRAS: Final = {
@@ -16,6 +20,33 @@ EXTRAS: Final = {
     "sandbox": ("moto", "the local cloud"),
     "docker": ("docker", "docker hosts"),
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workstation:
+    """`home` is the folder of records."""
+
+    home: Path
+
+    @property
+    def python(self) -> str:
+        return platform.python_version()
+
+    def state_folder(self) -> str:
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(dir=self.home, prefix=".doctor."):
+                pass
+        except OSError as error:
+            raise DeployError(
+                "state_unusable",
+                f"writing to {self.home} failed: {error.strerror or error}",
+                hint="check that folder's owner and space, or set TGI_DEPLOY_HOME to another one",
+            ) from error
+        return str(self.home)
+
+    def has(self, package: str) -> bool:
+        return importlib.util.find_spec(package) is not None
 
 
 def python_finding(workstation: Workstation) -> Problem:

@@ -95,7 +95,7 @@ def left_error(
 
 
 def _removal_command(context: Context, item: Mapping[str, Any]) -> str | None:
-    return context.target_at(item["region"]).removal_command(item["kind"], item["id"], item["region"])
+    return context.target_at(item["region"]).by_hand.removal_command(item["kind"], item["id"], item["region"])
 
 
 def raise_all(failures: Sequence[DeployError]) -> None:

@@ -60,7 +60,7 @@ def access(context: Context, name: str) -> Access:
         url=url,
         curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
         python=engine.client_line(url, variable, asked),
-        tunnel=context.target_at(record.place).tunnel(record.place, port),
+        tunnel=context.target_at(record.place).by_hand.tunnel(record.place, port),
         unencrypted=unencrypted(recorded),
     )
 

@@ -190,7 +190,7 @@ def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templa
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
     plan = subject.plan
-    commands = subject.target.commands(subject.name, subject.place, subject.machine_id)
+    commands = subject.target.by_hand.commands(subject.name, subject.place, subject.machine_id)
     return {
         "name": subject.name,
         "plan": plan,
@@ -304,6 +304,6 @@ def _removals(subject: Subject) -> Sequence[str]:
     """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
     records = subject.deployment.resources if subject.deployment else ()
     going = (record for record in reversed(records) if KEPT not in record.notes)
-    command = subject.target.removal_command
+    command = subject.target.by_hand.removal_command
     found = (command(record.kind, record.attributes.get("id", "ID"), record.place) for record in going)
     return tuple(item for item in found if item is not None)

@@ -182,7 +182,7 @@ def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
         warning(
             "rule_added",
             f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
-            f"look at it: {context.target_at(found.place).look_command(found.kind, found.id, found.place)}",
+            f"look at it: {context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)}",
             key=found.key,
         )
         for found in seen

@@ -24,7 +24,7 @@ def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     return None if words is None else f"{_docker(place)} {words} {shlex.quote(thing_id)}"
 
 
-def commands(name: str, place: str) -> Commands:
+def commands(name: str, place: str, machine_id: str) -> Commands:  # noqa: ARG001 -- the protocol's
     """Return commands that go by the container's name: what it is called is known before it is there."""
     container, docker = container_name(name), _docker(place)
     filtered = f"--filter label={TAG_NAME}={name}"

@@ -6,7 +6,7 @@ import os
 import subprocess
 from dataclasses import dataclass, replace
 from shutil import which
-from typing import Final, Protocol
+from typing import Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError, Problem
@@ -26,17 +26,7 @@ class Engine:
     runtimes: tuple[str, ...]
 
 
-class Installation(Protocol):
-    """What is installed here."""
-
-    def engine(self) -> Engine:
-        """Return the container engine. Raises DeployError when none answers."""
-
-    def cards(self) -> tuple[str, ...]:
-        """Return the GPUs that the driver lists; empty without a driver."""
-
-
-class LocalInstallation:
+class Installation:
     """This computer's. Programs are looked for on PATH."""
 
     def engine(self) -> Engine:

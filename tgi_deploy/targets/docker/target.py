@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.docker.connection import Hosts
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.docker.host_checks import Installation
     from tgi_deploy.targets.docker.launch import DockerLaunch, DockerSettings
-    from tgi_deploy.targets.protocol import Artifact, Commands, Deployable, LaunchRequest, Order, Surroundings
+    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, LaunchRequest, Order, Surroundings
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
 
@@ -65,22 +65,10 @@ class DockerTarget:
     pull_image: Callable[..., None]
     environ: Mapping[str, str]
     installation: Installation | None = None
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def facts(self) -> TargetFacts:
-        return FACTS
-
-    @property
-    def options(self) -> type[Value]:
-        return DockerOptions
-
-    @property
-    def forms(self) -> Mapping[str, str]:
-        return FORMS
+    name: ClassVar = NAME
+    facts: ClassVar = FACTS
+    options: ClassVar[type[Value]] = DockerOptions
+    forms: ClassVar[Mapping[str, str]] = FORMS
 
     def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
         if named:
@@ -129,30 +117,16 @@ class DockerTarget:
 
         return written(form, deployable, templates_dir=templates_dir)
 
-    def commands(self, name: str, place: str, machine_id: str) -> Commands:  # noqa: ARG002 -- a container is known by its name
-        from tgi_deploy.targets.docker.commands import commands  # noqa: PLC0415 -- likewise
+    @property
+    def by_hand(self) -> ByHand:
+        from tgi_deploy.targets.docker import commands  # noqa: PLC0415 -- likewise
 
-        return commands(name, place)
-
-    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        from tgi_deploy.targets.docker.commands import look_command  # noqa: PLC0415 -- likewise
-
-        return look_command(kind, thing_id, place)
-
-    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        from tgi_deploy.targets.docker.commands import removal_command  # noqa: PLC0415 -- likewise
-
-        return removal_command(kind, thing_id, place)
-
-    def tunnel(self, place: str, port: int) -> str:
-        from tgi_deploy.targets.docker.commands import tunnel  # noqa: PLC0415 -- likewise
-
-        return tunnel(place, port)
+        return commands
 
     def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
-        from tgi_deploy.targets.docker.host_checks import LocalInstallation, host_findings  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.host_checks import Installation, host_findings  # noqa: PLC0415 -- likewise
 
-        return host_findings(self.installation or LocalInstallation(), needed=needed)
+        return host_findings(self.installation or Installation(), needed=needed)
 
 
 def docker_target(environ: Mapping[str, str] = os.environ) -> DockerTarget:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Problem
@@ -24,6 +23,7 @@ from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
 from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
 from tgi_deploy.targets.ec2.survey import together
 from tgi_deploy.targets.protocol import Order
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.ends import Spent
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.ec2.target import Ec2Target
-    from tgi_deploy.targets.protocol import Surroundings
-    from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.targets.protocol import AccountRequest, Surroundings
+    from tgi_deploy.values.plan import Plan
 
 _NAME: Final = "doctor"
 _ID: Final = "rehearsal"
@@ -42,17 +42,15 @@ _TAGS: Final = {TAG_NAME: _NAME, TAG_ID: _ID}
 _COMMON: Final = "g6.xlarge"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AccountLook:
-    """`plan` None asks about the account alone, in `region`."""
-
+class AccountLook(Frozen, frozen=True, kw_only=True):
     target: Ec2Target
     survey: Survey
     around: Surroundings
-    settings: Ec2Settings
-    plan: Plan | None
-    region: str
-    ready_deadline_s: Callable[[Candidate], int]
+    asked: AccountRequest
+
+    @property
+    def settings(self) -> Ec2Settings:
+        return settings_of(self.asked.options, self.asked.environ)
 
 
 def settings_of(options: Ec2Options, environ: Mapping[str, str]) -> Ec2Settings:
@@ -64,7 +62,7 @@ def settings_of(options: Ec2Options, environ: Mapping[str, str]) -> Ec2Settings:
 
 def examine(look: AccountLook) -> tuple[Problem, ...]:
     """The account, then the launch. Without anybody to be, nothing else is asked."""
-    region = look.plan.chosen.offer.region if look.plan else look.region
+    region = look.asked.place
     try:
         inspector = look.survey.inspector(region)
         answers: dict[str, Any] = together({"who": inspector.identity, "region": inspector.region_status})
@@ -82,7 +80,7 @@ def examine(look: AccountLook) -> tuple[Problem, ...]:
 
 
 def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
-    kind = look.plan.chosen.offer.instance_type.name if look.plan else _COMMON
+    kind = look.asked.plan.chosen.offer.instance_type.name if look.asked.plan else _COMMON
     cloud, settings = look.target.region(region), look.settings
     found: dict[str, Any] = together(
         {
@@ -96,7 +94,7 @@ def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
     image, places = found["image"], found["places"]
     zones = sorted({place.zone for place in places})
     seen = (image_finding(image, region), zones_finding(kind, region, zones))
-    if look.plan is None:
+    if look.asked.plan is None:
         launch = RehearsedLaunch(
             image=image.id,
             instance_type=kind,
@@ -106,7 +104,7 @@ def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
             tags=_TAGS,
         )
         return (*seen, *_permissions(look.survey, region, launch, arn))
-    return (*seen, *_launch(look, look.plan, image.minimum_gib))
+    return (*seen, *_launch(look, look.asked.plan, image.minimum_gib))
 
 
 def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[Problem, ...]:
@@ -123,7 +121,10 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
     now, region = look.around.clock.now(), plan.chosen.offer.region
     deployment = Deployment(name=_NAME, id=_ID, target=NAME, region=region, phase="creating", created=now, updated=now)
     order = Order(
-        plan=plan, settings=look.settings, ready_deadline_s=look.ready_deadline_s, spent=lambda _deployment: Spent()
+        plan=plan,
+        settings=look.settings,
+        ready_deadline_s=look.asked.ready_deadline_s,
+        spent=lambda _deployment: Spent(),
     )
     try:
         attempt = next(look.target.launch(look.around, order).attempts(lambda: (deployment, ())))

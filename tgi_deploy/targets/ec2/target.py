@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
 from tgi_deploy.targets.protocol import Supplied, TargetFacts
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
-        Commands,
+        ByHand,
         Deployable,
         LaunchRequest,
         Order,
@@ -55,22 +55,10 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     catalog: Callable[[], Catalog]
     default_region: Callable[[], str]
     caller_cidr: Callable[[], str]
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def facts(self) -> TargetFacts:
-        return FACTS
-
-    @property
-    def options(self) -> type[Value]:
-        return Ec2Options
-
-    @property
-    def forms(self) -> Mapping[str, str]:
-        return FORMS
+    name: ClassVar = NAME
+    facts: ClassVar = FACTS
+    options: ClassVar[type[Value]] = Ec2Options
+    forms: ClassVar[Mapping[str, str]] = FORMS
 
     def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
         """A slip of the keyboard is found here: asked of EC2, it would look like a region without deployments."""
@@ -119,40 +107,18 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
         return written(form, deployable, templates_dir=templates_dir)
 
-    def commands(self, name: str, place: str, machine_id: str) -> Commands:
-        from tgi_deploy.targets.ec2.commands import commands  # noqa: PLC0415 -- likewise
+    @property
+    def by_hand(self) -> ByHand:
+        from tgi_deploy.targets.ec2 import commands  # noqa: PLC0415 -- likewise
 
-        return commands(name, place, machine_id)
-
-    def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        from tgi_deploy.targets.ec2.commands import look_command  # noqa: PLC0415 -- likewise
-
-        return look_command(kind, thing_id, place)
-
-    def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        from tgi_deploy.targets.ec2.commands import removal_command  # noqa: PLC0415 -- likewise
-
-        return removal_command(kind, thing_id, place)
-
-    def tunnel(self, place: str, port: int) -> str:  # noqa: ARG002 -- the protocol's
-        return ""
+        return commands
 
     def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
-        from tgi_deploy.targets.ec2.doctor import AccountLook, examine, settings_of  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.doctor import AccountLook, examine  # noqa: PLC0415 -- likewise
 
         if self.survey is None:
             return ()
-        return examine(
-            AccountLook(
-                target=self,
-                survey=self.survey,
-                around=around,
-                settings=settings_of(request.options, request.environ),
-                plan=request.plan,
-                region=request.place,
-                ready_deadline_s=request.ready_deadline_s,
-            )
-        )
+        return examine(AccountLook(target=self, survey=self.survey, around=around, asked=request))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- likewise
