@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.cli.output import FailureText, Result
+    from tgi_deploy.cli.output import Result
     from tgi_deploy.errors import Problem
 
 # All that ask a cloud: a test compares.
@@ -30,7 +30,7 @@ def in_sandbox(result: Result) -> Result:
         text=said(result.text),
         warnings=tuple(_problem(item) for item in result.warnings),
         errors=tuple(_problem(item) for item in result.errors),
-        failure_text=result.failure_text and _failure_text(result.failure_text),
+        failure_text=said(result.failure_text),
     )
 
 
@@ -40,10 +40,6 @@ def said(text: str) -> str:
 
 def _problem(item: Problem) -> Problem:
     return replace(item, message=said(item.message), hint=said(item.hint or "") or None)
-
-
-def _failure_text(text: FailureText) -> FailureText:
-    return replace(text, message=said(text.message), lines=said(text.lines), hint=said(text.hint))
 
 
 def _data(value: Any) -> Any:  # noqa: ANN401 -- whatever a result holds

@@ -59,7 +59,7 @@ def failure(error: DeployError) -> Result:
         return result
     from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-    return replace(result, failure_text=failure_text(error.message, error.failure))
+    return replace(result, failure_text=failure_text(error.problem, error.failure))
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:

@@ -28,19 +28,10 @@ _MONEY_DIGITS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailureText:
-    """A failure in text: lines between message and hint hold what both of them then leave out."""
-
-    message: str
-    lines: str
-    hint: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Result:
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 
-    `already_shown`: codes of warnings that the text has. `failure_text` is what people read of the first error.
+    `already_shown`: codes of warnings that the text has. `failure_text` is what people read in place of the errors.
     """
 
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +40,7 @@ class Result:
     exit_code: int = 0
     errors: tuple[Problem, ...] = ()
     already_shown: frozenset[str] = frozenset()
-    failure_text: FailureText | None = None
+    failure_text: str = ""
 
 
 def envelope(command: str, result: Result) -> dict[str, Any]:
@@ -131,18 +122,15 @@ def _message_lines(result: Result) -> list[str]:
         for item in result.warnings
         if item.code not in result.already_shown
     ]
-    for number, error in enumerate(result.errors):
-        lines.extend(_error_lines(error, None if number else result.failure_text))
-    return lines
+    if result.failure_text:
+        return [*lines, result.failure_text]
+    return [*lines, *(line for error in result.errors for line in error_lines(error))]
 
 
-def _error_lines(error: Problem, text: FailureText | None) -> Iterator[str]:
-    message, hint = (text.message, text.hint) if text else (error.message, error.hint)
-    yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(message)}"
-    if text:
-        yield text.lines
-    if hint:
-        yield f"{click.style('hint', bold=True)}: {one_line(hint)}"
+def error_lines(error: Problem) -> Iterator[str]:
+    yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(error.message)}"
+    if error.hint:
+        yield f"{click.style('hint', bold=True)}: {one_line(error.hint)}"
 
 
 def _write(stream: IO[str] | None, text: str) -> None:

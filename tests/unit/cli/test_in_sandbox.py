@@ -12,7 +12,7 @@ from tgi_deploy.cli import frame
 from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, said
 from tgi_deploy.cli.main import ROOT, SECTIONS
 from tgi_deploy.cli.options import sandbox_option
-from tgi_deploy.cli.output import FailureText, Result
+from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import DeployError, Problem, warning
 
 
@@ -55,15 +55,14 @@ def test_every_part_of_a_result_and_nothing_that_has_a_hash():
         text=line,
         warnings=(warning("w", line),),
         errors=(Problem(code="e", message=line, hint=line),),
-        failure_text=FailureText(message=line, lines=line, hint=line),
+        failure_text=line,
     )
     found = in_sandbox(result)
     assert found.data == {"still_costs": ({"ends_with": told},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
     assert (found.text, found.warnings[0].message) == (told, told)
     error = found.errors[0]
     assert (error.message, error.hint) == (told, told)
-    text = found.failure_text
-    assert (text.message, text.lines, text.hint) == (told, told, told)
+    assert found.failure_text == told
 
 
 @pytest.mark.parametrize(("given", "hint"), [([], "tgi-deploy list'"), (["--sandbox"], "tgi-deploy list --sandbox'")])

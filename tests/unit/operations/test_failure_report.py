@@ -104,9 +104,9 @@ def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatc
     assert "tgi-deploy down demo" in error.hint
     assert "cloud_unreachable no answer" in around.heard.lines
     assert around.store.load("demo").machine.attributes["id"] == machine.id
-    shown = failure_text(error.message, error.failure)
-    assert machine.id in shown.lines
-    assert "may still run" in shown.hint
+    shown = failure_text(error.problem, error.failure)
+    assert machine.id in shown
+    assert "may still run" in shown
 
 
 def test_the_command_knows_the_plan(around, monkeypatch):

@@ -44,7 +44,7 @@ def test_an_engine_that_no_longer_answers_keeps_its_machine(around):
     assert error.data["still_costs"]["machine"] == machine.id
     assert "was there before this run and is kept and costs $1.861 an hour" in error.hint
     assert "'tgi-deploy down demo' ends it" in error.hint
-    assert "was there before" in failure_text(error.message, error.failure).hint
+    assert "was there before" in failure_text(error.problem, error.failure)
 
 
 def test_a_machine_that_was_stopped_is_kept(around):
@@ -107,9 +107,9 @@ def test_a_new_machine_goes_and_what_was_around_it_stays(around):
     assert (error.data["fate"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
     assert "what was there before is kept: 'tgi-deploy down demo' ends it" in error.hint
-    shown = failure_text(error.message, error.failure)
-    assert "nothing any more" in shown.lines
-    assert "what was there before is kept" in shown.hint
+    shown = failure_text(error.problem, error.failure)
+    assert "nothing any more" in shown
+    assert "what was there before is kept" in shown
     receipt = down(around.context(), ["demo"], lambda _removals: True).receipts[0]
     assert len(receipt.machines) == 2
     assert around.world.left() == []

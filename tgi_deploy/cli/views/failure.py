@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.output import FailureText
+from tgi_deploy.cli.output import error_lines
 from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
 from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
@@ -14,7 +15,7 @@ from tgi_deploy.text import duration, one_line, usd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.errors import Diagnosis, Failure
+    from tgi_deploy.errors import Diagnosis, Failure, Problem
 
 _FROM_BEFORE: Final = "the machine was there before this run and is kept: 'tgi-deploy logs {name}' shows its log"
 _PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
@@ -27,15 +28,14 @@ _HINTS: Final = {
 }
 
 
-def failure_text(message: str, failure: Failure) -> FailureText | None:
-    """Return None where it is not known why it failed, or what became of the machine."""
+def failure_text(problem: Problem, failure: Failure) -> str:
+    """Return nothing where it is not known why it failed, or what became of the machine."""
     if failure.diagnosis is None or failure.fate is None:
-        return None
-    return FailureText(
-        message=message.replace(f" Evidence: {failure.diagnosis.evidence}", ""),
-        lines="\n".join(_lines(failure, failure.diagnosis)),
-        hint=_hint(failure, failure.fate).format(name=failure.deployment),
-    )
+        return ""
+    message = problem.message.replace(f" Evidence: {failure.diagnosis.evidence}", "")
+    hint = _hint(failure, failure.fate).format(name=failure.deployment)
+    first, last = error_lines(replace(problem, message=message, hint=hint))
+    return "\n".join((first, *_lines(failure, failure.diagnosis), last))
 
 
 def _hint(failure: Failure, fate: str) -> str:

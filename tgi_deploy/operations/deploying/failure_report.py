@@ -71,29 +71,22 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
     state = "was there before this run and is kept" if known else "still runs"
-    told = f"the machine {state}{price_words(deployment.usd_per_hour)}: 'tgi-deploy logs {name}' shows its log, "
-    failure, diagnosis = _parts(deployment, error)
-    command = f"tgi-deploy down {name}" if error.code in _PLAIN else f"tgi-deploy diagnose {name}"
-    failure = replace(
-        failure,
-        fate="kept",
-        still_running=still_running(deployment),
-        before=tuple(before),
-        diagnosis=replace(diagnosis, command=diagnosis.command or command),
+    log = f"'tgi-deploy logs {name}' shows its log"
+    return _report(
+        error,
+        f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' ends it",
+        Failure(deployment=name, fate="kept", still_running=still_running(deployment), before=tuple(before)),
+        command=_diagnosis(error).command or f"tgi-deploy {'down' if error.code in _PLAIN else 'diagnose'} {name}",
     )
-    return error.copy(hint=_hint(error, diagnosis, f"{told}'tgi-deploy down {name}' ends it"), failure=failure)
 
 
 def report_left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
     """Return the error of a machine whose removal failed, of `why`: for all that is known it still runs."""
     command = f"tgi-deploy down {deployment.name}"
     price = price_words(deployment.usd_per_hour)
-    told = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
-    failure, diagnosis = _parts(deployment, error)
-    failure = replace(
-        failure, fate="left", still_running=still_running(deployment), diagnosis=replace(diagnosis, command=command)
-    )
-    return error.copy(hint=_hint(error, diagnosis, told), failure=failure)
+    left = Failure(deployment=deployment.name, fate="left", still_running=still_running(deployment))
+    words = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
+    return _report(error, words, left, command=command)
 
 
 def report_removed(
@@ -105,29 +98,28 @@ def report_removed(
     before: Sequence[Mapping[str, Any]] = (),
 ) -> DeployError:
     """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
-    there = target_option(context, deployment.region)
-    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {deployment.name}{there}"
-    command = again if error.code in _PLAIN else f"{again} --on-failure keep"
-    fate = f"{MADE_GONE}: 'tgi-deploy down {deployment.name}' ends it" if before else GONE
-    failure, diagnosis = _parts(deployment, error)
+    name, diagnosis = deployment.name, _diagnosis(error)
+    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {name}{target_option(context, deployment.region)}"
     unknown = diagnosis.cause is None and error.code not in _PLAIN
-    failure = replace(
-        failure,
-        fate="removed",
-        receipt=document(receipt) if receipt else None,
-        before=tuple(before),
-        diagnosis=replace(
-            diagnosis,
-            command=diagnosis.command or command,
-            remedy=_LOOK_AGAIN if unknown else diagnosis.remedy,
-        ),
+    return _report(
+        error,
+        f"{MADE_GONE}: 'tgi-deploy down {name}' ends it" if before else GONE,
+        Failure(deployment=name, fate="removed", receipt=document(receipt) if receipt else None, before=tuple(before)),
+        command=diagnosis.command or (again if error.code in _PLAIN else f"{again} --on-failure keep"),
+        remedy=_LOOK_AGAIN if unknown else None,
     )
-    return error.copy(hint=fate if unknown else _hint(error, diagnosis, fate), failure=failure)
 
 
-def _parts(deployment: Deployment, error: DeployError) -> tuple[Failure, Diagnosis]:
-    failure = replace(error.failure or Failure(), deployment=deployment.name)
-    return failure, failure.diagnosis or Diagnosis()
+def _report(error: DeployError, fate: str, outcome: Failure, *, command: str, remedy: str | None = None) -> DeployError:
+    """Return the error with what became of the machine. `remedy`: what to do in place of what the error says."""
+    known, diagnosis = error.failure or Failure(), _diagnosis(error)
+    hint = fate if remedy else _hint(error, diagnosis, fate)
+    diagnosis = replace(diagnosis, command=command, remedy=remedy or diagnosis.remedy)
+    return error.copy(hint=hint, failure=replace(outcome, phase=known.phase, step=known.step, diagnosis=diagnosis))
+
+
+def _diagnosis(error: DeployError) -> Diagnosis:
+    return (error.failure.diagnosis if error.failure else None) or Diagnosis()
 
 
 def _hint(error: DeployError, diagnosis: Diagnosis, fate: str) -> str:
