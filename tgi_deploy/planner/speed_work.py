@@ -90,6 +90,7 @@ class Work:
         self._head = model.vocab_size * model.hidden_size
         tables = self._head * (1 if model.tied_embeddings else 2)
         self._expert = 3 * model.hidden_size * model.expert_intermediate_size * sizes.expert_layers(model)
+        self._expert_s = self.engine.expert_us * 1e-6 * sizes.expert_layers(model)
         self._dense = model.parameters - tables - self._expert * model.experts
         if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
@@ -124,16 +125,18 @@ class Work:
         return each * self.shards / self.kv_bytes
 
     def _touched(self, tokens: float) -> float:
-        """Parameters of the experts that `tokens` tokens are routed to."""
+        """Experts of a layer that `tokens` tokens are routed to."""
         model = self.setup.model
         if not model.experts:
             return 0.0
         missed = 1 - model.experts_per_token / model.experts
-        return self._expert * model.experts * float(1 - missed**tokens)
+        return model.experts * float(1 - missed**tokens)
 
     def stream_s(self, tokens: float) -> float:
-        experts = self._touched(tokens) * self.setup.numerics.expert_bits / 8
-        return (self._dense_bytes + experts) / self._bandwidth + _BYTES_16 * self._head / self._bandwidth16
+        touched = self._touched(tokens)
+        experts = touched * self._expert * self.setup.numerics.expert_bits / 8
+        streamed = (self._dense_bytes + experts) / self._bandwidth + _BYTES_16 * self._head / self._bandwidth16
+        return streamed + touched * self._expert_s
 
     def products_s(self, tokens: float) -> float:
         """Matrix products of the layers. Those of experts are small and many: fewer bits help half as much."""

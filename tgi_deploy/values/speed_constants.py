@@ -67,18 +67,19 @@ class EngineProfile(Value, frozen=True, kw_only=True):
 
     Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; over HTTP `served_us` more
     a request. `first_ms` is added to every first token, over HTTP `front_ms` more; `prompt_ms` is the host's work
-    on every prompt. `compute` scales products, `experts` grouped ones further. `reread` is the share of the KV
-    cache that is read again for every further query head of a group. `narrow_cache` is the share of the bytes saved
-    by a KV cache below 16 bits that is saved in time as well. Clients' arrivals after a step spread over
-    `jitter_ms`. `reserve` is the share of the output that a request holds in the KV cache on average.
-    `small_chunk_tokens` and `small_max_batch` hold on cards that the engine calls small; 0: the same. Where
-    `share_of_free` is 1, `memory_share` is of what the weights leave. `floor_ms` a layer is the fastest launch of a
-    step whose batch exceeds `graph_batch`.
+    on every prompt. `compute` scales products, `experts` grouped ones further; `expert_us` is added for every
+    expert that a layer's step touches. `reread` is the share of the KV cache that is read again for every further
+    query head of a group. `narrow_cache` is the share of the bytes saved by a KV cache below 16 bits that is saved
+    in time as well. Clients' arrivals after a step spread over `jitter_ms`. `reserve` is the share of the output
+    that a request holds in the KV cache on average. `small_chunk_tokens` and `small_max_batch` hold on cards that
+    the engine calls small; 0: the same. Where `share_of_free` is 1, `memory_share` is of what the weights leave.
+    `floor_ms` a layer is the fastest launch of a step whose batch exceeds `graph_batch`.
     """
 
     compute: float
     cache: float
     experts: float
+    expert_us: float
     step_ms: float
     layer_us: float
     request_us: float
