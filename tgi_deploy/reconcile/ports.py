@@ -43,7 +43,10 @@ class Handler(Protocol):
         """Create it, tagged in the same request. `token` makes a repeated request the same request."""
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Bring an existing one to what is wanted, as far as that changes in place. Safe to repeat."""
+        """Bring an existing one to what is wanted, as far as that changes in place. Safe to repeat.
+
+        Called for what has `loose` properties alone, after it was made, too.
+        """
 
     def read(self, attributes: Mapping[str, str]) -> Found | None: ...
 

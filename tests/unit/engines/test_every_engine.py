@@ -10,13 +10,13 @@ import pytest
 from builders import engines, plans
 from builders.machine import Machine
 
+from tgi_deploy.engines.protocol import ServingEngine
 from tgi_deploy.values.engine import Pins
 from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.engines.protocol import ServingEngine
     from tgi_deploy.values.engine import Release
 
 CASES = Path(__file__).parents[2] / "cases/engines"
@@ -39,6 +39,13 @@ def flags_and_words(arguments: tuple[str, ...], release: Release) -> Iterator[tu
         else:
             values.append(word)
     yield name, tuple(values)
+
+
+@every_engine
+def test_an_engine_has_all_that_is_asked_of_it(engine: ServingEngine) -> None:
+    asked = {name for name in vars(ServingEngine) if not name.startswith("_")}
+    assert "probes" in asked
+    assert {name for name in asked if not hasattr(engine, name)} == set()
 
 
 @every_release

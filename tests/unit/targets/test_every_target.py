@@ -210,9 +210,9 @@ def test_every_kind_has_a_command_that_removes_it(bench):
     for kind in bench.target.cloud(bench.place).kinds:
         command = bench.target.by_hand.removal_command(kind, "thing-1", bench.place)
         assert command is not None, kind
-        assert "thing-1" in shlex.split(command)
+        assert any("thing-1" in word for word in shlex.split(command))
         look = bench.target.by_hand.look_command(kind, "thing-1", bench.place)
-        assert look is None or "thing-1" in shlex.split(look)
+        assert look is None or any("thing-1" in word for word in shlex.split(look))
     assert bench.target.by_hand.removal_command("nothing-known", "thing-1", bench.place) is None
 
 

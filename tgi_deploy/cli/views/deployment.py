@@ -89,7 +89,7 @@ def proposal_text(proposal: Proposal) -> str:
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
-        "  no price: the machine is yours; nothing ends the container but 'down'"
+        "  no price: the machine is yours; nothing ends the deployment but 'down'"
         if owned
         else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
     ]
