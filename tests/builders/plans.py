@@ -210,6 +210,7 @@ def candidate(**changes: Any) -> Candidate:
         "performance": Performance(ttft_ms=120.0, tpot_ms=32.0, output_tokens_per_s=240.0),
         "engine": command,
         "storage": storage(),
+        "quality": "exact",
     }
     made = Candidate(**(values | changes))
     started = Tgi().startup(made.engine.settings, rates(made.offer.instance_type, made.storage))

@@ -14,7 +14,7 @@ from tgi_deploy.cli.main import ROOT
 ENVELOPE = ["schema", "command", "status", "exit_code", "data", "warnings", "errors"]
 CHOICE = {
     "instance_type", "region", "market", "accelerator", "accelerator_count", "num_shard", "quantize", "dtype",
-    "usd_per_hour", "total_usd_per_hour",
+    "usd_per_hour", "total_usd_per_hour", "quality_class", "replicas", "machines", "engine",
 }  # fmt: skip
 
 
@@ -44,7 +44,8 @@ def test_plan(capsys):
     plan = document["data"]["plan"]
     assert plan.keys() == {
         "model", "requirements", "chosen", "cost", "memory", "performance", "storage", "time_to_ready", "engine",
-        "fallbacks", "breakeven", "rejections", "considered", "assumptions", "notices", "catalogue_date",
+        "quality_class", "slo", "frontier", "alternatives", "fallbacks", "breakeven", "rejections",
+        "considered", "assumptions", "notices", "catalogue_date",
     }  # fmt: skip
     assert plan["chosen"].keys() == CHOICE
     assert all(item.keys() == CHOICE for item in plan["fallbacks"])
@@ -59,7 +60,7 @@ def test_plan(capsys):
         "ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens",
         "ttft_ms_low", "ttft_ms_high", "tpot_ms_low", "tpot_ms_high", "output_tokens_per_s_low",
         "output_tokens_per_s_high", "usd_per_million_output_tokens_low", "usd_per_million_output_tokens_high",
-        "usd_per_million_blended_tokens", "utilisation",
+        "usd_per_million_blended_tokens", "utilisation", "ttft_ms_p95", "tpot_ms_p95",
     }  # fmt: skip
     assert all(
         item.keys() == {

@@ -12,8 +12,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner import performance
+from tgi_deploy.planner.speed_load import Traffic
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
+from tgi_deploy.values.engine import Scheduling, Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,8 @@ class Verdict:
     way: Way
     codes: frozenset[str]
     output_tokens_per_s: float
+    ttft_ms: float
+    tpot_ms: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +79,8 @@ class Choice:
     changes_type: bool
     after: int
     output_tokens_per_s: float
+    ttft_ms: float
+    tpot_ms: float
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -153,15 +158,16 @@ def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: i
         *_quantization_codes(model, served, hardware, num_shard, way),
         *_block_codes(model, release, hardware),
     }
-    memory_code = _memory_code(request, release, hardware, num_shard, way)
-    speed = 0.0
-    if memory_code:
-        codes.add(memory_code)
+    cache = _cache(request, release, hardware, num_shard, way)
+    speed = (0.0, 0.0, 0.0)
+    if isinstance(cache, str):
+        codes.add(cache)
     else:
-        speed = _tokens_per_s(request, supply, hardware, num_shard, way)
+        speed = _speed(request, supply, hardware, num_shard, way, *cache)
     return Verdict(
-        instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes), output_tokens_per_s=speed
-    )
+        instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes),
+        output_tokens_per_s=speed[0], ttft_ms=speed[1], tpot_ms=speed[2],
+    )  # fmt: skip
 
 
 def _as_published(model: ModelSpec, way: Way) -> ModelSpec:
@@ -262,8 +268,10 @@ def attention_kernels(model: ModelSpec, served: ModelClass, release: TgiRelease,
     return release.default_attention if usual else "flashdecoding"
 
 
-def _memory_code(request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way) -> str | None:
-    """None where some batch of prompts leaves room for the promised tokens; else which part is too big."""
+def _cache(
+    request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
+) -> tuple[int, int] | str:
+    """Room for tokens and the batch of prompts that leaves room for the longest request; else which part is too big."""
     model = _as_published(request.model.model, way)
     served = release.model_classes[model.model_type]
     capability = hardware.accelerator.compute_capability
@@ -290,8 +298,8 @@ def _memory_code(request: Request, release: TgiRelease, hardware: InstanceType, 
             unused = max(0, measured) * (1 - release.memory_share)
         left -= max(int(unused), _graphs(request, served, way))
         tokens = max(0, left) // (per_token * block) * block
-        if tokens >= max(request.context_tokens, request.concurrency * each, longest_answered):
-            return None
+        if tokens >= max(request.context_tokens, each, longest_answered):
+            return tokens, prefill
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 
 
@@ -394,24 +402,20 @@ def _graphs(request: Request, served: ModelClass, way: Way) -> int:
     return captured * request.model.model.layers * (12 * 2**20 // 10)
 
 
-def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> float:
-    plenty = MemoryBudget(
-        total_bytes=0, reserved_bytes=0, weights_bytes=0, activation_bytes=0, overhead_bytes=0, kv_cache_bytes=0,
-        kv_bytes_per_token=0, kv_capacity_tokens=10**12, required_kv_tokens=0,
-    )  # fmt: skip
+def _speed(
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, tokens: int, prefill: int
+) -> tuple[float, float, float]:
+    """Tokens a second and both latencies."""
     scheme = Scheme(
         name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
         method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
         native_fp8=way.rule.native_fp8_compute if way.rule else None,
     )  # fmt: skip
-    load = Load(
-        input_tokens=request.input_tokens, output_tokens=request.output_tokens, concurrency=request.concurrency,
-        context_tokens=request.context_tokens,
-    )  # fmt: skip
     served = supply.release.model_classes[request.model.model.model_type]
     mixture = request.model.model.experts > 0
     scheduling = Scheduling(
-        profile="tgi", cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
+        profile="tgi", prefill_tokens=prefill,
+        cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
         loops_over_experts=mixture and served.experts == "looped",
         runs_all_experts=mixture and (
             served.experts == "gathered"
@@ -419,10 +423,14 @@ def _tokens_per_s(request: Request, supply: Supply, hardware: InstanceType, num_
         ),
     )  # fmt: skip
     predicted = performance.predict(
-        request.model.model, scheme, hardware.accelerator, plenty, load, num_shard=num_shard,
-        interconnect=hardware.interconnect, constants=supply.speed, scheduling=scheduling,
+        request.model.model, scheme, hardware.accelerator, tokens,
+        Traffic(
+            input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=request.concurrency
+        ),
+        num_shard=num_shard, interconnect=hardware.interconnect, constants=supply.speed,
+        scheduling=scheduling,
     )  # fmt: skip
-    return predicted.output_tokens_per_s
+    return predicted.output_tokens_per_s, predicted.ttft_ms, predicted.tpot_ms
 
 
 def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
@@ -439,7 +447,7 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
                 total=total_usd_per_hour(request, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
                 lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
                 after=verdict.way.rule.after if verdict.way.rule else 0,
-                output_tokens_per_s=verdict.output_tokens_per_s,
+                output_tokens_per_s=verdict.output_tokens_per_s, ttft_ms=verdict.ttft_ms, tpot_ms=verdict.tpot_ms,
             )  # fmt: skip
 
 
@@ -486,9 +494,37 @@ def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
     dearness, slowness = choice.total, -choice.output_tokens_per_s
     method = (choice.after, choice.changes_type, choice.quantize)
     names = (choice.instance_type, f"{choice.num_shard:03}", method, choice.region, choice.market)
-    return {
-        "quality": (choice.lost_bits, dearness, slowness, names),
-        "cost": (dearness, choice.lost_bits, slowness, names),
-        "speed": (slowness, dearness, choice.lost_bits, names),
-        "value": (float(dearness) / choice.output_tokens_per_s, choice.lost_bits, dearness, names),
+    lost, wait = _lost(choice), choice.ttft_ms
+    preferred = {
+        "cost": (dearness, lost, slowness, wait, names),
+        "quality": (lost, dearness, slowness, wait, names),
+        "speed": (slowness, dearness, lost, wait, names),
+        "value": (float(dearness) / choice.output_tokens_per_s, lost, dearness, wait, names),
     }[prefer]
+    return (*_unasked(choice), *preferred)
+
+
+def _unasked(choice: Choice) -> tuple[object, ...]:
+    """Nobody typed it, and everybody expects it: 2 s to the first token, 80 ms a token, weights as good as new.
+
+    Up to twice those times are bearable, and better than 4-bit weights. Beyond that, the nearest is the best.
+    """
+    slowest = max(choice.ttft_ms / 2000, choice.tpot_ms / 80)
+    if slowest <= 1:
+        return (False, _is_four_bit(choice), False, 0)
+    if slowest <= 2:
+        return (False, _is_four_bit(choice), True, 0)
+    return (True, _is_four_bit(choice), True, slowest)
+
+
+def _is_four_bit(choice: Choice) -> bool:
+    return choice.lost_bits > 8
+
+
+def _lost(choice: Choice) -> int:
+    """Nothing; hardly anything; a little with a method that looks at the model; more without; most by plain floats."""
+    if not choice.lost_bits:
+        return 0
+    if not _is_four_bit(choice):
+        return 1
+    return {"bitsandbytes-nf4": 3, "bitsandbytes-fp4": 4}.get(choice.quantize, 2)

@@ -14,7 +14,8 @@ from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import quoted
-from tgi_deploy.values.base import Where
+from tgi_deploy.values.base import Where, decode
+from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Market
 
 ENGINE_FILE: Final = "engine.json"
+QUALITY_FILE: Final = "quality.json"
 LOCAL_REGION: Final = "local"
 
 
@@ -126,6 +128,11 @@ class Catalog:
         return Predictions(self._store)
 
     @cached_property
+    def quality(self) -> QualityTable:
+        """What quantization methods cost in quality."""
+        return decode(self._store.json(QUALITY_FILE), QualityTable, Where(QUALITY_FILE))
+
+    @cached_property
     def default_release(self) -> str:
         return self._of_engine("default")
 
@@ -165,6 +172,7 @@ class Catalog:
             release=self.release(release),
             date=self.date,
             speed=self.predictions.speed,
+            quality=self.quality,
         )
 
     def offers(self, regions: tuple[str, ...], markets: tuple[Market, ...]) -> tuple[Offer, ...]:
@@ -192,6 +200,7 @@ class Catalog:
             extra_prices={LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,
             speed=self.predictions.speed,
+            quality=self.quality,
         )
 
     def check_region(self, region: str) -> None:
@@ -216,6 +225,7 @@ class Catalog:
 _NOTHING_BILLED: Final = ExtraPrices(
     gp3_usd_per_gib_month=Decimal(0),
     public_ipv4_usd_per_hour=Decimal(0),
+    load_balancer_usd_per_hour=Decimal(0),
     estimated=False,
     source="your own machine",
     date="",

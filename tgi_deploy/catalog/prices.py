@@ -39,6 +39,7 @@ _SPOT: Final = {
 _EXTRAS: Final = {
     "gp3_usd_per_gib_month": Field(check=usd),
     "public_ipv4_usd_per_hour": Field(check=usd),
+    "load_balancer_usd_per_hour": Field(check=usd),
     "estimated": Field(check=boolean),
     "source": REQUIRED_TEXT,
     "date": REQUIRED_TEXT,

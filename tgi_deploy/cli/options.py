@@ -63,7 +63,8 @@ class _Wish(NamedTuple):
         )
 
 
-_PREFERENCES: Final = complete.words("quality", "cost", "speed", "value")
+_PREFERENCES: Final = complete.words("cost", "quality", "speed", "value")
+_QUALITIES: Final = complete.words("exact", "near-lossless", "any")
 _MARKETS: Final = complete.words("on-demand", "spot", "any")
 _WISHES: Final = (
     _Wish(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
@@ -72,15 +73,25 @@ _WISHES: Final = (
     _Wish(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
     _Wish(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),
     _Wish(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
-    _Wish(_LOAD, "--input-tokens", "N", "Prompt length to plan for.  [default: 1024]"),
-    _Wish(_LOAD, "--output-tokens", "N", "Answer length to plan for.  [default: 256]"),
-    _Wish(_LOAD, "--concurrency", "N", "Requests at the same time.  [default: 8]"),
-    _Wish(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token."),
-    _Wish(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token."),
+    _Wish(_LOAD, "--input-tokens", "N", "Prompt length: a mean, or mean:p95.  [default: 1024]"),
+    _Wish(_LOAD, "--output-tokens", "N", "Answer length: a mean, or mean:p95.  [default: 256]"),
+    _Wish(_LOAD, "--concurrency", "N", "Requests in flight.  [default: 8]"),
+    _Wish(_LOAD, "--rps", "N", "Requests that arrive in a second, instead of those in flight."),
+    _Wish(_LOAD, "--traffic", "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
+    _Wish(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token.  [default: 2000, as a goal]"),
+    _Wish(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token.  [default: 80, as a goal]"),
+    _Wish(
+        _LOAD, "--slo", "LEVEL", "default, or none: no goals but the limits given.", complete.words("default", "none")
+    ),
+    _Wish(_LOAD, "--confidence", "SHARE", "How sure each limit is to be met.  [default: 0.5]"),
     _Wish(_LOAD, "--min-tokens-per-s", "N", "Least predicted output tokens a second, all requests together."),
     _Wish(_LOAD, "--utilisation", "SHARE", "Share of the time at this load, to price tokens.  [default: 1]"),
-    _Wish(_LOAD, "--prefer", "WHAT", "quality, cost, speed or value.  [default: quality]", _PREFERENCES),
+    _Wish(_LOAD, "--prefer", "WHAT", "cost, quality, speed or value.  [default: cost]", _PREFERENCES),
+    _Wish(_LOAD, "--quality", "CLASS", "exact, near-lossless or any: the least to take.", _QUALITIES),
+    _Wish(_LOAD, "--min-bits", "N", "Weights of at least this many bits."),
     _Wish(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
+    _Wish(_HARDWARE, "--replicas", "N", "auto, a number, or a range like 1..4.  [default: auto]"),
+    _Wish(_HARDWARE, "--max-machines", "N", "At most this many machines."),
     _Wish(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
     _Wish(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
     _Wish(_HARDWARE, "--disk", "GIB", "The root volume at least this big.  [default: as planned]"),

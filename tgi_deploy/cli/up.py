@@ -127,6 +127,7 @@ def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN
             wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
         if isinstance(plan, NoFeasiblePlan):
             return no_plan_result("up", wish, plan)
+        _check_single(plan)
         _check_taken(options.target, plan)
         _check_answerable(options)
         setup = _setup(options, _places(wish, plan, found), progress)
@@ -270,6 +271,16 @@ def _check_force(options: Options) -> None:
             "conflicting_options",
             "--force without --lock has nothing to force",
             hint="add --lock FILE, or leave --force out",
+        )
+
+
+def _check_single(plan: Plan) -> None:
+    most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
+    if most > 1:
+        raise InputError(
+            "several_replicas",
+            f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
+            hint="leave --replicas out, or plan with 'tgi-deploy plan' and start each under a --name of its own",
         )
 
 

@@ -80,7 +80,7 @@ def _distance(item: Explanation) -> tuple[bool, int, int, int]:
 
 
 def _sentence(item: Explanation, request: Request) -> str:
-    name, model = item.hardware.name, one_line(request.model.name)
+    name, model = _name(item), one_line(request.model.name)
     if item.best is None:
         codes = nearest_way(item).codes if item.ways else ("not_offered",)
         return f"{name} does not serve {model} as wished; nearest to it: {', '.join(codes)}."
@@ -88,12 +88,19 @@ def _sentence(item: Explanation, request: Request) -> str:
         return f"{name} is what the plan chooses for {model}."
     if item.hardware.status == "owned":
         return f"{name} serves {model}: {_figures(item.best)}."
+    if item.machines > 1 and item.decided_by is None:
+        option = f"--instance {item.hardware.name} --replicas {item.best.replicas}"
+        return f"{name} would serve {model} better: {_figures(item.best)}; {option} plans it."
     if item.chosen is None or item.decided_by is None:
         return f"{name} would serve {model}, and the request asks for {request.instance_type}."
     return (
         f"{name} would serve {model}: number {item.rank} of {item.ranked} instance types, behind "
         f"{item.chosen.offer.instance_type.name} by {item.decided_by} ({_versus(item.best, item.chosen)})."
     )
+
+
+def _name(item: Explanation) -> str:
+    return f"{item.machines} x {item.hardware.name}" if item.machines > 1 else item.hardware.name
 
 
 def _versus(mine: Candidate, chosen: Candidate) -> str:
@@ -138,7 +145,8 @@ def _details(item: Explanation, request: Request) -> str:
 
 def _way(way: Way, request: Request) -> Iterator[str]:
     verdict_of_it = "works" if not way.codes else ", ".join(way.codes)
-    yield heading(f"{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
+    several = f"{way.replicas} replicas of " if way.replicas > 1 else ""
+    yield heading(f"{several}{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
     for problem in way.problems:
         yield wrapped(f"{problem.code}: {one_line(problem.message)}", rest="      ")
     yield wrapped(_arithmetic(way.memory), rest="      ")

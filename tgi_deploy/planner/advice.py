@@ -49,6 +49,11 @@ def _option(axis: str, request: Request) -> str:
         "ttft": request.ttft_ms,
         "tpot": request.tpot_ms,
         "throughput": request.min_tokens_per_s,
+        "quality": request.quality,
+        "min_bits": request.min_bits,
+        "rps": request.arrivals_per_s,
+        "replicas": request.replicas.least,
+        "max_machines": request.max_machines,
     }[axis]
     return f"--{_NAMES.get(axis, axis.replace('_', '-'))} {_text(value)}"
 
@@ -63,6 +68,9 @@ def _choice(candidate: Candidate) -> str:
     offer = candidate.offer
     quantized = "" if candidate.quantize == "none" else f", {candidate.quantize}"
     shards = f"{candidate.num_shard} shard{'s' if candidate.num_shard > 1 else ''}{quantized}"
+    if candidate.replicas > 1:
+        shards = f"{candidate.replicas} replicas of {shards}"
     if offer.market == "owned":
         return f"{offer.instance_type.name}, {shards}, your machine"
-    return f"{offer.instance_type.name} in {offer.region}, {shards}, ${candidate.cost.usd_per_hour:.3f}/h"
+    several = f"{candidate.machines} x " if candidate.machines > 1 else ""
+    return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, ${candidate.cost.usd_per_hour:.3f}/h"

@@ -17,13 +17,12 @@ from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.plan import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
-    from tgi_deploy.values.engine import Load, MemoryBudget, Scheduling, Scheme
+    from tgi_deploy.values.engine import Scheduling, Scheme
     from tgi_deploy.values.hardware import Accelerator, Interconnect
     from tgi_deploy.values.model import ModelSpec
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.speed_constants import Constants
 
-_LOAD: Final = "closed_loop"
 # A host that calls the experts of a layer one by one: 5.7 tokens/s of Qwen3-Omni-30B-A3B (48 layers of 128 experts)
 # through transformers on an A100.
 _EXPERT_CALL_US: Final = 28.0
@@ -36,23 +35,20 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     model: ModelSpec,
     scheme: Scheme,
     accelerator: Accelerator,
-    memory: MemoryBudget,
-    load: Load,
+    kv_tokens: float,
+    traffic: Traffic,
     *,
     num_shard: int,
     interconnect: Interconnect,
     constants: Constants,
     scheduling: Scheduling,
 ) -> Performance:
-    """What `load.concurrency` clients see, each sending its next request when the last one ends."""
+    """What clients of one replica see under `traffic`."""
     work = planned_work(
         model, scheme, accelerator, num_shard=num_shard, interconnect=interconnect, constants=constants,
         scheduling=scheduling,
     )  # fmt: skip
-    traffic = Traffic(
-        input_tokens=load.input_tokens, output_tokens=load.output_tokens, clients=load.concurrency, kind=_LOAD
-    )
-    return client_view(work, traffic, memory.kv_capacity_tokens)
+    return client_view(work, traffic, kv_tokens)
 
 
 def planned_work(
@@ -105,6 +101,15 @@ class Quantity(Frozen, frozen=True, kw_only=True):
         off = math.log(limit / expected)
         width = math.log(self.high / self.p50) if off > 0 else math.log(self.p50 / self.low)
         return (1 + math.erf(off * _ONE_IN_TEN / width / math.sqrt(2))) / 2
+
+    def quantile(self, share: float) -> float:
+        """Return what the measured median stays within with this probability."""
+        if share == 0.5:  # noqa: PLR2004 -- the median
+            return self.p50
+        from statistics import NormalDist  # noqa: PLC0415 -- 3 ms that most plans do without
+
+        deviations = NormalDist().inv_cdf(share) / _ONE_IN_TEN
+        return self.p50 * math.pow(self.high / self.p50 if deviations > 0 else self.p50 / self.low, deviations)
 
 
 class Service(Frozen, frozen=True, kw_only=True):
@@ -160,6 +165,18 @@ def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
         ttft_ms_span=span(ttft_ms, "ttft_ms"),
         tpot_ms_span=span(tpot_ms, "tpot_ms"),
         output_tokens_per_s_span=span(rate, "decode_tok_s_total"),
+        ttft_ms_p95=seen.ttft_p95_s * 1e3,
+        tpot_ms_p95=seen.tpot_p95_s * 1e3,
+    )
+
+
+def together(speed: Performance, replicas: int) -> Performance:
+    """Return the figures of so many replicas that share the load alike, from those of one of them."""
+    spans = speed.output_tokens_per_s_span
+    return replaced(
+        speed,
+        output_tokens_per_s=speed.output_tokens_per_s * replicas,
+        output_tokens_per_s_span=spans and Span(low=spans.low * replicas, high=spans.high * replicas),
     )
 
 

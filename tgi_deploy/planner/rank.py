@@ -1,8 +1,15 @@
-"""The order of candidates, total as ties end in names; and of refusals, the nearest to a plan first."""
+"""The order of candidates, total as ties end in names; and of rejections, the nearest to a plan first.
+
+What nobody asked for only ranks: a candidate that misses the default service level, or whose weights are below
+near-lossless, comes after all that do not. More than twice a default limit counts as unusable: then 4-bit weights come
+before it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -10,31 +17,56 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Rejection
     from tgi_deploy.values.request import Preference
 
-# What no request changes, the more surprising first.
+# What no change of the request helps, the more surprising first.
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
+UNUSABLE: Final = 2.0
 
 
-def sort_key(
-    prefer: Preference,
-    *,
-    lost_bits: float,
-    usd_per_hour: Decimal,
-    output_tokens_per_s: float,
-    names: tuple[str, ...],
-) -> tuple[Any, ...]:
-    """Smaller is better. `names`: instance type, shards, quantization, region, market."""
-    speed = -output_tokens_per_s
-    if prefer == "quality":
-        return (lost_bits, usd_per_hour, speed, names)
+class Merit(Frozen, frozen=True, kw_only=True):
+    """All that ranks a candidate. `loss` is the place of its weights in the order of quality, 0 for exact ones.
+
+    `shortfall` is how many times a default limit the worst prediction is, at most 1 where all are met; `coarse` says
+    that the weights are below what an unspoken request takes. `names` make the order total.
+    """
+
+    loss: int
+    coarse: bool
+    shortfall: float
+    usd_per_hour: Decimal
+    output_tokens_per_s: float
+    ttft_ms: float
+    names: tuple[str, ...]
+
+
+class Unspoken(NamedTuple):
+    """What ranks before the preference: everything that the request did not mention and a candidate falls short of."""
+
+    unusable: bool
+    coarse: bool
+    missed: bool
+    shortfall: float
+
+
+def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
+    """Smaller is better: what was left unspoken, then the preference, then names."""
+    unusable = merit.shortfall > UNUSABLE
+    left_open = Unspoken(unusable, merit.coarse, merit.shortfall > 1, merit.shortfall if unusable else 0.0)
+    return (left_open, *_preferred(prefer, merit))
+
+
+def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
+    price, speed = merit.usd_per_hour, -merit.output_tokens_per_s
     if prefer == "cost":
-        return (usd_per_hour, lost_bits, speed, names)
+        return (price, merit.loss, speed, merit.ttft_ms, merit.names)
+    if prefer == "quality":
+        return (merit.loss, price, speed, merit.ttft_ms, merit.names)
     if prefer == "speed":
-        return (speed, usd_per_hour, lost_bits, names)
-    return (float(usd_per_hour) / output_tokens_per_s, lost_bits, usd_per_hour, names)
+        return (speed, price, merit.loss, merit.ttft_ms, merit.names)
+    return (float(price) / merit.output_tokens_per_s, merit.loss, price, merit.ttft_ms, merit.names)
 
 
 def distance(item: Rejection) -> tuple[Any, ...]:
-    """How far a refusal is from a plan: what no request changes last, then reasons against it, price, bent model."""
+    """How far a rejection is from a plan: what nothing changes last, then reasons against it, price, bent model."""
     price = item.usd_per_hour
     return (
         _alterability(item.code),

@@ -4,9 +4,13 @@ Each thing a request asks for is an axis. What works under the most lenient requ
 at the lowest context and concurrency; the axes on which a configuration leaves the request are what it costs to have
 it. The smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
 
-Amounts are settled one after the other: context and concurrency as large as can be, then the cheapest budget, then
-the tightest limits on speed. Numbers are found by bisection, because less context and less concurrency never need
-more memory.
+Amounts are settled one after the other: context and load as large as can be, then the cheapest budget, then the
+tightest limits on speed that are kept as surely as was asked for. Numbers are found by bisection, because less context
+never needs more memory, and less load never makes a request slower. Load counts in steps: requests in flight, or
+hundredths of a request a second.
+
+More replicas are looked at where one has room and is too slow: the fewest, on machines that they fill, that bear the
+whole load. Nobody who adds machines wants fewer requests.
 
 Fewer requests at once make each of them faster and all together slower. Under a limit on throughput the lowest
 concurrency therefore shows too little: each configuration is also looked at with as many requests as its memory
@@ -17,35 +21,42 @@ never get fewer tokens together.
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.planner.checks import missed_limits
+from tgi_deploy.planner.replicas import MOST_REPLICAS, counts_of, most_machines, slots
 from tgi_deploy.planner.search import Search
+from tgi_deploy.planner.service_level import certain, outcomes
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO
+from tgi_deploy.values.quality import is_below
+from tgi_deploy.values.request import Replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.engines.protocol import Engine
-    from tgi_deploy.planner.search import Configuration, Evaluation
+    from tgi_deploy.planner.evaluation import Evaluation
+    from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate
-    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.request import Metric, Request
     from tgi_deploy.values.supply import Offer, Supply
 
 Axes = frozenset[str]
 
 AXES: Final = (
-    "budget", "quantize", "context", "concurrency", "region", "market", "num_shard", "instance", "allow_turing",
-    "ttft", "tpot", "throughput",
+    "budget", "quality", "min_bits", "quantize", "context", "concurrency", "rps", "replicas", "max_machines", "region",
+    "market", "num_shard", "instance", "allow_turing", "ttft", "tpot", "throughput",
 )  # fmt: skip
 _CENT: Final = Decimal("0.01")
 _MILLISECOND: Final = Decimal(1)
 _TENTH: Final = Decimal("0.1")
 _NOTHING: Final[Axes] = frozenset()
+_SPEED: Final[Mapping[Metric, str]] = {"ttft_ms": "ttft", "tpot_ms": "tpot", "output_tokens_per_s": "throughput"}
+_STEPS_PER_S: Final = 100
 _LATENCY: Final = (frozenset({"ttft", "tpot"}), frozenset({"ttft"}), frozenset({"tpot"}), _NOTHING)
 _THROUGHPUT: Final[Axes] = frozenset({"throughput"})
 
@@ -64,6 +75,7 @@ class _Way(Frozen, frozen=True, kw_only=True):
     hardware: InstanceType
     num_shard: int
     scheme: Scheme
+    replicas: int
     axes: Axes
     offers: tuple[tuple[Offer, Axes], ...]
 
@@ -103,7 +115,10 @@ class _Relaxer:
         self.lenient = replaced(
             request, prefer="cost", budget_usd_per_hour=None, quantize=AUTO, num_shard=None,
             instance_type=None, allow_turing=True, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None,
+            quality=AUTO if request.quality == AUTO else "any", min_bits=None, max_machines=None,
         )  # fmt: skip
+        self.load_axis = "concurrency" if request.arrivals_per_s is None else "rps"
+        self.most_load = _steps(request)
         self.supply = supply
         self.engine = engine
         self._searches: dict[tuple[int, int], Search] = {}
@@ -123,23 +138,64 @@ class _Relaxer:
                 high = middle
         return low
 
-    def _search(self, context: int, concurrency: int) -> Search:
-        known = self._searches.get((context, concurrency))
+    def _search(self, context: int, load: int) -> Search:
+        known = self._searches.get((context, load))
         if known is None:
-            request = replaced(self.lenient, context_tokens=context, concurrency=concurrency)
-            known = self._searches[context, concurrency] = Search(request, self.supply, self.engine)
+            request = replaced(self._loaded(load), context_tokens=context)
+            known = self._searches[context, load] = Search(request, self.supply, self.engine)
         return known
 
+    def _loaded(self, load: int) -> Request:
+        if load == self.most_load:
+            return self.lenient
+        if self.request.arrivals_per_s is None:
+            return replaced(self.lenient, concurrency=load)
+        return replaced(self.lenient, arrivals_per_s=load / _STEPS_PER_S)
+
+    def _evaluation(self, way: _Way, context: int, load: int) -> Evaluation:
+        search = self._search(context, load)
+        return search.evaluator.evaluation(way.hardware, way.num_shard, way.scheme, way.replicas)
+
     def _ways(self) -> Iterator[_Way]:
-        search = self._search(self.least_context, 1)
+        evaluator = self._search(self.least_context, 1).evaluator
         for hardware, offers in self._hardware():
             for num_shard in self._shard_counts(hardware):
-                for scheme in search.schemes:
-                    if not search.evaluation(hardware, num_shard, scheme).problems:
+                for scheme in evaluator.schemes:
+                    if not evaluator.evaluation(hardware, num_shard, scheme).fit.problems:
                         axes = frozenset(self._left(hardware, num_shard, scheme))
-                        yield _Way(
-                            hardware=hardware, num_shard=num_shard, scheme=scheme, axes=axes, offers=offers
+                        way = _Way(
+                            hardware=hardware, num_shard=num_shard, scheme=scheme, replicas=1, axes=axes, offers=offers
                         )  # fmt: skip
+                        yield from self._replicated(way)
+
+    def _replicated(self, way: _Way) -> Iterator[_Way]:
+        """The configuration with every number of replicas that was asked for, and with the fewest that are enough."""
+        each = slots(way.hardware, way.num_shard)
+        asked = counts_of(self.request, self.supply.most_replicas, each)
+        yield from (self._with_replicas(way, count) for count in asked)
+        any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
+        others = (count for count in counts_of(any_number, 1, each) if count not in asked)
+        if not self._is_quick(self._with_replicas(way, asked[-1])):
+            enough = (way for way in (self._with_replicas(way, count) for count in others) if self._is_quick(way))
+            yield from islice(enough, 1)
+
+    def _with_replicas(self, way: _Way, count: int) -> _Way:
+        request = self.request
+        needed = -(-count // slots(way.hardware, way.num_shard))
+        most = request.replicas.most or max(request.replicas.least, self.supply.most_replicas)
+        room = most_machines(request)
+        axes = frozenset(
+            axis for axis, left in (
+                ("replicas", not request.replicas.least <= count <= most),
+                ("max_machines", room is not None and needed > room),
+            ) if left
+        )  # fmt: skip
+        return replaced(way, replicas=count, axes=way.axes | axes)
+
+    def _is_quick(self, way: _Way) -> bool:
+        """Whether it serves the whole load within the limits, if with less context."""
+        evaluation = self._evaluation(way, self.least_context, self.most_load)
+        return not evaluation.problems and not any(self._slow(evaluation))
 
     def _hardware(self) -> Iterator[tuple[InstanceType, tuple[tuple[Offer, Axes], ...]]]:
         by_type: dict[str, list[Offer]] = {}
@@ -177,7 +233,11 @@ class _Relaxer:
 
     def _left(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Iterator[str]:
         """The axes on which a configuration leaves the request, wherever it is rented."""
-        request = self.request
+        request, quality = self.request, self.supply.quality.of(scheme.name, scheme.lost_bits)
+        if request.quality != AUTO and is_below(quality.grade, request.quality):
+            yield "quality"
+        if request.min_bits is not None and int(scheme.bits) < request.min_bits:
+            yield "min_bits"
         if request.quantize not in {AUTO, scheme.name}:
             yield "quantize"
         if request.num_shard not in {None, num_shard}:
@@ -194,8 +254,7 @@ class _Relaxer:
     def needed(self) -> set[Axes]:
         """The axes of everything that works: on each of them something else than requested."""
         found: set[Axes] = set()
-        limits = (self.request.ttft_ms, self.request.tpot_ms, self.request.min_tokens_per_s)
-        slow = any(limit is not None for limit in limits)
+        slow = self.load_axis == "rps" or any(not limit.default for limit in self.request.limits)
         undone = self.ways
         for level in self._levels():
             undone = tuple(
@@ -205,10 +264,10 @@ class _Relaxer:
         return found
 
     def _levels(self) -> Iterator[Axes]:
-        """What to lower: nothing first, then context and concurrency, alone and together, where there is room."""
+        """What to lower: nothing first, then context and load, alone and together, where there is room."""
         context = frozenset({"context"} if self.least_context < self.request.context_tokens else ())
-        concurrency = frozenset({"concurrency"} if self.request.concurrency > 1 else ())
-        yield from dict.fromkeys((_NOTHING, context, concurrency, context | concurrency))
+        load = frozenset({self.load_axis} if self.most_load > 1 else ())
+        yield from dict.fromkeys((_NOTHING, context, load, context | load))
 
     def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
         """Adds what the configuration needs at this level to `found`; whether it works there at all."""
@@ -224,7 +283,7 @@ class _Relaxer:
     def _worth_trying(self, way: _Way, context: int, lowest: int) -> Iterator[int]:
         """`lowest`, and where it may be too low, the most requests that memory and each limit on latency admit."""
         found = [lowest]
-        if self.request.min_tokens_per_s is not None and lowest < self.request.concurrency:
+        if self.request.min_tokens_per_s is not None and lowest < self.most_load:
             found += [self._most_requests(way, context, axes) for axes in _LATENCY]
         yield from dict.fromkeys(found)
 
@@ -236,20 +295,19 @@ class _Relaxer:
         given_up = axes | _THROUGHPUT
 
         def works(way: _Way, concurrency: int) -> bool:
-            evaluation = self._search(context, concurrency).evaluation(way.hardware, way.num_shard, way.scheme)
+            evaluation = self._evaluation(way, context, concurrency)
             return not evaluation.problems and given_up.issuperset(self._slow(evaluation))
 
-        return _largest((way,), 1, self.request.concurrency, works)
+        return _largest((way,), 1, self.most_load, works)
 
     def _lowest(self, axes: Axes) -> tuple[int, int]:
         """Context and concurrency with those of `axes` as low as they go."""
         context = self.least_context if "context" in axes else self.request.context_tokens
-        return context, 1 if "concurrency" in axes else self.request.concurrency
+        return context, 1 if self.load_axis in axes else self.most_load
 
     def _configurations(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Configuration]]:
         """The configuration on each offer, with the axes on which it leaves the request but context and concurrency."""
-        search = self._search(context, concurrency)
-        evaluation = search.evaluation(way.hardware, way.num_shard, way.scheme)
+        search, evaluation = self._search(context, concurrency), self._evaluation(way, context, concurrency)
         if evaluation.problems:
             return
         here = way.axes | frozenset(self._slow(evaluation))
@@ -260,7 +318,9 @@ class _Relaxer:
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
         if evaluation.performance is not None:
-            yield from missed_limits(evaluation.performance, self.request)
+            for item in outcomes(evaluation.performance, self.request):
+                if not item.met and not item.limit.default:
+                    yield _SPEED[item.limit.metric]
 
     def _dear(self, configuration: Configuration) -> Axes:
         budget = self.request.budget_usd_per_hour
@@ -273,30 +333,28 @@ class _Relaxer:
         if "context" in axes:
             context = _largest(ways, context, self.request.context_tokens,
                                lambda way, value: self._works_for_some(way, value, axes))  # fmt: skip
-        if "concurrency" in axes:
+        if self.load_axis in axes:
             concurrency = self._settled_concurrency(ways, context, axes)
         configurations = (pair for way in ways for pair in self._configurations(way, context, concurrency))
         configuration = min(
             (configuration for needed, configuration in configurations if needed <= axes),
-            key=lambda item: _change(item, axes),
+            key=lambda item: _change(item, axes, self.request.confidence),
         )
         candidate = self._search(context, concurrency).candidate(configuration)
-        request = self._changed(
-            axes, replaced(self.request, context_tokens=context, concurrency=concurrency), candidate
-        )
+        request = self._changed(axes, replaced(self._at(concurrency), context_tokens=context), candidate)
         return Relaxation(axes=in_order(axes), request=request, candidate=candidate)
 
     def _settled_concurrency(self, ways: Sequence[_Way], context: int, axes: Axes) -> int:
         if self.request.min_tokens_per_s is None or "throughput" in axes:
-            return _largest(ways, 1, self.request.concurrency,
+            return _largest(ways, 1, self.most_load,
                             lambda way, value: self._works(way, context, value, axes))  # fmt: skip
         working = (way for way in ways if self._works_for_some(way, context, axes))
         return max(self._most_requests(way, context, axes) for way in working)
 
     def _works_for_some(self, way: _Way, context: int, axes: Axes) -> bool:
         """Whether the configuration works at this context, at the concurrency of its choice if that gives way."""
-        if "concurrency" not in axes:
-            return self._works(way, context, self.request.concurrency, axes)
+        if self.load_axis not in axes:
+            return self._works(way, context, self.most_load, axes)
         if self._works(way, context, 1, axes):
             return True
         if self.request.min_tokens_per_s is None or "throughput" in axes:
@@ -304,15 +362,19 @@ class _Relaxer:
         return self._works(way, context, self._most_requests(way, context, axes), axes)
 
     def _room(self, way: _Way) -> int:
-        search = self._search(self.least_context, 1)
-        return search.evaluation(way.hardware, way.num_shard, way.scheme).memory.kv_capacity_tokens
+        return self._evaluation(way, self.least_context, 1).memory.kv_capacity_tokens
+
+    def _at(self, load: int) -> Request:
+        """The request with this load."""
+        given = self._loaded(load)
+        return replaced(self.request, concurrency=given.concurrency, arrivals_per_s=given.arrivals_per_s)
 
     def _works(self, way: _Way, context: int, concurrency: int, axes: Axes) -> bool:
         return any(needed <= axes for needed, _ in self._configurations(way, context, concurrency))
 
     def _changed(self, axes: Axes, request: Request, candidate: Candidate) -> Request:
         """The request with every axis of `axes` at what the candidate takes, rounded up to what people write."""
-        offer, speed = candidate.offer, candidate.performance
+        offer, speed, sure = candidate.offer, candidate.performance, request.confidence
         values: dict[str, dict[str, Any]] = {
             "budget": {"budget_usd_per_hour": _cents(candidate.cost.usd_per_hour)},
             "quantize": {"quantize": candidate.quantize},
@@ -321,14 +383,25 @@ class _Relaxer:
             "num_shard": {"num_shard": candidate.num_shard},
             "instance": {"instance_type": offer.instance_type.name},
             "allow_turing": {"allow_turing": True},
-            "ttft": {"ttft_ms": _up(speed.ttft_ms, _MILLISECOND)},
-            "tpot": {"tpot_ms": _up(speed.tpot_ms, _TENTH)},
-            "throughput": {"min_tokens_per_s": _down(speed.output_tokens_per_s, _TENTH)},
+            "quality": {"quality": "any" if is_below(candidate.quality, "near-lossless") else "near-lossless"},
+            "min_bits": {"min_bits": 16 - int(candidate.lost_bits)},
+            "replicas": {"replicas": Replicas(least=candidate.replicas, most=candidate.replicas)},
+            "max_machines": {"max_machines": candidate.machines},
+            "ttft": {"ttft_ms": _up(certain(speed, "ttft_ms", sure), _MILLISECOND)},
+            "tpot": {"tpot_ms": _up(certain(speed, "tpot_ms", sure), _TENTH)},
+            "throughput": {"min_tokens_per_s": _down(certain(speed, "output_tokens_per_s", sure), _TENTH)},
         }
         for axis, change in values.items():
             if axis in axes:
                 request = replaced(request, **change)
         return request
+
+
+def _steps(request: Request) -> int:
+    """The load in steps of the bisection."""
+    if request.arrivals_per_s is None:
+        return request.concurrency
+    return max(1, int(request.arrivals_per_s * _STEPS_PER_S))
 
 
 def _largest(ways: Sequence[_Way], low: int, beyond: int, works: Callable[[_Way, int], bool]) -> int:
@@ -346,14 +419,14 @@ def _last_true(low: int, beyond: int, way: _Way, works: Callable[[_Way, int], bo
     return low
 
 
-def _change(configuration: Configuration, axes: Axes) -> tuple[object, ...]:
+def _change(configuration: Configuration, axes: Axes, sure: float) -> tuple[object, ...]:
     """How much a configuration changes on the axes that give way; then the cheapest, and names."""
     speed = configuration.evaluation.performance
     return (
         _cents(configuration.cost.usd_per_hour) if "budget" in axes else 0,
-        _up(speed.ttft_ms, _MILLISECOND) if speed and "ttft" in axes else 0,
-        _up(speed.tpot_ms, _TENTH) if speed and "tpot" in axes else 0,
-        -_down(speed.output_tokens_per_s, _TENTH) if speed and "throughput" in axes else 0,
+        _up(certain(speed, "ttft_ms", sure), _MILLISECOND) if speed and "ttft" in axes else 0,
+        _up(certain(speed, "tpot_ms", sure), _TENTH) if speed and "tpot" in axes else 0,
+        -_down(certain(speed, "output_tokens_per_s", sure), _TENTH) if speed and "throughput" in axes else 0,
         *configuration.key,
     )
 

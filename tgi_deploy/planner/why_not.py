@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner.replicas import slots
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import Frozen, replaced
 
@@ -15,19 +16,20 @@ if TYPE_CHECKING:
 
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.errors import Problem
-    from tgi_deploy.planner.search import Configuration, Evaluation
+    from tgi_deploy.planner.evaluation import Evaluation
+    from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate, Cost, Performance
     from tgi_deploy.values.request import Preference, Request
     from tgi_deploy.values.supply import Offer, Supply
 
-# What the parts of `rank.sort_key` compare.
+# What the parts of `rank.sort_key` compare, after what the request left unspoken.
 CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
-    "quality": ("bits lost to quantization", "price an hour", "throughput", "name"),
-    "cost": ("price an hour", "bits lost to quantization", "throughput", "name"),
-    "speed": ("throughput", "price an hour", "bits lost to quantization", "name"),
-    "value": ("price of a token", "bits lost to quantization", "price an hour", "name"),
+    "cost": ("price an hour", "bits lost to quantization", "throughput", "time to first token", "name"),
+    "quality": ("bits lost to quantization", "price an hour", "throughput", "time to first token", "name"),
+    "speed": ("throughput", "price an hour", "bits lost to quantization", "time to first token", "name"),
+    "value": ("price of a token", "bits lost to quantization", "price an hour", "time to first token", "name"),
 }
 
 
@@ -40,10 +42,14 @@ class Priced(Frozen, frozen=True, kw_only=True):
 
 
 class Way(Frozen, frozen=True, kw_only=True):
-    """Shards x quantization on the hardware. `codes`: every reason against it, prices included; empty when it works."""
+    """Shards x quantization x replicas on the hardware.
+
+    `codes`: every reason against it, prices included; empty when it works.
+    """
 
     num_shard: int
     quantize: str
+    replicas: int
     problems: tuple[Problem, ...]
     memory: MemoryBudget
     performance: Performance | None
@@ -52,13 +58,14 @@ class Way(Frozen, frozen=True, kw_only=True):
 
 
 class Explanation(Frozen, frozen=True, kw_only=True):
-    """An instance type under the request.
+    """So many machines of an instance type under the request.
 
     `best` is its best working configuration, `rank` its place among the `ranked` instance types that work, and
     `decided_by` the first criterion on which `chosen`, the plan's choice, is ahead.
     """
 
     hardware: InstanceType
+    machines: int
     ways: tuple[Way, ...]
     best: Candidate | None
     rank: int | None
@@ -68,9 +75,12 @@ class Explanation(Frozen, frozen=True, kw_only=True):
 
 
 def explain(
-    request: Request, supply: Supply, engine: Engine, hardware: Sequence[InstanceType]
+    request: Request, supply: Supply, engine: Engine, hardware: Sequence[InstanceType], machines: int = 1
 ) -> tuple[Explanation, ...]:
-    """Return each of `hardware` under the request. An instance type that the request pins counts for the choice."""
+    """Return each of `hardware` under the request. An instance type that the request pins counts for the choice.
+
+    `machines`: so many of each, filled with replicas; of one machine, as many replicas as the request allows.
+    """
     search = Search(replaced(request, instance_type=None), supply, engine)
     configurations = search.run().configurations
     places = _first_of_each_type(configurations)
@@ -80,7 +90,7 @@ def explain(
         if request.instance_type in {None, configuration.offer.instance_type.name}
     ]
     chosen = pinned[0] if pinned else None
-    return tuple(_explanation(search, kind, places, chosen) for kind in hardware)
+    return tuple(_explanation(search, kind, machines, places, chosen) for kind in hardware)
 
 
 def _first_of_each_type(configurations: Sequence[Configuration]) -> dict[str, Configuration]:
@@ -91,37 +101,64 @@ def _first_of_each_type(configurations: Sequence[Configuration]) -> dict[str, Co
 
 
 def _explanation(
-    search: Search, hardware: InstanceType, places: dict[str, Configuration], chosen: Configuration | None
-) -> Explanation:
-    best = places.get(hardware.name)
+    search: Search, hardware: InstanceType, machines: int, places: dict[str, Configuration],
+    chosen: Configuration | None,
+) -> Explanation:  # fmt: skip
+    evaluations = tuple(_evaluations(search, hardware, machines))
+    best = places.get(hardware.name) if machines == 1 else _best(search, hardware, evaluations)
+    others = [item for name, item in places.items() if name != hardware.name]
     return Explanation(
         hardware=hardware,
-        ways=tuple(_ways(search, hardware)),
+        machines=machines,
+        ways=tuple(_ways(search, hardware, evaluations)),
         best=None if best is None else search.candidate(best),
-        rank=None if best is None else list(places).index(hardware.name) + 1,
-        ranked=len(places),
+        rank=None if best is None else 1 + sum(item.key < best.key for item in others),
+        ranked=len(others) + (best is not None),
         chosen=None if chosen is None else search.candidate(chosen),
         decided_by=None if best is None or chosen is None else _decided_by(search.request.prefer, best, chosen),
     )
 
 
+def _evaluations(search: Search, hardware: InstanceType, machines: int) -> Iterator[Evaluation]:
+    if machines == 1:
+        yield from search.evaluations_of(hardware)
+        return
+    for num_shard in search.evaluator.shard_counts(hardware):
+        for scheme in search.evaluator.schemes:
+            yield search.evaluator.evaluation(hardware, num_shard, scheme, machines * slots(hardware, num_shard))
+
+
+def _best(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluation]) -> Configuration | None:
+    found = (
+        search.configuration(offer, evaluation)
+        for evaluation in evaluations if not evaluation.problems
+        for offer in search.supply.offers if offer.instance_type.name == hardware.name
+    )  # fmt: skip
+    return min((item for item in found if item is not None), key=lambda item: item.key, default=None)
+
+
 def _decided_by(prefer: Preference, configuration: Configuration, chosen: Configuration) -> str | None:
     if configuration.key <= chosen.key:
         return None
-    pairs = zip(CRITERIA[prefer], configuration.key, chosen.key, strict=True)
+    mine, theirs = configuration.key[0], chosen.key[0]
+    if mine != theirs:
+        alike = mine.unusable == theirs.unusable
+        return "quality class" if alike and mine.coarse != theirs.coarse else "service level"
+    pairs = zip(CRITERIA[prefer], configuration.key[1:], chosen.key[1:], strict=True)
     return next(criterion for criterion, mine, theirs in pairs if mine != theirs)
 
 
-def _ways(search: Search, hardware: InstanceType) -> Iterator[Way]:
+def _ways(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluation]) -> Iterator[Way]:
     offers = sorted(
         (offer for offer in search.supply.offers if offer.instance_type.name == hardware.name),
         key=lambda offer: (offer.usd_per_hour is None, offer.usd_per_hour, offer.region, offer.market),
     )
-    for evaluation in search.evaluations_of(hardware):
+    for evaluation in evaluations:
         prices = tuple(_priced(search, offer, evaluation) for offer in offers)
         yield Way(
             num_shard=evaluation.num_shard,
             quantize=evaluation.scheme.name,
+            replicas=evaluation.replicas,
             problems=evaluation.problems,
             memory=evaluation.memory,
             performance=evaluation.performance,

@@ -113,7 +113,10 @@ class Scheme(Value, frozen=True, kw_only=True):
 
 
 class Load(Value, frozen=True, kw_only=True):
-    """What is promised: tokens of a request, requests at once, and the longest request there may be."""
+    """What is promised: tokens of a request, requests at once, and the longest request there may be.
+
+    The KV cache has to hold the longest request. Of the others as many run as it holds, and the rest wait.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -123,11 +126,6 @@ class Load(Value, frozen=True, kw_only=True):
     @property
     def request_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
-
-    @property
-    def required_kv_tokens(self) -> int:
-        """Tokens of KV cache the promise needs: one full context, or every request at its promised length."""
-        return max(self.context_tokens, self.concurrency * self.request_tokens)
 
 
 class Pins(Value, frozen=True, kw_only=True):

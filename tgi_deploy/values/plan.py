@@ -9,7 +9,8 @@ from typing import Any
 from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.container import Container
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
-from tgi_deploy.values.request import Market, Request
+from tgi_deploy.values.quality import QualityClass
+from tgi_deploy.values.request import Limit, Market, Metric, Request
 from tgi_deploy.values.serving import Access, Metrics
 from tgi_deploy.values.supply import Offer
 
@@ -29,9 +30,9 @@ class UsdSpan(Value, frozen=True, kw_only=True):
 
 
 class Performance(Value, frozen=True, kw_only=True):
-    """Predicted speed at the requested concurrency: medians, with 80 % intervals where they are known.
+    """Predicted speed at the requested load, all replicas together: medians, with 80 % intervals where they are known.
 
-    `saturation_concurrency` is the largest number of requests that run at once. Prices of tokens are at
+    `saturation_concurrency` is the largest number of requests that run at once in one replica. Prices of tokens are at
     `utilisation`, the share of the time at that load; blended ones count tokens in and out alike.
     """
 
@@ -47,6 +48,8 @@ class Performance(Value, frozen=True, kw_only=True):
     usd_per_million_output_tokens_span: UsdSpan | None = None
     usd_per_million_blended_tokens: Decimal | None = None
     utilisation: float = 1.0
+    ttft_ms_p95: float | None = None
+    tpot_ms_p95: float | None = None
 
 
 class CostLine(Document, frozen=True, kw_only=True):
@@ -106,10 +109,20 @@ class Rejection(Value, frozen=True, kw_only=True):
     market: Market
     usd_per_hour: Decimal | None
     offers: int = 1
+    replicas: int = 1
+
+
+class LimitOutcome(Value, frozen=True, kw_only=True):
+    """A limit beside what is predicted. `chance` is the probability that what will be measured keeps it."""
+
+    limit: Limit
+    predicted: float
+    chance: float
+    met: bool
 
 
 class Candidate(Value, frozen=True, kw_only=True):
-    """An offer with shards, quantization and engine settings that works."""
+    """An offer with shards, replicas, quantization and engine settings that works."""
 
     offer: Offer
     num_shard: int
@@ -121,6 +134,48 @@ class Candidate(Value, frozen=True, kw_only=True):
     performance: Performance
     engine: EngineRun
     storage: Storage
+    quality: QualityClass
+    replicas: int = 1
+    machines: int = 1
+    outcomes: tuple[LimitOutcome, ...] = ()
+
+
+class Bearing(Document, frozen=True, kw_only=True):
+    """The most that one replica of the choice takes within the service level, and what would be missed beyond it.
+
+    `requests` at once, or `arrivals_per_s`; both None where even the least misses it.
+    """
+
+    requests: int | None
+    arrivals_per_s: float | None
+    bound_by: Metric | None
+
+
+class FrontierPoint(Document, frozen=True, kw_only=True):
+    """A candidate that no other beats in price, tokens a second, both latencies and quality at once."""
+
+    instance_type: str
+    region: str
+    market: Market
+    accelerator: str
+    num_shard: int
+    replicas: int
+    machines: int
+    quantize: str
+    quality_class: QualityClass
+    total_usd_per_hour: Decimal
+    output_tokens_per_s: float
+    ttft_ms: float
+    tpot_ms: float
+    chosen: bool
+    knee: bool
+
+
+class Neighbor(Document, frozen=True, kw_only=True):
+    """What a little more or less certainty costs: a candidate beside the choice."""
+
+    point: FrontierPoint
+    chance: float
 
 
 class NearMiss(Value, frozen=True, kw_only=True):
@@ -143,6 +198,11 @@ class Plan(Value, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     notices: tuple[str, ...]
     catalogue_date: str
+    alternatives: tuple[Candidate, ...] = ()
+    frontier: tuple[FrontierPoint, ...] = ()
+    bearing: Bearing | None = None
+    cheaper: Neighbor | None = None
+    surer: Neighbor | None = None
 
 
 class NoFeasiblePlan(Value, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from tgi_deploy.values.base import Document
-from tgi_deploy.values.plan import CostLine, Storage
-from tgi_deploy.values.request import Market, RequestDocument
+from tgi_deploy.values.plan import Bearing, CostLine, FrontierPoint, Neighbor, Storage
+from tgi_deploy.values.quality import QualityClass
+from tgi_deploy.values.request import Market, Metric, RequestDocument
 
 
 class PlannedModel(Document, frozen=True, kw_only=True):
@@ -43,6 +44,10 @@ class Choice(Document, frozen=True, kw_only=True):
     dtype: str
     usd_per_hour: Decimal | None
     total_usd_per_hour: Decimal
+    quality_class: QualityClass | None = None
+    replicas: int = 1
+    machines: int = 1
+    engine: str | None = None
 
 
 class PlannedCost(Document, frozen=True, kw_only=True):
@@ -103,6 +108,8 @@ class PlannedSpeed(Document, frozen=True, kw_only=True):
     usd_per_million_output_tokens_high: Decimal | None = None
     usd_per_million_blended_tokens: Decimal | None = None
     utilisation: float = 1.0
+    ttft_ms_p95: float | None = None
+    tpot_ms_p95: float | None = None
 
 
 class PlannedPhase(Document, frozen=True, kw_only=True):
@@ -138,6 +145,29 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
     utilisation: float | None
 
 
+class PlannedLimit(Document, frozen=True, kw_only=True):
+    """A limit on speed beside what is predicted; one that was not asked for is a `default`."""
+
+    metric: Metric
+    limit: float
+    default: bool
+    predicted: float
+    chance: float
+    met: bool
+
+
+class PlannedServiceLevel(Document, frozen=True, kw_only=True):
+    """Every limit, the most that one replica bears within them, and what more or less certainty costs."""
+
+    met: bool
+    chance: float
+    confidence: float
+    limits: tuple[PlannedLimit, ...]
+    one_replica: Bearing | None
+    cheaper: Neighbor | None
+    surer: Neighbor | None
+
+
 class PlanDocument(Document, frozen=True, kw_only=True):
     """A rejection has the numbers of its reason as keys of its own. Records are without rejections."""
 
@@ -150,6 +180,10 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     storage: Storage
     time_to_ready: tuple[PlannedPhase, ...]
     engine: PlannedEngine
+    quality_class: QualityClass | None = None
+    slo: PlannedServiceLevel | None = None
+    frontier: tuple[FrontierPoint, ...] = ()
+    alternatives: tuple[Choice, ...] = ()
     fallbacks: tuple[Choice, ...]
     breakeven: tuple[PlannedBreakeven, ...] = ()
     rejections: tuple[Mapping[str, Any], ...] = ()

@@ -4,14 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from tgi_deploy.values.base import Document
+from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.engine import Load
 from tgi_deploy.values.model import Profile
+from tgi_deploy.values.quality import QualityFloor
 
 Market = Literal["on-demand", "spot", "owned"]
-Preference = Literal["quality", "cost", "speed", "value"]
+Preference = Literal["cost", "quality", "speed", "value"]
+Metric = Literal["ttft_ms", "tpot_ms", "output_tokens_per_s"]
+ServiceLevel = Literal["default", "none"]
+
+# What people who read along accept: the first word within two seconds, then faster than they read.
+DEFAULT_TTFT_MS: Final = 2000.0
+DEFAULT_TPOT_MS: Final = 80.0
+
+
+class Lengths(Value, frozen=True, kw_only=True):
+    """How long prompts or answers are, in tokens. `p95`: what 95 % do not exceed, where more than a mean is known."""
+
+    mean: int
+    p95: int | None = None
+    most: int
+
+
+class RecordedLoad(Value, frozen=True, kw_only=True):
+    """What a file of past requests asks for. `arrivals_per_s`: 95 % of its minutes bring no more."""
+
+    requests: int
+    skipped: int
+    seconds: float
+    arrivals_per_s: float
+    input_tokens: Lengths
+    output_tokens: Lengths
+
+
+class Replicas(Value, frozen=True, kw_only=True):
+    """How many replicas there may be. `most` is None where nobody said: as few as needed, as the target allows."""
+
+    least: int = 1
+    most: int | None = None
+
+
+class Limit(Value, frozen=True, kw_only=True):
+    """A limit on speed. One that was not asked for (`default`) is shown where it is missed; any other rejects."""
+
+    metric: Metric
+    value: float
+    default: bool
 
 
 class RequestTerms(Document, frozen=True, kw_only=True):
@@ -20,6 +61,10 @@ class RequestTerms(Document, frozen=True, kw_only=True):
     `min_tokens_per_s` is of output tokens, of all requests together. `utilisation` prices tokens: the share of the
     time, above 0 and at most 1, at which the machine carries this load; it idles, and bills, for the rest.
     `disk_gib`: the root volume is at least this big. `env` goes to the engine beside what it is given anyway.
+
+    Load is `concurrency` requests in flight, or `arrivals_per_s`; `concurrency` is then what is in flight where the
+    service level is just met. Lengths are means; `input_p95` and `output_p95` are what 95 % do not exceed, if known.
+    A limit on speed counts as met where the chance that it is met is at least `confidence`.
     """
 
     model: Any
@@ -29,7 +74,7 @@ class RequestTerms(Document, frozen=True, kw_only=True):
     concurrency: int
     context_tokens: int
     budget_usd_per_hour: Decimal | None = None
-    prefer: Preference = "quality"
+    prefer: Preference = "cost"
     quantize: str = "auto"
     num_shard: int | None = None
     instance_type: str | None = None
@@ -45,6 +90,15 @@ class RequestTerms(Document, frozen=True, kw_only=True):
     env: Any = ()
     disk_gib: int | None = None
     port: int = 8080
+    arrivals_per_s: float | None = None
+    input_p95: int | None = None
+    output_p95: int | None = None
+    slo: ServiceLevel = "default"
+    confidence: float = 0.5
+    quality: QualityFloor = "auto"
+    min_bits: int | None = None
+    replicas: Replicas = Replicas()
+    max_machines: int | None = None
 
 
 class Request(RequestTerms, frozen=True, kw_only=True):
@@ -54,6 +108,21 @@ class Request(RequestTerms, frozen=True, kw_only=True):
     flags: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     public_ipv4: bool = True
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """Return every limit on speed, those of the default service level that nothing stands in for included."""
+        asked: tuple[tuple[Metric, float | None, float | None], ...] = (
+            ("ttft_ms", self.ttft_ms, DEFAULT_TTFT_MS),
+            ("tpot_ms", self.tpot_ms, DEFAULT_TPOT_MS),
+            ("output_tokens_per_s", self.min_tokens_per_s, None),
+        )
+        given = [Limit(metric=metric, value=value, default=False) for metric, value, _ in asked if value is not None]
+        assumed = [
+            Limit(metric=metric, value=default, default=True) for metric, value, default in asked
+            if value is None and default is not None and self.slo == "default"
+        ]  # fmt: skip
+        return (*given, *assumed)
 
     @property
     def load(self) -> Load:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from tgi_deploy.values.base import Value
 from tgi_deploy.values.engine import Release
 from tgi_deploy.values.hardware import InstanceType
+from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.speed_constants import Constants
 
@@ -29,6 +30,7 @@ class ExtraPrices(Value, frozen=True, kw_only=True):
 
     gp3_usd_per_gib_month: Decimal
     public_ipv4_usd_per_hour: Decimal
+    load_balancer_usd_per_hour: Decimal
     estimated: bool
     source: str
     date: str
@@ -38,7 +40,7 @@ class Supply(Value, frozen=True, kw_only=True):
     """Everything on offer for one request: offers of its regions and markets, an engine release, extra prices.
 
     `extra_prices` is keyed by region. `date` is the day of the newest figure in the catalogue. `speed` holds
-    the constants that predictions are made with.
+    the constants that predictions are made with. `most_replicas` is what the target can run of one deployment.
     """
 
     offers: tuple[Offer, ...]
@@ -46,3 +48,5 @@ class Supply(Value, frozen=True, kw_only=True):
     extra_prices: Mapping[str, ExtraPrices]
     date: str
     speed: Constants
+    quality: QualityTable
+    most_replicas: int = 1

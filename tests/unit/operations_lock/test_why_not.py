@@ -127,9 +127,11 @@ def test_the_json(tool):
         "instance_type",
         "g6e.xlarge",
     )
-    assert (item["verdict"], item["decided_by"]) == ("works", "bits lost to quantization")
+    assert (item["verdict"], item["decided_by"]) == ("works", "service level")
     way = item["ways"][0]
-    assert way.keys() == {"num_shard", "quantize", "works", "codes", "reasons", "memory", "performance", "prices"}
+    assert way.keys() == {
+        "num_shard", "quantize", "replicas", "works", "codes", "reasons", "memory", "performance", "prices",
+    }  # fmt: skip
     assert way["codes"] == ["memory_weights"]
     assert way["reasons"][0]["numbers"]["weights_bytes"] == way["memory"]["per_accelerator"]["weights_bytes"]
     price = way["prices"][0]
@@ -139,7 +141,7 @@ def test_the_json(tool):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("g5.xlarge", "behind g6e.xlarge by bits lost to quantization"),
+        ("g5.xlarge", "behind g6e.xlarge by service level"),
         ("g6e.xlarge", "is what the plan chooses"),
         ("g4dn.xlarge", "nearest to it: arch_flash_attention"),
         ("p2.xlarge", "EC2 does not offer it any more"),

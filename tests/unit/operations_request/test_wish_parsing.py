@@ -107,7 +107,7 @@ def test_the_hint_is_the_amount_as_it_was_meant(text: str, hint: str) -> None:
         ({"market": "SPOT"}, "did you mean spot?"),
         ({"market": "on demand"}, "did you mean on-demand?"),
         ({"quantize": "AWQ"}, "did you mean awq?"),
-        ({"prefer": "cheap"}, "choose one of quality, cost, speed, value"),
+        ({"prefer": "cheap"}, "choose one of cost, quality, speed, value"),
     ],
 )
 def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
@@ -204,9 +204,8 @@ def test_a_wrong_end_is_refused_before_anything_is_planned(settings: dict[str, s
 def test_defaults() -> None:
     found = wished()
     assert (found.input_tokens, found.output_tokens, found.concurrency, found.context_tokens) == (1024, 256, 8, 8192)
-    assert found.load.required_kv_tokens == 10_240
     assert found.budget_usd_per_hour is None
-    assert (found.prefer, found.quantize, found.markets) == ("quality", "auto", ("on-demand",))
+    assert (found.prefer, found.quantize, found.markets) == ("cost", "auto", ("on-demand",))
     assert (found.engine_version, found.regions, found.port) == ("3.3.7", ("us-east-1",), 8080)
 
 

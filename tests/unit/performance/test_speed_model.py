@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from builders import plans
 from msgspec.structs import replace
 
 from tgi_deploy.planner import performance, speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import SIXTEEN_BITS, Setup, Work, kv_bytes_per_token
-from tgi_deploy.values.engine import Load, Scheduling, Scheme
+from tgi_deploy.values.engine import Scheduling, Scheme
 from tgi_deploy.wiring import open_catalog
 
 CONSTANTS = open_catalog().predictions.speed
@@ -339,9 +338,9 @@ def test_schemes_name_kernels(catalog):
 
 def test_plans_get_intervals_around_their_medians(catalog):
     scheme = Scheme(name="none", hub_id=LLAMA, bits=16, lost_bits=0, prequantized=False)
-    load = Load(input_tokens=1024, output_tokens=256, concurrency=8, context_tokens=2048)
+    eight = Traffic(input_tokens=1024, output_tokens=256, clients=8)
     found = performance.predict(
-        catalog.resolve(LLAMA).model, scheme, catalog.accelerator("L4"), plans.memory_budget(), load, num_shard=1,
+        catalog.resolve(LLAMA).model, scheme, catalog.accelerator("L4"), 78643, eight, num_shard=1,
         interconnect="none", constants=CONSTANTS, scheduling=Scheduling(profile="tgi"),
     )  # fmt: skip
     assert found.ttft_ms_span.low < found.ttft_ms < found.ttft_ms_span.high

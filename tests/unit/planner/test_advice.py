@@ -26,7 +26,10 @@ FIELDS = {"--region": "regions"}
 
 MORE: dict[str, tuple[Wish, set[str]]] = {
     "context": (Wish(model="llama3.1-8b", hardware="1xL4", context="131072", quantize="none"), {"context"}),
-    "concurrency": (Wish(model="llama2-13b", hardware="1xL40S", concurrency="40", quantize="none"), {"concurrency"}),
+    "concurrency": (
+        Wish(model="llama2-13b", hardware="1xL40S", concurrency="40", quantize="none", ttft_ms="700"),
+        {"concurrency", "ttft"},
+    ),
     "speed": (Wish(model="llama3-8b", ttft_ms="20", tpot_ms="500"), {"ttft"}),
     "elsewhere": (Wish(model="llama3-8b", regions=("ap-east-1",)), {"region", "allow_turing"}),
     "two-wishes-too-many": (Wish(model="llama3-70b", budget="1", num_shard="3"), {"budget+num_shard"}),

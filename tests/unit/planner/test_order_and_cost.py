@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from builders.plans import accelerator, instance_type, offer
@@ -14,21 +14,23 @@ from msgspec.structs import replace
 from tgi_deploy.engines.tgi.schemes import schemes, served_dtype
 from tgi_deploy.planner.cost import hourly_cost, storage_for
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.rank import sort_key
+from tgi_deploy.planner.rank import Merit, sort_key
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.model import CheckpointQuantization
+from tgi_deploy.values.request import Preference
 from tgi_deploy.values.supply import ExtraPrices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.values.request import Preference, Request
+    from tgi_deploy.values.request import Request
 
 GIB = 2**30
 EXTRAS = ExtraPrices(
-    gp3_usd_per_gib_month=Decimal("0.08"), public_ipv4_usd_per_hour=Decimal("0.005"), estimated=False, source="list",
+    gp3_usd_per_gib_month=Decimal("0.08"), public_ipv4_usd_per_hour=Decimal("0.005"),
+    load_balancer_usd_per_hour=Decimal("0.03"), estimated=False, source="list",
     date="2026-01-01",
 )  # fmt: skip
 
@@ -101,24 +103,60 @@ def test_the_order_is_total_and_does_not_depend_on_the_order_of_offers(
 @pytest.mark.parametrize(
     ("prefer", "better", "worse"),
     [
-        ("quality", (0, "9", 1), (8, "1", 9)),
+        ("quality", (0, "9", 1), (1, "1", 9)),
         ("quality", (0, "1", 1), (0, "2", 9)),
         ("quality", (0, "1", 9), (0, "1", 1)),
-        ("cost", (8, "1", 1), (0, "2", 9)),
-        ("cost", (0, "1", 1), (8, "1", 9)),
-        ("speed", (8, "9", 9), (0, "1", 8)),
-        ("speed", (8, "1", 9), (0, "2", 9)),
-        ("value", (8, "2", 9), (0, "1", 4)),
-        ("value", (0, "1", 4), (8, "1", 4)),
+        ("cost", (1, "1", 1), (0, "2", 9)),
+        ("cost", (0, "1", 1), (1, "1", 9)),
+        ("cost", (0, "1", 9), (0, "1", 1)),
+        ("speed", (1, "9", 9), (0, "1", 8)),
+        ("speed", (1, "1", 9), (0, "2", 9)),
+        ("value", (1, "2", 9), (0, "1", 4)),
+        ("value", (0, "1", 4), (1, "1", 4)),
     ],
 )
-def test_preferences(prefer: Preference, better: tuple[float, str, float], worse: tuple[float, str, float]) -> None:
-    def key(lost_bits: float, usd: str, speed: float) -> tuple[object, ...]:
-        return sort_key(
-            prefer, lost_bits=lost_bits, usd_per_hour=Decimal(usd), output_tokens_per_s=speed, names=("same",)
-        )
+def test_preferences(prefer: Preference, better: tuple[int, str, float], worse: tuple[int, str, float]) -> None:
+    def key(loss: int, usd: str, speed: float) -> tuple[object, ...]:
+        return sort_key(prefer, merit(loss=loss, usd_per_hour=Decimal(usd), output_tokens_per_s=speed))
 
     assert key(*better) < key(*worse)
+
+
+@pytest.mark.parametrize("prefer", get_args(Preference))
+def test_what_nobody_typed_comes_before_every_preference(prefer: Preference) -> None:
+    """Met and near-lossless, bearably slow, in 4 bits, and only then what nobody would use, the least bad first."""
+    in_order = [
+        merit(shortfall=1.0),
+        merit(shortfall=1.5),
+        merit(coarse=True),
+        merit(coarse=True, shortfall=1.5),
+        merit(shortfall=2.5),
+        merit(shortfall=3.0),
+        merit(coarse=True, shortfall=2.1),
+    ]
+    worse_in_all_else = [
+        replaced(item, loss=9 - number, usd_per_hour=Decimal(9 - number), output_tokens_per_s=1.0 + number)
+        for number, item in enumerate(in_order)
+    ]
+    keys = [sort_key(prefer, item) for item in worse_in_all_else]
+    assert keys == sorted(keys)
+
+
+def merit(**changes: object) -> Merit:
+    values = {
+        "loss": 0, "coarse": False, "shortfall": 1.0, "usd_per_hour": Decimal(1), "output_tokens_per_s": 100.0,
+        "ttft_ms": 100.0, "names": ("same",),
+    }  # fmt: skip
+    return Merit(**(values | changes))
+
+
+def test_several_machines_are_billed_each_with_a_load_balancer_before_them() -> None:
+    machine = offer()
+    storage = storage_for(machine, weights_bytes=GIB, image_bytes=20 * GIB)
+    one = hourly_cost(machine, storage, EXTRAS, public_ipv4=True)
+    three = hourly_cost(machine, storage, EXTRAS, public_ipv4=True, machines=3)
+    assert three.usd_per_hour == 3 * one.usd_per_hour + EXTRAS.load_balancer_usd_per_hour
+    assert [line.item for line in three.lines][-1] == "load balancer"
 
 
 def test_methods_come_in_the_order_of_what_they_lose(catalog: Catalog) -> None:

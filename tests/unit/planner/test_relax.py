@@ -16,6 +16,7 @@ from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ SMALL_REGIONS = ("us-east-1", "eu-west-1")
 SYNTHETIC: dict[str, dict[str, Any]] = {
     "dear": {"budget": "0.5", "context": "2048"},
     "dear-and-long": {"model": "llama3.1-8b", "budget": "0.9", "context": "40000", "quantize": "none"},
-    "many-at-once": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "90", "quantize": "none"},
+    "many-at-once": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "90", "quantize": "none",
+                     "ttft_ms": "2500"},
     "odd-shards": {"num_shard": "3", "budget": "0.6", "context": "2048"},
     "pinned-small": {"model": "llama2-13b", "instance": "g5.xlarge", "quantize": "none", "context": "2000"},
     "slow": {"ttft_ms": "30", "budget": "1", "context": "2048", "concurrency": "3"},
@@ -46,11 +48,18 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
                      "budget": "0.9", "concurrency": "1"},
     "more-in-all": {"min_tokens_per_s": "900", "budget": "1.2", "context": "2048", "concurrency": "8"},
     "fewer-but-enough": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "90",
-                         "quantize": "none", "min_tokens_per_s": "250"},
+                         "quantize": "none", "min_tokens_per_s": "250", "ttft_ms": "2500"},
     "quick-and-many": {"model": "mistral-7b", "budget": "1", "context": "2048", "concurrency": "60",
                        "quantize": "none", "min_tokens_per_s": "300", "tpot_ms": "90"},
+    "coarse": {"model": "llama2-13b", "quality": "exact", "budget": "0.9", "context": "2048", "concurrency": "4"},
+    "of-many-bits": {"model": "llama2-13b", "min_bits": "8", "instance": "g6.xlarge", "context": "4096",
+                     "quantize": "bitsandbytes-nf4"},
+    "arriving": {"model": "mistral-7b", "rps": "3", "budget": "0.9", "context": "2048"},
+    "arriving-at-several": {"model": "mistral-7b", "rps": "5", "replicas": "2..4", "max_machines": "2",
+                            "context": "2048", "instance": "g6.xlarge"},
+    "too-slow-for-one": {"model": "mistral-7b", "ttft_ms": "400", "concurrency": "40", "context": "2048"},
     "short-of-slots": {"model": "llama2-13b", "instance": "g6.xlarge", "context": "4096", "concurrency": "8",
-                       "quantize": "eetq", "num_shard": "1", "budget": "0.9"},
+                       "quantize": "eetq", "num_shard": "1", "budget": "0.9", "ttft_ms": "2000"},
 }  # fmt: skip
 
 REAL: dict[str, dict[str, Any]] = {
@@ -120,6 +129,11 @@ def lenient(request: Request, axes: frozenset[str], supply: Supply) -> Request:
         "ttft": {"ttft_ms": None},
         "tpot": {"tpot_ms": None},
         "throughput": {"min_tokens_per_s": None},
+        "quality": {} if request.quality == "auto" else {"quality": "any"},
+        "min_bits": {"min_bits": None},
+        "rps": {} if request.arrivals_per_s is None else {"arrivals_per_s": 0.01},
+        "replicas": {"replicas": Replicas(least=1, most=64)},
+        "max_machines": {"max_machines": None},
     }
     for axis in sorted(axes):
         request = replaced(request, **given_up[axis])
@@ -143,6 +157,8 @@ def brute_force(request: Request, supply: Supply) -> set[frozenset[str]]:
     axes = [axis for axis in AXES if lenient(request, frozenset({axis}), supply) != request]
     for size in range(1, len(axes) + 1):
         for subset in map(frozenset, combinations(axes, size)):
+            if "replicas" in subset and subset & {"concurrency", "rps"}:
+                continue  # more replicas are looked at for the whole load alone
             if not any(known <= subset for known in enough) and met_somewhere(request, subset, supply):
                 enough.add(subset)
     return enough
@@ -191,7 +207,8 @@ FIELDS = {
     "budget": "budget_usd_per_hour", "quantize": "quantize", "context": "context_tokens", "concurrency": "concurrency",
     "region": "regions", "market": "markets", "num_shard": "num_shard", "instance": "instance_type",
     "allow_turing": "allow_turing", "ttft": "ttft_ms", "tpot": "tpot_ms",
-    "throughput": "min_tokens_per_s",
+    "throughput": "min_tokens_per_s", "quality": "quality", "min_bits": "min_bits", "rps": "arrivals_per_s",
+    "replicas": "replicas", "max_machines": "max_machines",
 }  # fmt: skip
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.protocol import Engine
-    from tgi_deploy.planner.search import Evaluation
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.planner.evaluation import Evaluation
     from tgi_deploy.values.plan import Candidate, NoFeasiblePlan
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Offer, Supply
@@ -84,8 +85,8 @@ class ResumedSearch(Search):
     Refusals know no preference either, so they are written down for the last one of each budget alone.
     """
 
-    def _rejection(self, offers: list[Offer], evaluation: Evaluation) -> Rejection:
-        return super()._rejection(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else UNTOLD
+    def _rejection(self, offers: list[Offer], evaluation: Evaluation, problems: tuple[Problem, ...] = ()) -> Rejection:
+        return super()._rejection(offers, evaluation, problems) if self.request.prefer == PREFERENCES[-1] else UNTOLD
 
     def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
         return super()._too_dear(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else iter(())

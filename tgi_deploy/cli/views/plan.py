@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
 _LABEL: Final = 34
-_TOP_CANDIDATES: Final = 5
 _TOP_REASONS: Final = 4
 _NUMBER_COLUMNS: Final = 2
 _PHASE_WORDS: Final = {
@@ -41,8 +41,10 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
         _memory(chosen),
         _engine(chosen.engine),
         _performance(chosen, plan.request),
+        choice.service_level(plan),
         _ready(chosen),
-        _top((plan.chosen, *plan.fallbacks)),
+        choice.frontier(plan.frontier),
+        _top(plan),
         _refusals(plan.rejections, explain=explain),
         _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
     ]
@@ -64,14 +66,17 @@ def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str], *, explain: b
 def summary(candidate: Candidate) -> str:
     """One candidate in a line: machine, cards, precision and price."""
     offer = candidate.offer
+    several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
     price = "" if offer.usd_per_hour is None else f", {usd(candidate.cost.usd_per_hour)}/h"
-    return f"{offer.instance_type.name}{where}: {cards(candidate)}, {precision(candidate)}{price}"
+    return f"{several}{offer.instance_type.name}{where}: {cards(candidate)}, {precision(candidate)}{price}"
 
 
 def cards(candidate: Candidate) -> str:
     """`1 x L4`, or `2 of 4 x L4` where some of the machine's cards stay idle."""
     kind = candidate.offer.instance_type
+    if candidate.replicas > 1:
+        return f"{candidate.replicas} replicas of {candidate.num_shard} x {kind.accelerator.name}"
     used = f"{candidate.num_shard} of " if candidate.num_shard != kind.accelerator_count else ""
     return f"{used}{kind.accelerator_count} x {kind.accelerator.name}"
 
@@ -170,15 +175,23 @@ def _pairs(args: Sequence[str]) -> list[str]:
 
 def _performance(candidate: Candidate, request: Request) -> str:
     speed = candidate.performance
+    number = plural(request.concurrency, "request")
+    if request.arrivals_per_s is not None:
+        number = f"{request.arrivals_per_s:.4g} requests/s"
     load = (
-        f"at {plural(request.concurrency, 'request')} of {count(request.input_tokens)} tokens in and"
+        f"at {number} of {count(request.input_tokens)} tokens in and"
         f" {count(request.output_tokens)} out{', with 80 % intervals' if speed.ttft_ms_span else ''}"
     )
     lines = [
         heading("Predicted speed", load),
-        _figure("time to first token", count, speed.ttft_ms, speed.ttft_ms_span, "ms"),
-        _figure("time per output token", _tenths, speed.tpot_ms, speed.tpot_ms_span, "ms"),
-        _figure("output", count, speed.output_tokens_per_s, speed.output_tokens_per_s_span, "tokens/s"),
+        _figure("time to first token", count, speed.ttft_ms, speed.ttft_ms_span, "ms")
+        + _slowest(speed.ttft_ms_p95, count)
+        + choice.chance_of(candidate, "ttft_ms"),
+        _figure("time per output token", _tenths, speed.tpot_ms, speed.tpot_ms_span, "ms")
+        + _slowest(speed.tpot_ms_p95, _tenths)
+        + choice.chance_of(candidate, "tpot_ms"),
+        _figure("output", count, speed.output_tokens_per_s, speed.output_tokens_per_s_span, "tokens/s")
+        + choice.chance_of(candidate, "output_tokens_per_s"),
     ]
     million, blended = speed.usd_per_million_output_tokens, speed.usd_per_million_blended_tokens
     if million is not None:
@@ -198,6 +211,11 @@ def _figure(
     return f"  {label:<{_LABEL}}{words}"
 
 
+def _slowest(p95: float | None, written: Callable[[float], str]) -> str:
+    """What one request in twenty exceeds."""
+    return "" if p95 is None else f", p95 {written(p95)}"
+
+
 def _tenths(number: float) -> str:
     return f"{number:,.1f}"
 
@@ -213,27 +231,41 @@ def _ready(candidate: Candidate) -> str:
     return wrapped(f"Ready in about {duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
 
 
-def _top(candidates: Sequence[Candidate]) -> str:
-    """The choice and what is tried next when there is no capacity, a line each."""
-    if len(candidates) == 1:
-        return ""
-    rows = [_row(number, item) for number, item in enumerate(candidates[:_TOP_CANDIDATES], start=1)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    lines = [gap + gap.join(_cells(row, widths)).rstrip() for row in rows]
-    more = len(candidates) - len(rows)
-    note = "the next when there is no capacity" + (f"; {more} more with --json" if more else "")
-    return "\n".join([heading("Top candidates", note), *lines])
+def _top(plan: Plan) -> str:
+    """The best of other cards and quality classes, a line each, and what is tried when there is no capacity."""
+    lines = []
+    if plan.alternatives:
+        rows = [_row(number, item) for number, item in enumerate(plan.alternatives, start=1)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+        slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
+        lines = [heading("Alternatives", f"the best of each other card and quality class{slow}")]
+        lines += [gap + gap.join(_cells(row, widths)).rstrip() for row in rows]
+    if plan.fallbacks:
+        pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)
+        lines.append(wrapped(f"When there is no capacity: {', '.join(pools)}."))
+    return "\n".join(lines)
+
+
+def _is_slow(candidate: Candidate) -> bool:
+    return any(not item.met for item in candidate.outcomes)
+
+
+def _pool(candidate: Candidate, chosen: Candidate) -> str:
+    offer = candidate.offer
+    place = "" if offer.region == chosen.offer.region else f" in {offer.region}"
+    market = "" if offer.market == chosen.offer.market else f" {offer.market}"
+    return f"{offer.instance_type.name}{market}{place}"
 
 
 def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
     """Text, and numbers in the last two. Only the cards in use are counted."""
     offer = candidate.offer
     place = offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
-    method = candidate.dtype if candidate.quantize == "none" else candidate.quantize
+    method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)
     price = "" if offer.usd_per_hour is None else f"{usd(candidate.cost.usd_per_hour)}/h"
     rate = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"
-    used = f"{candidate.num_shard} x {offer.instance_type.accelerator.name}"
+    used = f"{candidate.replicas * candidate.num_shard} x {offer.instance_type.accelerator.name}"
     return (f"{number}.", offer.instance_type.name, place, used, method, price, rate)
 
 
@@ -263,6 +295,7 @@ def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
 
 def _refusal(item: Rejection, *, number: int | None = None) -> str:
     shards = f" x{item.num_shard}" if item.num_shard > 1 else ""
+    shards += f" r{item.replicas}" if item.replicas > 1 else ""
     quantize = "" if item.quantize == "none" else f" {item.quantize}"
     label = item.code if number is None else f"{item.code} ({number:,})"
     message = item.message if number is None else _first_sentence(item.message)

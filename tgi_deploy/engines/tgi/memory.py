@@ -124,7 +124,7 @@ def memory_budget(
         kv_cache_bytes=kv_cache,
         kv_bytes_per_token=per_token,
         kv_capacity_tokens=capacity,
-        required_kv_tokens=max(load.required_kv_tokens, cached, load.concurrency * request),
+        required_kv_tokens=max(load.context_tokens, cached, request),
         context_bytes=context,
         workspace_bytes=workspace,
         graph_bytes=graphs,

@@ -15,9 +15,11 @@ from tgi_deploy.values.plan_document import (
     PlannedBreakeven,
     PlannedCost,
     PlannedEngine,
+    PlannedLimit,
     PlannedMemory,
     PlannedModel,
     PlannedPhase,
+    PlannedServiceLevel,
     PlannedSpeed,
 )
 
@@ -43,6 +45,10 @@ def plan_document(plan: Plan) -> PlanDocument:
         storage=chosen.storage,
         time_to_ready=tuple(_phase(item) for item in to_go_through(chosen)),
         engine=_engine(chosen),
+        quality_class=chosen.quality,
+        slo=_service_level(plan),
+        frontier=plan.frontier,
+        alternatives=tuple(choice(candidate) for candidate in plan.alternatives),
         fallbacks=tuple(choice(candidate) for candidate in plan.fallbacks),
         breakeven=tuple(_breakeven(item) for item in breakevens(plan)),
         rejections=tuple(_rejection(item) for item in plan.rejections),
@@ -94,7 +100,30 @@ def choice(candidate: Candidate) -> Choice:
         dtype=candidate.dtype,
         usd_per_hour=offer.usd_per_hour,
         total_usd_per_hour=candidate.cost.usd_per_hour,
+        quality_class=candidate.quality,
+        replicas=candidate.replicas,
+        machines=candidate.machines,
+        engine=candidate.engine.name,
     )
+
+
+def _service_level(plan: Plan) -> PlannedServiceLevel:
+    outcomes = plan.chosen.outcomes
+    return PlannedServiceLevel(
+        met=all(item.met for item in outcomes),
+        chance=round(min((item.chance for item in outcomes), default=1.0), 3),
+        confidence=plan.request.confidence,
+        limits=tuple(
+            PlannedLimit(
+                metric=item.limit.metric, limit=item.limit.value, default=item.limit.default,
+                predicted=round(item.predicted, 2), chance=round(item.chance, 3), met=item.met,
+            )
+            for item in outcomes
+        ),
+        one_replica=plan.bearing,
+        cheaper=plan.cheaper,
+        surer=plan.surer,
+    )  # fmt: skip
 
 
 def cost(bill: Cost) -> PlannedCost:
@@ -149,6 +178,8 @@ def speed(performance: Performance) -> PlannedSpeed:
         usd_per_million_output_tokens_high=round(price.high, 4) if price else None,
         usd_per_million_blended_tokens=performance.usd_per_million_blended_tokens,
         utilisation=performance.utilisation,
+        ttft_ms_p95=None if performance.ttft_ms_p95 is None else round(performance.ttft_ms_p95, 1),
+        tpot_ms_p95=None if performance.tpot_ms_p95 is None else round(performance.tpot_ms_p95, 2),
     )
 
 
@@ -197,6 +228,7 @@ def _rejection(rejection: Rejection) -> Mapping[str, Any]:
         "instance_type": rejection.instance_type,
         "num_shard": rejection.num_shard,
         "quantize": rejection.quantize,
+        "replicas": rejection.replicas,
         "code": rejection.code,
         "message": rejection.message,
         "codes": rejection.codes,

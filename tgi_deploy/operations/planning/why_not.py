@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.hardware import Accelerator, InstanceType
+    from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Request
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
+_SEVERAL: Final = re.compile(r"([1-9]\d{0,2})x([a-z0-9-]+\.[a-z0-9-]+)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +50,12 @@ def why_not(wish: Wish, name: str, catalog: Catalog, environ: Mapping[str, str])
         InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a wish can get wrong.
     """
     request = resolve(wish, environ, catalog)
-    meant = _instance_type(name, catalog)
+    several = _SEVERAL.fullmatch(name)
+    machines, kind = (int(several[1]), several[2]) if several else (1, name)
+    meant = _instance_type(kind, catalog)
     if meant is not None:
-        return _explained(meant.name, "instance_type", request, catalog, (meant,))
+        shown = f"{machines}x{meant.name}" if machines > 1 else meant.name
+        return _explained(shown, "instance_type", request, catalog, (meant,), machines)
     card = catalog.accelerator(name)
     hardware = tuple(
         item for item in catalog.instance_types().values() if item.accelerator.name == card.name
@@ -69,14 +75,21 @@ def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
         return None
 
 
-def _explained(name: str, kind: str, request: Request, catalog: Catalog, hardware: tuple[InstanceType, ...]) -> WhyNot:
+def _explained(
+    name: str,
+    kind: str,
+    request: Request,
+    catalog: Catalog,
+    hardware: tuple[InstanceType, ...],
+    machines: int = 1,
+) -> WhyNot:
     ordered = tuple(sorted(hardware, key=lambda item: (item.accelerator_count, item.partition, item.name)))
     return WhyNot(
         name=name,
         kind=kind,
         request=request,
         rentable=any(item.status == "offered" for item in hardware),
-        explanations=explain(request, supply_for(request, catalog), catalog.engine, ordered),
+        explanations=explain(request, supply_for(request, catalog), catalog.engine, ordered, machines),
     )
 
 
@@ -103,9 +116,13 @@ def why_not_document(found: WhyNot) -> dict[str, Any]:
 def verdict(item: Explanation) -> str:
     """`chosen`, `works`, or the code that is nearest to working."""
     if item.best is not None:
-        same = item.chosen is not None and item.chosen.offer.instance_type.name == item.hardware.name
+        same = item.chosen is not None and _place(item.chosen) == _place(item.best)
         return "chosen" if same and item.hardware.status != "owned" else "works"
     return nearest_way(item).codes[0] if item.ways else "not_offered"
+
+
+def _place(candidate: Candidate) -> tuple[str, int]:
+    return candidate.offer.instance_type.name, candidate.machines
 
 
 def nearest_way(item: Explanation) -> Way:
@@ -116,6 +133,7 @@ def nearest_way(item: Explanation) -> Way:
 def _explanation(item: Explanation) -> dict[str, Any]:
     return {
         "instance_type": item.hardware.name,
+        "machines": item.machines,
         "status": item.hardware.status,
         "accelerator": item.hardware.accelerator.name,
         "accelerator_count": item.hardware.accelerator_count,
@@ -132,6 +150,7 @@ def _way(way: Way) -> dict[str, Any]:
     return {
         "num_shard": way.num_shard,
         "quantize": way.quantize,
+        "replicas": way.replicas,
         "works": not way.codes,
         "codes": list(way.codes),
         "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.load import asked_load
 from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import quoted
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
 from tgi_deploy.values.engine import Pins
-from tgi_deploy.values.request import Market, Preference, Request
+from tgi_deploy.values.quality import QualityFloor
+from tgi_deploy.values.request import Lengths, Market, Preference, Replicas, Request, ServiceLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,19 +26,17 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.engine import Release
-    from tgi_deploy.values.model import Profile
 
 _T = TypeVar("_T")
 Source = Literal["flag", "environment", "profile", "default"]
 
-DEFAULT_INPUT_TOKENS: Final = 1024
-DEFAULT_OUTPUT_TOKENS: Final = 256
-DEFAULT_CONCURRENCY: Final = 8
-DEFAULT_CONTEXT_TOKENS: Final = 8192
 DEFAULT_PORT: Final = 8080
 ALL_REGIONS: Final = "all"
 
 _MAX_BUDGET: Final = Decimal(1_000_000)
+_MOST_REPLICAS: Final = 1000
+_SUREST: Final = Decimal("0.99")
+_REPLICAS: Final = re.compile(r"(\d{1,4})(?:\.\.(\d{1,4}))?", re.ASCII)
 _MAX_COUNT: Final = 100_000_000
 _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
@@ -59,12 +59,20 @@ class Wish:
     input_tokens: str | None = None
     output_tokens: str | None = None
     concurrency: str | None = None
+    rps: str | None = None
+    traffic: str | None = None
+    slo: str | None = None
+    confidence: str | None = None
     ttft_ms: str | None = None
     tpot_ms: str | None = None
     min_tokens_per_s: str | None = None
     utilisation: str | None = None
     prefer: str | None = None
+    quality: str | None = None
+    min_bits: str | None = None
     quantize: str | None = None
+    replicas: str | None = None
+    max_machines: str | None = None
     num_shard: str | None = None
     instance: str | None = None
     hardware: str | None = None
@@ -117,6 +125,22 @@ class Settings:
     def count(self, name: str, default: int, *, most: int = _MAX_COUNT) -> int:
         setting = self.get(name)
         return default if setting.value is None else whole_number(setting, option_of(name), most=most)
+
+    def whole(self, name: str, *, most: int) -> int | None:
+        setting = self.get(name)
+        return None if setting.value is None else whole_number(setting, option_of(name), most=most)
+
+    def lengths(self, name: str) -> Lengths | None:
+        """`1024`, or the mean and what 95 % do not exceed: `700:3000`."""
+        setting = self.get(name)
+        if setting.value is None:
+            return None
+        mean, colon, p95 = setting.value.partition(":")
+        one = whole_number(Setting(value=mean, source=setting.source), option_of(name))
+        if not colon:
+            return Lengths(mean=one, most=one)
+        longer = whole_number(Setting(value=p95, source=setting.source), option_of(name))
+        return Lengths(mean=one, p95=max(one, longer), most=max(one, longer))
 
     def found(self, name: str, look: Callable[[], _T]) -> _T:
         """What the catalogue has by a setting; its error names a setting that was not typed here."""
@@ -277,24 +301,33 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request
     hardware = settings.get("hardware").value
     flags = tuple(_flag(text, catalog.engine.pin_example) for text in wish.set)
     longest = catalog.engine.longest_context(profile.model, Pins.of(flags))
-    context, input_tokens, output_tokens = _tokens(settings, profile, longest)
+    load = asked_load(settings, longest, profile.model.hub_id)
     return Request(
         model=profile,
         engine_version=version,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        concurrency=settings.count("concurrency", DEFAULT_CONCURRENCY, most=100_000),
-        context_tokens=context,
+        input_tokens=load.input_tokens.mean,
+        output_tokens=load.output_tokens.mean,
+        input_p95=load.input_tokens.p95,
+        output_p95=load.output_tokens.p95,
+        concurrency=load.concurrency,
+        arrivals_per_s=load.arrivals_per_s,
+        context_tokens=load.context_tokens,
         budget_usd_per_hour=None if hardware else _budget(settings),
-        prefer=cast("Preference", settings.choice("prefer", get_args(Preference), "quality")),
+        prefer=cast("Preference", settings.choice("prefer", get_args(Preference), "cost")),
+        quality=cast("QualityFloor", settings.choice("quality", get_args(QualityFloor)[1:], "auto")),
+        min_bits=settings.whole("min_bits", most=16),
         quantize=_quantize(settings, release),
-        num_shard=_num_shard(settings),
+        replicas=_replicas(settings),
+        max_machines=settings.whole("max_machines", most=_MOST_REPLICAS),
+        num_shard=settings.whole("num_shard", most=64),
         instance_type=_instance(settings, catalog, hardware),
         hardware=hardware,
         regions=_regions(wish, environ, catalog, hardware),
         markets=("owned",) if hardware else _markets(settings),
         ttft_ms=settings.positive("ttft_ms", "milliseconds"),
         tpot_ms=settings.positive("tpot_ms", "milliseconds"),
+        slo=cast("ServiceLevel", settings.choice("slo", get_args(ServiceLevel), "default")),
+        confidence=settings.positive("confidence", "", most=_SUREST) or 0.5,
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
         utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
         allow_turing=wish.allow_turing,
@@ -312,42 +345,23 @@ def _budget(settings: Settings) -> Decimal | None:
     return positive_decimal(setting, "--budget", unit="US dollars an hour", code="bad_budget")
 
 
-def _tokens(settings: Settings, profile: Profile, longest: int) -> tuple[int, int, int]:
-    """Context, input and output tokens. Defaults give way to what was asked for, never the other way round."""
-    asked = settings.get("context").value is not None
-    asked_input = settings.count("input_tokens", DEFAULT_INPUT_TOKENS)
-    asked_output = settings.count("output_tokens", DEFAULT_OUTPUT_TOKENS)
-    default = min(longest, max(DEFAULT_CONTEXT_TOKENS, asked_input + asked_output))
-    context = settings.count("context", default)
-    if context > longest:
-        raise InputError(
-            "context_too_long",
-            f"--context {context} is more than the {longest} tokens that {profile.model.hub_id} was made for",
-            hint=f"use --context {longest} or less",
-        )
-    if settings.get("output_tokens").value is None:
-        room = context // 4 if settings.get("input_tokens").value is None else context - asked_input
-        asked_output = min(asked_output, max(1, room))
-    if settings.get("input_tokens").value is None:
-        asked_input = min(asked_input, max(1, context - asked_output))
-    if asked_input + asked_output > context:
-        what = f"--context {context}" if asked else f"the model's {context} tokens"
-        raise InputError(
-            "request_exceeds_context",
-            f"{asked_input} input and {asked_output} output tokens are more than {what}",
-            hint="shorten the request or raise --context",
-        )
-    return context, asked_input, asked_output
-
-
 def _quantize(settings: Settings, release: Release) -> str:
     methods = tuple(sorted(release.methods))
     return settings.choice("quantize", ("auto", "none", *methods), "auto")
 
 
-def _num_shard(settings: Settings) -> int | None:
-    setting = settings.get("num_shard")
-    return None if setting.value is None else whole_number(setting, "--num-shard", most=64)
+def _replicas(settings: Settings) -> Replicas:
+    setting = settings.get("replicas")
+    if setting.value in {None, "auto"}:
+        return Replicas()
+    match = _REPLICAS.fullmatch(setting.value or "")
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if 1 <= least <= most <= _MOST_REPLICAS:
+        return Replicas(least=least, most=most)
+    raise InputError(
+        "bad_replicas", f"{setting.named('--replicas')}: {quoted(setting.value or '')} is not a number of replicas",
+        hint="write --replicas auto, --replicas 2, or --replicas 1..4",
+    )  # fmt: skip
 
 
 def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str | None:

@@ -43,14 +43,20 @@ _FIELDS: Final = {
     "--input-tokens": "input_tokens",
     "--output-tokens": "output_tokens",
     "--concurrency": "concurrency",
+    "--rps": "arrivals_per_s",
     "--prefer": "prefer",
+    "--quality": "quality",
+    "--min-bits": "min_bits",
     "--quantize": "quantize",
+    "--max-machines": "max_machines",
     "--num-shard": "num_shard",
     "--instance": "instance_type",
     "--hardware": "hardware",
     "--ttft-ms": "ttft_ms",
     "--tpot-ms": "tpot_ms",
     "--min-tokens-per-s": "min_tokens_per_s",
+    "--slo": "slo",
+    "--confidence": "confidence",
     "--utilisation": "utilisation",
     "--disk": "disk_gib",
     "--port": "port",
@@ -58,7 +64,10 @@ _FIELDS: Final = {
     "--region": "regions",
 }
 # Said only where it is something else.
-_USUAL: Final = {"--utilisation": 1.0, "--port": DEFAULT_PORT}
+_USUAL: Final = {
+    "--utilisation": 1.0, "--port": DEFAULT_PORT, "--slo": "default", "--confidence": 0.5, "--quality": "auto",
+}  # fmt: skip
+_SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,8 +251,13 @@ def _setting_words(request: RequestDocument) -> Iterator[str]:
         found = getattr(request, field)
         if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in request.markets):
             continue
+        if flag == "--concurrency" and request.arrivals_per_s is not None:
+            continue
+        p95 = getattr(request, _SPREAD[flag]) if flag in _SPREAD else None
         for value in found if isinstance(found, tuple) else [found]:
-            yield f"{flag} {shlex.quote(_word(value))}"
+            yield f"{flag} {shlex.quote(_word(value))}" + ("" if p95 is None else f":{p95}")
+    if request.replicas.most is not None:
+        yield f"--replicas {request.replicas.least}..{request.replicas.most}"
 
 
 def _word(value: object) -> str:

@@ -1,0 +1,144 @@
+"""What a plan says about its choice: limits and their chances, other cards and classes, and what money buys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.text import count, plural, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.values.plan import Bearing, Candidate, FrontierPoint, LimitOutcome, Neighbor, Plan
+    from tgi_deploy.values.request import Metric
+
+_MOST_POINTS: Final = 7
+_NUMBERS: Final = frozenset({3, 4, 5})
+_METRICS: Final[dict[Metric, str]] = {
+    "ttft_ms": "time to first token", "tpot_ms": "time per output token", "output_tokens_per_s": "output",
+}  # fmt: skip
+_UNITS: Final[dict[Metric, str]] = {"ttft_ms": "ms", "tpot_ms": "ms", "output_tokens_per_s": "tokens/s"}
+
+
+def chance_of(candidate: Candidate, metric: Metric) -> str:
+    """`; 2,000 ms met: 99 %`, or nothing where there is no such limit."""
+    found = next((item for item in candidate.outcomes if item.limit.metric == metric), None)
+    return "" if found is None else f"; {_limit(found)} met: {_percent(found.chance)}"
+
+
+def _limit(outcome: LimitOutcome) -> str:
+    return f"{outcome.limit.value:,g} {_UNITS[outcome.limit.metric]}"
+
+
+def _percent(chance: float) -> str:
+    """Never 0 % or 100 %: that is more than a prediction knows."""
+    return f"{min(99, max(1, round(100 * chance)))} %"
+
+
+def service_level(plan: Plan) -> str:
+    """What one replica bears, how many there are, and the price of certainty."""
+    sentences = [*_bearing(plan), *_neighbors(plan)]
+    return wrapped(" ".join(sentences), first="") if sentences else ""
+
+
+def _bearing(plan: Plan) -> Iterator[str]:
+    bearing, chosen = plan.bearing, plan.chosen
+    if bearing is None:
+        return
+    most = _most(bearing)
+    if most is None:
+        yield f"Even one request misses the service level: {_beyond(plan, bearing)}."
+        return
+    yield f"One replica bears {most} within the service level; beyond that {_beyond(plan, bearing)}."
+    if chosen.replicas > 1:
+        yield f"There are {chosen.replicas}; without one the others bear {_share_without_one(plan)} of the load."
+
+
+def _most(bearing: Bearing) -> str | None:
+    if bearing.requests is not None:
+        return f"{plural(bearing.requests, 'request')} in flight"
+    return None if bearing.arrivals_per_s is None else f"{bearing.arrivals_per_s:.3g} requests/s"
+
+
+def _beyond(plan: Plan, bearing: Bearing) -> str:
+    found = next((item for item in plan.chosen.outcomes if item.limit.metric == bearing.bound_by), None)
+    if found is None:
+        return "its queue only grows"
+    return f"{_METRICS[found.limit.metric]} exceeds {_limit(found)}"
+
+
+def _share_without_one(plan: Plan) -> str:
+    bearing, request = plan.bearing, plan.request
+    if bearing is None:
+        return "an unknown part"
+    left = plan.chosen.replicas - 1
+    if request.arrivals_per_s is not None:
+        borne = left * (bearing.arrivals_per_s or 0.0) / request.arrivals_per_s
+    else:
+        borne = left * (bearing.requests or 0) / request.concurrency
+    return "all" if borne >= 1 else f"{borne:.0%}"
+
+
+def _neighbors(plan: Plan) -> Iterator[str]:
+    price = plan.chosen.cost.usd_per_hour
+    if plan.cheaper is not None:
+        saved = usd(price - plan.cheaper.point.total_usd_per_hour)
+        yield f"{_named(plan.cheaper)} costs {saved}/h less and meets the limits with {_percent(plan.cheaper.chance)}."
+    if plan.surer is not None:
+        more = plan.surer.point.total_usd_per_hour - price
+        cost = f"costs {usd(more)}/h more" if more else "costs as much"
+        yield f"{_named(plan.surer)} {cost} and meets them with {_percent(plan.surer.chance)}."
+
+
+def _named(found: Neighbor) -> str:
+    several = f"{found.point.machines} x " if found.point.machines > 1 else ""
+    return f"{several}{found.point.instance_type} ({_method(found.point)})"
+
+
+def _method(point: FrontierPoint) -> str:
+    return "16 bits" if point.quantize == "none" else point.quantize
+
+
+def frontier(points: Sequence[FrontierPoint]) -> str:
+    """The undominated candidates, at most seven of them, the cheapest first."""
+    if len(points) < 2:  # noqa: PLR2004 -- the choice alone says nothing
+        return ""
+    shown = _thinned(points)
+    header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "")
+    rows = [
+        (
+            f"{point.machines} x {point.instance_type}" if point.machines > 1 else point.instance_type,
+            _runs(point), _method(point), _price(point), count(point.output_tokens_per_s),
+            f"{count(point.ttft_ms)} ms", point.quality_class, _mark(point),
+        )
+        for point in shown
+    ]  # fmt: skip
+    more = len(points) - len(shown)
+    note = "nothing beats these in price, speed and quality at once" + (f"; {more} more with --json" if more else "")
+    lines = table(header, rows, right=_NUMBERS).rstrip("\n").splitlines()
+    return "\n".join([heading("What money buys", note), *(f"  {line}" for line in lines)])
+
+
+def _price(point: FrontierPoint) -> str:
+    return "" if point.market == "owned" else f"{usd(point.total_usd_per_hour)}/h"
+
+
+def _runs(point: FrontierPoint) -> str:
+    cards = f"{point.num_shard} x {point.accelerator}"
+    return f"{point.replicas} x ({cards})" if point.replicas > 1 else cards
+
+
+def _mark(point: FrontierPoint) -> str:
+    return ", ".join(word for word, is_it in (("chosen", point.chosen), ("knee", point.knee)) if is_it)
+
+
+def _thinned(points: Sequence[FrontierPoint]) -> Sequence[FrontierPoint]:
+    """Ends, choice and knee, and of the others the fastest at each price, evenly."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    kept = {0, len(points) - 1, *(number for number, point in enumerate(points) if point.chosen or point.knee)}
+    others = [number for number in range(len(points)) if number not in kept]
+    room = _MOST_POINTS - len(kept)
+    kept |= {others[len(others) * step // room] for step in range(room)}
+    return [points[number] for number in sorted(kept)]

@@ -1,0 +1,92 @@
+"""What one replica bears within the service level, and the KV cache that takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.evaluation import traffic
+from tgi_deploy.planner.service_level import outcomes
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Bearing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.planner.evaluation import Evaluation, Evaluator
+    from tgi_deploy.values.request import Metric, Request
+
+_MOST_REQUESTS: Final = 1_000_000
+_MOST_ARRIVALS_PER_S: Final = 100_000.0
+_FINE: Final = 1.005
+
+
+def bearing(evaluator: Evaluator, evaluation: Evaluation) -> Bearing | None:
+    """Return the most that one replica takes within the limits on latency; None where there are none."""
+    request = replaced(evaluator.request, min_tokens_per_s=None)
+    if not request.limits:
+        return None
+    if request.arrivals_per_s is None:
+        return _in_flight(evaluator, evaluation, request)
+    return _arriving(evaluator, evaluation, request)
+
+
+def _in_flight(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> Bearing:
+    def judged(requests: int) -> Evaluation:
+        case = evaluation.fit.case
+        fit = evaluator.fit(case.hardware, case.num_shard, case.scheme, requests)
+        return evaluator.judge(replaced(request, concurrency=requests), fit)
+
+    most = _last(lambda requests: judged(requests).is_enough)
+    return Bearing(requests=most or None, arrivals_per_s=None, bound_by=_missed(judged(most + 1)))
+
+
+def _last(works: Callable[[int], bool]) -> int:
+    """The largest number that works, 0 where not even 1 does; a larger one never works where a smaller does not."""
+    low, high = 0, 1
+    while high <= _MOST_REQUESTS and works(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if works(middle) else (low, middle)
+    return low
+
+
+def _arriving(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> Bearing:
+    def judged(arrivals_per_s: float) -> Evaluation:
+        return evaluator.judge(replaced(request, arrivals_per_s=arrivals_per_s), evaluation.fit)
+
+    low, high = 1 / _MOST_ARRIVALS_PER_S, _MOST_ARRIVALS_PER_S
+    if not judged(low).is_enough:
+        return Bearing(requests=None, arrivals_per_s=None, bound_by=_missed(judged(low)))
+    while high / low > _FINE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if judged(middle).is_enough else (low, middle)
+    return Bearing(requests=None, arrivals_per_s=low, bound_by=_missed(judged(high)))
+
+
+def _missed(judged: Evaluation) -> Metric | None:
+    """Which limit is missed; None where the queue only grows, or memory ends."""
+    return next((item.limit.metric for item in judged.outcomes if not item.met), None)
+
+
+def needed_kv_tokens(evaluator: Evaluator, evaluation: Evaluation) -> int:
+    """Return the tokens of KV cache of one replica's running batch.
+
+    Where everything in flight has room, that is all of it. Otherwise it is the smallest batch with which the service
+    level is still met, or, where it is missed anyway, what there is.
+    """
+    request, memory = evaluator.request, evaluation.memory
+    in_flight = -(-request.concurrency // evaluation.replicas) * request.load.request_tokens
+    if in_flight <= memory.kv_capacity_tokens:
+        return max(memory.required_kv_tokens, in_flight)
+    if not evaluation.is_enough or not request.limits:
+        return memory.kv_capacity_tokens
+    low, high = memory.required_kv_tokens, memory.kv_capacity_tokens
+    while low < high:
+        middle = (low + high) // 2
+        speed = evaluator.speed(evaluation.fit, traffic(request, evaluation.replicas), middle)
+        if all(item.met for item in outcomes(speed, request) if item.limit.metric != "output_tokens_per_s"):
+            high = middle
+        else:
+            low = middle + 1
+    return high

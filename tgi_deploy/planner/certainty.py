@@ -1,0 +1,46 @@
+"""The price of certainty: what costs less and may miss a limit, and what costs more and hardly will."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.frontier import point
+from tgi_deploy.values.plan import Neighbor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.values.request import Request
+
+SURE: Final = 0.9
+_WORTH_A_LOOK: Final = 0.2
+
+
+def cheaper(request: Request, chosen: Configuration, others: Sequence[Configuration]) -> Neighbor | None:
+    """Return what costs less and keeps the limits with the best chance, if with too small a one."""
+    found = [
+        (kept, item) for item in others
+        if item.cost.usd_per_hour < chosen.cost.usd_per_hour
+        and item.key[0].coarse <= chosen.key[0].coarse
+        and _WORTH_A_LOOK <= (kept := least_chance(item)) < request.confidence
+    ]  # fmt: skip
+    best = max(found, key=lambda pair: (pair[0], -pair[1].cost.usd_per_hour), default=None)
+    return best and Neighbor(point=point(best[1]), chance=best[0])
+
+
+def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuration]) -> Neighbor | None:
+    """Return the cheapest that keeps all limits nearly certainly, where the choice does not."""
+    if not request.limits or least_chance(chosen) >= SURE:
+        return None
+    found = [
+        (item.cost.usd_per_hour, -kept, number, item) for number, item in enumerate(ranked)
+        if item.key[0].coarse <= chosen.key[0].coarse and (kept := least_chance(item)) >= SURE
+    ]  # fmt: skip
+    best = min(found, default=None)
+    return best and Neighbor(point=point(best[3]), chance=-best[1])
+
+
+def least_chance(item: Configuration) -> float:
+    """Return the chance of the limit that is most in danger."""
+    return min((one.chance for one in item.evaluation.outcomes), default=1.0)

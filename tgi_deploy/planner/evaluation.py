@@ -1,0 +1,184 @@
+"""What is true of a configuration wherever it is rented: how it fits, how fast it serves its share of the load.
+
+Worked out once for each kind of hardware: the nine sizes of g6 share one evaluation, and so do all regions. That keeps
+a plan over every region close to the price of a plan for one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import InputError, Problem
+from tgi_deploy.planner import performance, service_level
+from tgi_deploy.planner.speed_load import Traffic
+from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.engine import AUTO, Case, Pins
+from tgi_deploy.values.quality import is_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.values.engine import Fit, MemoryBudget, Scheme
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import LimitOutcome, Performance
+    from tgi_deploy.values.quality import MethodQuality
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
+
+
+class Evaluation(Frozen, frozen=True, kw_only=True):
+    """So many replicas of a configuration on a kind of hardware: what speaks against it, and its figures.
+
+    `performance` is of all replicas together. It is None where memory does not fit, where the queue only grows, and
+    where something else speaks against a request without limits on speed. `outcomes` is what becomes of each limit,
+    `shortfall` how many times a default limit the prediction is.
+    """
+
+    fit: Fit
+    replicas: int
+    quality: MethodQuality
+    problems: tuple[Problem, ...]
+    performance: Performance | None
+    outcomes: tuple[LimitOutcome, ...]
+    shortfall: float
+
+    @property
+    def num_shard(self) -> int:
+        return self.fit.case.num_shard
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.fit.case.scheme
+
+    @property
+    def memory(self) -> MemoryBudget:
+        return self.fit.memory
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it meets every limit, those that nobody typed included."""
+        return not self.problems and self.shortfall <= 1
+
+
+class Evaluator:
+    """One request, one engine, and what is known of the world. Holds what evaluations share."""
+
+    def __init__(self, request: Request, supply: Supply, engine: Engine) -> None:
+        self.request = request
+        self.supply = supply
+        self.engine = engine
+        self.release = supply.release
+        self.model = request.model.model
+        self.pins = Pins.of(request.flags, request.env)
+        for problem in engine.check_pins(self.pins, request.load, self.model, self.release):
+            raise InputError(problem.code, problem.message, hint=problem.hint)
+        self.schemes = engine.schemes(request.model, self.release, request.quantize)
+        self._known: dict[tuple[Any, ...], Evaluation] = {}
+
+    def shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
+        """A pinned count is judged whether it can work or not."""
+        if self.request.num_shard is not None:
+            return (self.request.num_shard,)
+        return self.engine.shard_counts(self.model, self.release, hardware.accelerator_count)
+
+    def evaluation(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int = 1) -> Evaluation:
+        key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id, replicas)
+        known = self._known.get(key)
+        if known is None:
+            fit = self.fit(hardware, num_shard, scheme, -(-self.request.concurrency // replicas))
+            known = self._known[key] = self.judge(self.request, fit, replicas)
+        return known
+
+    def judge(self, request: Request, fit: Fit, replicas: int = 1) -> Evaluation:
+        """Return what becomes of a fit under a request whose load and limits may be others than this one's."""
+        against = (*fit.problems, *self._coarse(fit.case.scheme))
+        speed = self.speed(fit, traffic(request, replicas)) if not against or self._times_all(fit) else None
+        found: tuple[LimitOutcome, ...] = ()
+        if speed is not None:
+            speed = performance.together(speed, min(replicas, request.concurrency))
+            found = service_level.outcomes(speed, request)
+            against = (*against, *_slow(speed, found, request, replicas))
+        keeps_up = speed is not None and not math.isinf(speed.ttft_ms)
+        return Evaluation(
+            fit=fit,
+            replicas=replicas,
+            quality=self._quality(fit.case.scheme),
+            problems=against,
+            performance=speed if keeps_up else None,
+            outcomes=found if keeps_up else (),
+            shortfall=service_level.shortfall(speed, found, request) if speed and keeps_up else math.inf,
+        )
+
+    def _quality(self, scheme: Scheme) -> MethodQuality:
+        return self.supply.quality.of(scheme.name, scheme.lost_bits)
+
+    def fit(self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int) -> Fit:
+        """Return how one replica fits that has so many of the requests."""
+        load = self.request.load
+        return self.engine.fit(
+            Case(
+                model=self.model, hardware=hardware, num_shard=num_shard, scheme=scheme,
+                load=replaced(load, concurrency=concurrency), pins=self.pins, release=self.release,
+                allow_turing=self.request.allow_turing,
+            )
+        )  # fmt: skip
+
+    def _times_all(self, fit: Fit) -> bool:
+        """Whether a check looks at speed; where none does, only what works is worth a prediction."""
+        limited = self.request.arrivals_per_s is not None or any(not limit.default for limit in self.request.limits)
+        return limited and fit.memory.fits
+
+    def speed(self, fit: Fit, share: Traffic, kv_tokens: int | None = None) -> Performance:
+        """Return what clients of one replica see. `kv_tokens`: with a KV cache of this size instead of its own."""
+        hardware = fit.case.hardware
+        capacity = fit.memory.kv_capacity_tokens if kv_tokens is None else kv_tokens
+        return performance.predict(
+            self.model, fit.case.scheme, hardware.accelerator, capacity, share, num_shard=fit.case.num_shard,
+            interconnect=hardware.interconnect, constants=self.supply.speed, scheduling=fit.scheduling,
+        )  # fmt: skip
+
+    def _coarse(self, scheme: Scheme) -> Iterator[Problem]:
+        """What speaks against weights of this quality, where the request names a floor."""
+        request, found = self.request, self._quality(scheme)
+        if request.quality != AUTO and is_below(found.grade, request.quality):
+            yield Problem(
+                code="quality_too_low",
+                message=f"{scheme.name} weights are {found.grade}: below {request.quality}",
+                data={"quality_class": found.grade, "wanted_quality": request.quality},
+            )
+        elif request.min_bits is not None and int(scheme.bits) < request.min_bits:
+            yield Problem(
+                code="quality_too_low",
+                message=f"{scheme.name} weights have {int(scheme.bits)} bits, fewer than {request.min_bits}",
+                data={"bits": int(scheme.bits), "wanted_bits": request.min_bits},
+            )
+
+
+def _slow(speed: Performance, found: tuple[LimitOutcome, ...], request: Request, replicas: int) -> Iterator[Problem]:
+    overloaded = service_level.overload(speed, request, replicas)
+    if overloaded is not None:
+        yield overloaded
+    else:
+        yield from service_level.problems(found, request)
+
+
+def traffic(request: Request, replicas: int) -> Traffic:
+    """Return one replica's share of the load: replicas that have nothing to do serve nobody."""
+    if request.arrivals_per_s is not None:
+        return Traffic(
+            input_tokens=request.input_tokens, output_tokens=request.output_tokens, kind="open",
+            arrivals_per_s=request.arrivals_per_s / replicas,
+        )  # fmt: skip
+    clients = request.concurrency / min(replicas, request.concurrency)
+    return Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=clients)
+
+
+def _kind(hardware: InstanceType, num_shard: int) -> tuple[Any, ...]:
+    """Two instance types of one kind get the same verdict from every check."""
+    chip = hardware.accelerator
+    return (
+        chip.name, hardware.memory_bytes_per_accelerator, hardware.cpu_arch, hardware.partition,
+        hardware.interconnect if num_shard > 1 else "none", min(hardware.accelerator_count, num_shard),
+    )  # fmt: skip

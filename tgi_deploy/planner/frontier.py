@@ -1,0 +1,111 @@
+"""What money buys: candidates that no other beats in everything at once, with the knee, and diverse alternatives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import FrontierPoint
+from tgi_deploy.values.quality import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.planner.search import Configuration
+
+MAX_ALTERNATIVES: Final = 5
+_EVEN: Final = 0.01
+
+
+def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ...]:
+    """Return the undominated ones, the cheapest first. `configurations` are ranked: the first is the choice.
+
+    Where the choice meets the default service level, only what meets it counts.
+    """
+    chosen = configurations[0]
+    level = chosen.key[0].missed
+    rivals = [item for item in _cheapest_offers(configurations) if item.key[0].missed <= level]
+    figures = {id(item): _figures(item) for item in rivals}
+    kept: list[Configuration] = []
+    for item in sorted(rivals, key=lambda item: (figures[id(item)], item.key)):
+        if item is chosen or not any(_beats(figures[id(other)], figures[id(item)]) for other in kept):
+            kept.append(item)
+    points = [point(item, chosen=item is chosen) for item in kept]
+    knee = _knee(points)
+    return tuple(replaced(one, knee=True) if number == knee else one for number, one in enumerate(points))
+
+
+def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
+    """Each evaluation on its cheapest offer; the choice as it is."""
+    chosen = configurations[0]
+    best: dict[int, Configuration] = {id(chosen.evaluation): chosen}
+    for item in configurations:
+        known = best.setdefault(id(item.evaluation), item)
+        if known is not chosen and item.cost.usd_per_hour < known.cost.usd_per_hour:
+            best[id(item.evaluation)] = item
+    yield from best.values()
+
+
+def _figures(item: Configuration) -> tuple[float, ...]:
+    """Smaller is better in each: price, tokens a second, both latencies, quality."""
+    speed = item.evaluation.performance
+    if speed is None:
+        raise AssertionError("a configuration has been timed")
+    grade = CLASSES.index(item.evaluation.quality.grade)
+    speeds = map(_rounded, (-speed.output_tokens_per_s, speed.ttft_ms, speed.tpot_ms))
+    return (float(item.cost.usd_per_hour), *speeds, grade)
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether it is at least as good in everything: of two alike, the earlier stays."""
+    return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def _rounded(figure: float) -> float:
+    """Sums in another order are no other figure."""
+    return float(f"{figure:.6g}")
+
+
+def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
+    offer, evaluation, speed = item.offer, item.evaluation, item.evaluation.performance
+    if speed is None:
+        raise AssertionError("a configuration has been timed")
+    return FrontierPoint(
+        instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
+        accelerator=offer.instance_type.accelerator.name, num_shard=evaluation.num_shard,
+        replicas=evaluation.replicas, machines=item.machines, quantize=evaluation.scheme.name,
+        quality_class=evaluation.quality.grade, total_usd_per_hour=item.cost.usd_per_hour,
+        output_tokens_per_s=round(speed.output_tokens_per_s, 1), ttft_ms=round(speed.ttft_ms, 1),
+        tpot_ms=round(speed.tpot_ms, 2), chosen=chosen,
+        knee=False,
+    )  # fmt: skip
+
+
+def _knee(points: Sequence[FrontierPoint]) -> int | None:
+    """Where throughput stops growing faster than its price: the point farthest above the line between the ends."""
+    if len(points) < 3:  # noqa: PLR2004 -- two ends have nothing between them
+        return None
+    prices = [float(one.total_usd_per_hour) for one in points]
+    rates = [one.output_tokens_per_s for one in points]
+    dear, fast = max(prices) - min(prices), max(rates) - min(rates)
+    if not dear or fast < _EVEN * max(rates):
+        return None
+    above = [
+        (rate - min(rates)) / fast - (price - min(prices)) / dear for price, rate in zip(prices, rates, strict=True)
+    ]  # fmt: skip
+    return above.index(max(above))
+
+
+def alternatives(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
+    """The best of each other card and quality class, in the order of the ranking."""
+    seen = {_sort(configurations[0])}
+    for item in configurations:
+        if len(seen) > MAX_ALTERNATIVES:
+            return
+        if _sort(item) not in seen:
+            seen.add(_sort(item))
+            yield item
+
+
+def _sort(item: Configuration) -> tuple[str, str]:
+    return item.offer.instance_type.accelerator.name, item.evaluation.quality.grade

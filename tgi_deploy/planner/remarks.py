@@ -1,0 +1,113 @@
+"""What was assumed, and what the reader of a plan has to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.planner.rank import UNUSABLE
+from tgi_deploy.values.quality import is_below
+from tgi_deploy.values.sizes import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.values.plan import Candidate, LimitOutcome
+    from tgi_deploy.values.request import Metric, Request
+    from tgi_deploy.values.supply import Supply
+
+_NAMES: Final[dict[Metric, tuple[str, str, str]]] = {
+    "ttft_ms": ("time to first token", "ms", "ttft-ms"),
+    "tpot_ms": ("time per output token", "ms", "tpot-ms"),
+    "output_tokens_per_s": ("output", "tokens/s", "min-tokens-per-s"),
+}
+
+
+def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
+    offer = chosen.offer
+    if offer.market == "owned":
+        yield "the machine is yours: no price, and the accelerators are taken to be free of other work"
+    else:
+        kind = "estimated" if offer.estimated else "listed"
+        yield f"{offer.market} price as {kind} on {offer.price_date} ({offer.price_source})"
+        extras = supply.extra_prices.get(offer.region)
+        if extras is not None and extras.estimated:
+            yield f"volume and address prices in {offer.region} are estimates"
+        yield "quota and capacity of the account are not known to the planner"
+    if request.model.model.source and request.model.model.parameters:
+        yield f"model shape from {request.model.model.source.partition(';')[0]}"
+    yield "speed is predicted by an analytic model at the promised load, fully used"
+    yield from _limits_said(chosen)
+    if request.utilisation < 1:
+        yield f"tokens are priced as if that load were there {request.utilisation * 100:.4g} % of the time"
+    if chosen.offer.instance_type.accelerator.confidence != "high":
+        yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence
+
+
+def _limits_said(chosen: Candidate) -> Iterator[str]:
+    """What the memory of the choice leaves unsaid in its figures."""
+    memory, settings = chosen.memory, chosen.engine.settings
+    if memory.tight:
+        left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
+        yield f"memory is tight: {left} MiB are left on each card, and start-up logs have differed by {unsure} MiB"
+    if settings.max_input_tokens < settings.max_total_tokens - 1:
+        yield f"prompts may have {settings.max_input_tokens} of the context's {settings.max_total_tokens} tokens"
+
+
+def notices(request: Request, chosen: Candidate, supply: Supply, more: Configuration | None) -> Iterator[str]:
+    """`more`: several replicas that the target cannot run yet and that would do better."""
+    yield from _service_level(request, chosen)
+    yield from _quality(request, chosen, supply)
+    if more is not None:
+        yield _several(more)
+    if request.model.notice:
+        yield request.model.notice
+    if request.allow_turing:
+        for rule in supply.release.architectures:
+            if rule.verdict == "override" and rule.loses:
+                yield f"--allow-turing: {rule.loses}"
+    if supply.release.notice:
+        yield supply.release.notice
+
+
+def _service_level(request: Request, chosen: Candidate) -> Iterator[str]:
+    missed = [item for item in chosen.outcomes if not item.met]
+    if not missed:
+        return
+    figures = " and ".join(map(_figure, missed))
+    worst = max(item.predicted / item.limit.value for item in missed)
+    how = "this comes nearest" if worst > UNUSABLE else "this is the cheapest within twice of it"
+    within = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
+    yield (
+        f"the default service level is missed: {figures}; nothing on offer{within} meets it, and {how}. "
+        "--slo none accepts that without a word"
+    )
+
+
+def _figure(item: LimitOutcome) -> str:
+    name, unit, option = _NAMES[item.limit.metric]
+    return f"{name} about {item.predicted:,.0f} {unit} where {item.limit.value:g} is the default (--{option})"
+
+
+def _quality(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
+    if not is_below(chosen.quality, "auto") or request.quality == "any" or request.quantize == chosen.quantize:
+        return
+    known = supply.quality.of(chosen.quantize, chosen.lost_bits)
+    lost = [-item.points for item in known.deltas if item.points < 0]
+    scores = f": published scores fall by {min(lost):.1f} to {max(lost):.1f} points" if lost else ""
+    yield (
+        f"{chosen.quantize} weights have 4 bits{scores}. Nothing near-lossless fits and is usable; "
+        "--quality any accepts that without a word, --quality near-lossless never takes it"
+    )
+
+
+def _several(more: Configuration) -> str:
+    speed, evaluation = more.evaluation.performance, more.evaluation
+    rate = f", {speed.output_tokens_per_s:,.0f} tokens/s" if speed else ""
+    name = more.offer.instance_type.name
+    where = f"{more.machines} x {name}" if more.machines > 1 else f"one {name}"
+    price = f", ${more.cost.usd_per_hour:.2f}/h" if more.cost.usd_per_hour else ""
+    return (
+        f"{evaluation.replicas} replicas on {where} would do better{price}{rate}: "
+        f"--replicas {evaluation.replicas} plans them; one replica is what 'up' runs so far"
+    )

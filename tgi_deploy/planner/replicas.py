@@ -1,0 +1,111 @@
+"""How many replicas of a configuration are worth judging: the fewest there may be, and the fewest that are enough.
+
+Between the two lies nothing anybody would choose. More replicas make each of them faster and never slower, so the
+smallest number that is enough is found by bisection; a machine that is paid for is filled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.request import Replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tgi_deploy.planner.evaluation import Evaluation, Evaluator
+    from tgi_deploy.planner.search import Configuration, Search
+    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer
+
+MOST_MACHINES: Final = 8
+MOST_REPLICAS: Final = 64
+
+
+def slots(hardware: InstanceType, num_shard: int) -> int:
+    """Return how many replicas one machine has accelerators for."""
+    return max(1, hardware.accelerator_count // num_shard)
+
+
+def machines(hardware: InstanceType, evaluation: Evaluation) -> int:
+    return -(-evaluation.replicas // slots(hardware, evaluation.num_shard))
+
+
+def worth_judging(
+    request: Request, evaluator: Evaluator, hardware: InstanceType, num_shard: int, scheme: Scheme
+) -> Iterator[Evaluation]:
+    """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
+
+    Enough for the limits that were asked for, and enough for those that nobody typed, too. Where no number is, the
+    largest comes nearest.
+    """
+    counts = counts_of(request, evaluator.supply.most_replicas, slots(hardware, num_shard))
+    judged = partial(evaluator.evaluation, hardware, num_shard, scheme)
+    first = judged(counts[0])
+    found = {counts[0]: first}
+    if not first.fit.problems and len(counts) > 1:
+        for count in (
+            _fewest(counts, lambda count: not judged(count).problems),
+            _fewest(counts, lambda count: judged(count).is_enough),
+        ):
+            found[count] = judged(count)
+    yield from found.values()
+
+
+def _fewest(counts: Sequence[int], works: Callable[[int], bool]) -> int:
+    """The smallest of `counts` that works, or the largest; a larger one works wherever a smaller does."""
+    low, high = 0, len(counts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(counts[middle]) else (middle + 1, high)
+    return counts[low]
+
+
+def most_machines(request: Request) -> int | None:
+    """Return how many machines there may be; a machine of one's own is the one that was named."""
+    return request.max_machines or (1 if request.hardware else None)
+
+
+def counts_of(request: Request, most_replicas: int, slots_each: int) -> tuple[int, ...]:
+    """Return the fewest replicas there may be, then those that fill one machine, two, and so on."""
+    least = request.replicas.least
+    most = max(least, most_replicas if request.replicas.most is None else request.replicas.most)
+    allowed = most_machines(request) or max(MOST_MACHINES, -(-least // slots_each))
+    filled = (min(number * slots_each, most) for number in range(1, allowed + 1))
+    return tuple(sorted({least, *(count for count in filled if count > least)}))
+
+
+def more(search: Search, chosen: Configuration) -> Configuration | None:
+    """Return the best arrangement of several replicas, if it is better than the choice and the target runs one only.
+
+    It is better where it costs less, or meets the service level that the choice misses.
+    """
+    request = search.request
+    if request.replicas.most is not None or search.supply.most_replicas > 1:
+        return None
+    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS))
+    found: list[Configuration] = []
+    for offers in search.by_type().values():
+        if _may_be_better(offers[0], chosen):
+            found.extend(_several(search, several, offers[0]))
+    best = min(found, key=lambda item: item.key, default=None)
+    return best if best is not None and best.key < chosen.key else None
+
+
+def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
+    """A lower bound of the price: one machine of it, which several replicas may share."""
+    return chosen.key[0].missed or (offer.usd_per_hour or 0) < chosen.cost.usd_per_hour or offer.market == "owned"
+
+
+def _several(search: Search, request: Request, offer: Offer) -> Iterator[Configuration]:
+    for num_shard in search.evaluator.shard_counts(offer.instance_type):
+        for scheme in search.evaluator.schemes:
+            for evaluation in worth_judging(request, search.evaluator, offer.instance_type, num_shard, scheme):
+                if evaluation.replicas > 1 and not evaluation.problems:
+                    found = search.configuration(offer, evaluation)
+                    if found is not None:
+                        yield found

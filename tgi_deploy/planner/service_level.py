@@ -1,0 +1,108 @@
+"""A prediction beside the limits on speed: the chance that each is kept, and how far it is missed.
+
+Limits that were asked for reject a configuration. Those of the default service level only rank it: nobody typed them,
+so they must not turn a request that can be planned into a rejection.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import Problem
+from tgi_deploy.planner.performance import Quantity
+from tgi_deploy.values.plan import LimitOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.values.plan import Performance
+    from tgi_deploy.values.request import Limit, Metric, Request
+
+THROUGHPUT: Final = "output_tokens_per_s"
+_JUST_MISSED: Final = 1 + 1e-9
+CODES: Final[dict[Metric, str]] = {
+    "ttft_ms": "ttft_too_slow", "tpot_ms": "tpot_too_slow", "output_tokens_per_s": "throughput_too_low",
+}  # fmt: skip
+
+
+def outcomes(speed: Performance, request: Request) -> tuple[LimitOutcome, ...]:
+    """Return what becomes of every limit of the request."""
+    found = ((limit, chance(speed, limit)) for limit in request.limits)
+    return tuple(
+        LimitOutcome(
+            limit=limit, predicted=getattr(speed, limit.metric), chance=kept, met=kept >= request.confidence
+        )
+        for limit, kept in found
+    )  # fmt: skip
+
+
+def chance(speed: Performance, limit: Limit) -> float:
+    """Return the probability that the limit is kept; at the very median it is a half."""
+    within = _quantity(speed, limit.metric).chance_within(limit.value)
+    return 1 - within if limit.metric == THROUGHPUT else within
+
+
+def certain(speed: Performance, metric: Metric, confidence: float) -> float:
+    """Return the tightest limit that is kept with this probability."""
+    return _quantity(speed, metric).quantile(1 - confidence if metric == THROUGHPUT else confidence)
+
+
+def _quantity(speed: Performance, metric: Metric) -> Quantity:
+    median, span = getattr(speed, metric), getattr(speed, f"{metric}_span")
+    return Quantity(p50=median, p95=median, low=span.low, high=span.high)
+
+
+def shortfall(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> float:
+    """Return how many times a default limit the worst prediction is, as sure as was asked for; 1 where all are met."""
+    missed = [
+        _times(certain(speed, item.limit.metric, request.confidence), item.limit)
+        for item in found
+        if item.limit.default and not item.met
+    ]
+    return max((_JUST_MISSED, *missed)) if missed else 1.0
+
+
+def _times(figure: float, limit: Limit) -> float:
+    return limit.value / figure if limit.metric == THROUGHPUT else figure / limit.value
+
+
+def problems(found: tuple[LimitOutcome, ...], request: Request) -> Iterator[Problem]:
+    """Yield what speaks against a configuration: each missed limit that was asked for."""
+    for outcome in found:
+        if not outcome.met and not outcome.limit.default:
+            yield _problem(outcome, request)
+
+
+def overload(speed: Performance, request: Request, replicas: int) -> Problem | None:
+    """Return the problem where more requests arrive than are served: the queue would only grow."""
+    arriving = request.arrivals_per_s
+    if arriving is None or not math.isinf(speed.ttft_ms):
+        return None
+    served = speed.output_tokens_per_s / request.output_tokens
+    several = f"{replicas} replicas serve" if replicas > 1 else "one replica serves"
+    return Problem(
+        code="load_too_high",
+        message=f"{several} about {served:.3g} requests/s of the {arriving:g} that arrive: the queue would only grow",
+        data={"served_per_s": round(served, 3), "arrivals_per_s": arriving},
+    )
+
+
+def _problem(outcome: LimitOutcome, request: Request) -> Problem:
+    metric, wanted = outcome.limit.metric, outcome.limit.value
+    sure = "" if request.confidence == 0.5 else f" ({outcome.chance:.0%} sure, {request.confidence:.0%} wanted)"  # noqa: PLR2004 -- the median
+    if metric == "ttft_ms":
+        seen = round(outcome.predicted)
+        text = f"time to first token would be about {seen} ms, over {wanted:g} ms"
+        data = {"ttft_ms": seen, "wanted_ttft_ms": wanted}
+    elif metric == "tpot_ms":
+        each = round(outcome.predicted, 1)
+        text = f"an output token would take about {each} ms, over {wanted:g} ms"
+        data = {"tpot_ms": each, "wanted_tpot_ms": wanted}
+    else:
+        rate = round(outcome.predicted, 1)
+        short = max(0.1, round(wanted - outcome.predicted, 1))
+        load = f"{request.concurrency} requests at once" if request.arrivals_per_s is None else "this load"
+        text = f"{load} would get about {rate:g} output tokens/s in all, {short:g} short of {wanted:g}"
+        data = {"output_tokens_per_s": rate, "wanted_tokens_per_s": wanted, "short_tokens_per_s": short}
+    return Problem(code=CODES[metric], message=text + sure, data={**data, "chance": round(outcome.chance, 3)})
