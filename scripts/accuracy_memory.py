@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import data_files
 from tgi_deploy.operations.planning.memory_formats import metric_of
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.predict_memory import predict_memory_row
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -121,9 +121,9 @@ def outcomes(catalog: Catalog) -> str:
     lines = ["| known outcome | it | the plan |", "| --- | --- | --- |"]
     for file in sorted(_OUTCOMES.glob("outcome-*.toml")):
         case = tomllib.loads(file.read_text(encoding="utf-8"))
-        wish = Wish(**{**case["wish"], "set": tuple(case["wish"].get("set", ()))})
+        texts = OptionTexts(**{**case["wish"], "set": tuple(case["wish"].get("set", ()))})
         worked = "works" if case["expect"]["outcome"] == "plan" else "fails"
-        judged = "works" if isinstance(plan(wish, catalog, {}), Plan) else "refuses"
+        judged = "works" if isinstance(plan(texts, catalog, {}), Plan) else "refuses"
         lines.append(f"| {case['about'].rstrip('.')} | {worked} | {judged} |")
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ Written by `scripts/update_cli_docs.py` from `--help`; a test fails when it is o
   `{"schema": 1, "command": "plan", "status": "ok"|"error", "exit_code": 0, "data": {…},
   "warnings": [{"code", "message"}], "errors": [{"code", "message", "hint"}]}`.
 - Settings come from flag > environment > profile > default. The environment variable of `--max-spend` is
-  `TGI_DEPLOY_MAX_SPEND`, and so on for every wish with a value (regions with commas) but `--set` and `--env`, and for
+  `TGI_DEPLOY_MAX_SPEND`, and so on for every option with a value (regions with commas) but `--set` and `--env`, and for
   `--target`.
 - Where money would be spent or things destroyed, the command asks; without a terminal and without `--yes` it refuses.
 - `NO_COLOR` and a pipe switch colours off. `TGI_DEPLOY_HOME` moves records, sandbox and crash reports

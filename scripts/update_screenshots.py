@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.operations.report.report import report_html
 from tgi_deploy.wiring import open_catalog, targets
 
@@ -43,9 +43,9 @@ def main() -> int:
 
 
 def _look(browser: Browser, page: Path) -> None:
-    wish, catalog = Wish(model="llama3-13b", budget="5"), open_catalog()
+    texts, catalog = OptionTexts(model="llama3-13b", budget="5"), open_catalog()
     page.write_text(
-        report_html(report(plan(wish, catalog, {}), wish, catalog, {}, targets=targets())), encoding="utf-8"
+        report_html(report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets())), encoding="utf-8"
     )
     browser.open(page, width=1120, height=1520)
     browser.evaluate(_CHOSEN.format(name="wide"))

@@ -161,7 +161,7 @@ class InputError(DeployError):
 
 
 class NoFeasiblePlanError(DeployError):
-    """Nothing in the catalogue meets the wish: the caller relaxes it."""
+    """Nothing in the catalogue meets the request: the caller relaxes it."""
 
     exit_code = 3
 

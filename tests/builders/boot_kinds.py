@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog, written
@@ -23,9 +23,9 @@ _SECRETS = {"hub_token_parameter": "/team/hub-token", "api_key_parameter": "/tea
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A wish; what the deployment adds to its plan; whether the machine has an instance store and mounts it."""
+    """A texts; what the deployment adds to its plan; whether the machine has an instance store and mounts it."""
 
-    wish: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, Any] = field(default_factory=dict)
     deployment: dict[str, Any] = field(default_factory=dict)
     has_nvme: bool = False
     mounts_nvme: bool = False
@@ -35,11 +35,11 @@ class Kind:
         return self.deployable().candidate.offer.instance_type.accelerator_count
 
     def deployable(self) -> Deployable:
-        wished = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.wish}
-        wish = Wish(**wished)
-        found = plan(wish, open_catalog(), {})
+        wished = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.texts}
+        texts = OptionTexts(**wished)
+        found = plan(texts, open_catalog(), {})
         assert isinstance(found, Plan), found
-        made = deployable(found, wish, {}, name="boot")
+        made = deployable(found, texts, {}, name="boot")
         storage = replaced(made.candidate.storage, weights_on_nvme=self.has_nvme)
         return replaced(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
 
@@ -49,13 +49,13 @@ class Kind:
 
 KINDS = {
     "bare": Kind(),
-    "old-engine": Kind(wish={"engine_version": "2.2.0"}),
+    "old-engine": Kind(texts={"engine_version": "2.2.0"}),
     "instance-store": Kind(has_nvme=True, mounts_nvme=True),
     "instance-store-missing": Kind(has_nvme=True),
-    "secrets": Kind(wish={"model": "llama3-8b"}, deployment=_SECRETS),
-    "half-of-the-gpus": Kind(wish={"instance": "g6e.12xlarge", "num_shard": "2"}),
+    "secrets": Kind(texts={"model": "llama3-8b"}, deployment=_SECRETS),
+    "half-of-the-gpus": Kind(texts={"instance": "g6e.12xlarge", "num_shard": "2"}),
     "everything": Kind(
-        wish={
+        texts={
             "model": "llama3-8b", "instance": "g6e.12xlarge", "num_shard": "4", "market": "spot",
             "ttl": "2h", "idle_timeout": "1h", "lease": "3h",
         },

@@ -14,12 +14,12 @@ from tgi_deploy import wiring
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
     offline_option,
+    plan_options_or,
     profiles_dir_option,
     sandbox_option,
     target_option,
     target_options,
     templates_dir_option,
-    wish_options_or,
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.errors import Problem, Severity
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
@@ -46,7 +46,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `doctor` takes beside the wish. `own`: the options of the target."""
+    """What `doctor` takes beside the request. `own`: the options of the target."""
 
     target: Target
     own: Value
@@ -73,7 +73,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
         "tgi-deploy doctor --policy --boundary",
     ),
 )
-@wish_options_or("policy")
+@plan_options_or("policy")
 @target_option
 @sandbox_option
 @profiles_dir_option
@@ -84,7 +84,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--boundary", is_flag=True, help="With --policy: what bounds the roles that 'up' makes, in its place.")
 @click.option("--for", "features", metavar="FEATURES", help="With --policy: for these alone, with commas.")
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
-def doctor_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+def doctor_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Say what would make a launch of MODEL fail, each with its remedy; without MODEL, look at account and computer."""
     from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- likewise
 
@@ -95,7 +95,7 @@ def doctor_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa:
     if options.policy:
         return _policy(options)
     with Progress() as progress:
-        return _examine(wish, options, progress)
+        return _examine(texts, options, progress)
 
 
 def _check(options: Options) -> None:
@@ -137,16 +137,16 @@ def _policy(options: Options) -> Result:
     )
 
 
-def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
+def _examine(texts: OptionTexts, options: Options, progress: Progress) -> Result:
     from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor  # noqa: PLC0415 -- see doctor_command
 
-    plan = _plan(wish, options)
+    plan = _plan(texts, options)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result("doctor", wish, plan)
+        return no_plan_result("doctor", texts, plan)
     setup = wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
-        regions=options.target.locations(tuple(wish.regions or ())),
+        regions=options.target.locations(tuple(texts.regions or ())),
         profiles_dir=options.profiles_dir,
         templates_dir=options.templates_dir,
         offline=options.offline,
@@ -164,12 +164,12 @@ def _examine(wish: Wish, options: Options, progress: Progress) -> Result:
     return _result(findings)
 
 
-def _plan(wish: Wish, options: Options) -> Plan | NoFeasiblePlan | None:
+def _plan(texts: OptionTexts, options: Options) -> Plan | NoFeasiblePlan | None:
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- see doctor_command
 
-    if not wish.model:
+    if not texts.model:
         return None
-    return make(wish, wiring.catalog(options.profiles_dir, offline=options.offline), os.environ)
+    return make(texts, wiring.catalog(options.profiles_dir, offline=options.offline), os.environ)
 
 
 def _result(findings: tuple[Problem, ...]) -> Result:

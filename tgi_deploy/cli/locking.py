@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +11,12 @@ import click
 from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.output import Result, plain
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.values.base import as_dict, replaced
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.lock import Lock
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Plan
 
 LOCK_FILE: Final = click.Path(path_type=Path)
@@ -24,13 +24,13 @@ LOCK_FILE: Final = click.Path(path_type=Path)
 _OF_THE_DAY: Final = frozenset({"ttl", "max_spend", "idle_timeout", "lease"})
 
 
-def write_lock(path: Path, wish: Wish, plan: Plan, printed: Result, catalog: Catalog) -> None:
+def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: Result, catalog: Catalog) -> None:
     """Write the lock of `plan`, with what was printed of it. Raises InputError `unwritable_file`."""
     from tgi_deploy.operations.planning.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
 
     document = lock_document(
         plan,
-        wish,
+        texts,
         os.environ,
         catalog.release(plan.request.engine_version),
         printed=plain(printed.data["plan"]),
@@ -47,7 +47,7 @@ def open_lock(path: Path) -> Lock:
 
 
 def locked_result(path: Path, catalog: Catalog) -> Result:
-    """What was printed when the lock was written, and a warning where the same wish would now be met differently."""
+    """What was printed when the lock was written, and a warning where the same request would now be met differently."""
     lock = open_lock(path)
     notices = tuple(warning("notice", text) for text in lock.plan.notices)
     return Result(
@@ -64,30 +64,30 @@ def _staleness(lock: Lock, catalog: Catalog) -> tuple[Problem, ...]:
     try:
         found = changes(lock, current(lock, catalog))
     except DeployError as error:
-        return (warning("stale_plan", f"the locked wish can't be planned again: {error.message}"),)
+        return (warning("stale_plan", f"the locked request can't be planned again: {error.message}"),)
     if not found:
         return ()
     text = "; ".join(map(str, found))
-    return (warning("stale_plan", f"today's plan for the same wish differs: {text}"),)
+    return (warning("stale_plan", f"today's plan for the same request differs: {text}"),)
 
 
-def refuse_wishes(wish: Wish, option: str, *, but: frozenset[str] = frozenset()) -> None:
-    """A lock has its own wish. Raises InputError `conflicting_options` for another one beside it."""
-    given = [item.name for item in fields(wish) if item.name not in but and getattr(wish, item.name)]
+def refuse_options(texts: OptionTexts, option: str, *, but: frozenset[str] = frozenset()) -> None:
+    """A lock has its own request. Raises InputError `conflicting_options` for another one beside it."""
+    given = [name for name, value in as_dict(texts).items() if name not in but and value]
     if given:
         first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
         raise InputError(
             "conflicting_options",
-            f"{option} and {first} exclude each other: the lock holds the wish",
+            f"{option} and {first} exclude each other: the lock holds the request",
             hint=f"leave {first} out, or plan without {option}",
         )
 
 
-def plan_of_lock(path: Path, wish: Wish, catalog: Catalog, *, force: bool) -> tuple[Wish, Plan]:
-    """The locked wish, with `wish`'s own end of life, and the plan to deploy. Raises as `app.locked` does."""
+def plan_of_lock(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
+    """Return the locked options with the ends that were given here, and the plan to deploy. Raises as `locked` does."""
     from tgi_deploy.operations.planning.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
 
-    refuse_wishes(wish, "--lock", but=_OF_THE_DAY)
+    refuse_options(texts, "--lock", but=_OF_THE_DAY)
     lock = open_lock(path)
-    ends = {name: getattr(wish, name) for name in sorted(_OF_THE_DAY) if getattr(wish, name)}
-    return replace(lock.wish, **ends), plan_to_deploy(lock, catalog, force=force)
+    ends = {name: getattr(texts, name) for name in sorted(_OF_THE_DAY) if getattr(texts, name)}
+    return replaced(lock.texts, **ends), plan_to_deploy(lock, catalog, force=force)

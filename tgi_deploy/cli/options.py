@@ -1,12 +1,11 @@
 """Options that several commands share.
 
-Values stay text: `operations/planning/wish.py` owns their rules and their other sources.
+Values stay text: `operations/planning/option_texts.py` owns their rules and their other sources.
 """
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
 
     CommandFunction = Callable[..., Result]
     Decorator = Callable[[CommandFunction], CommandFunction]
@@ -36,8 +35,8 @@ def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: A
     return click.option(*names, cls=SectionOption, section=section, **settings)
 
 
-class _Wish(NamedTuple):
-    """An option whose raw text becomes the field of `Wish` named like it."""
+class _PlanOption(NamedTuple):
+    """An option whose raw text becomes the field of `OptionTexts` named like it."""
 
     section: str
     flag: str
@@ -66,37 +65,37 @@ class _Wish(NamedTuple):
 _PREFERENCES: Final = complete.words("cost", "quality", "speed", "value")
 _QUALITIES: Final = complete.words("exact", "near-lossless", "any")
 _MARKETS: Final = complete.words("on-demand", "spot", "any")
-_WISHES: Final = (
-    _Wish(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
-    _Wish(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for all machines of the name, until 'down'."),
-    _Wish(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
-    _Wish(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
-    _Wish(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),
-    _Wish(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
-    _Wish(_LOAD, "--input-tokens", "N", "Prompt length: a mean, or mean:p95.  [default: 1024]"),
-    _Wish(_LOAD, "--output-tokens", "N", "Answer length: a mean, or mean:p95.  [default: 256]"),
-    _Wish(_LOAD, "--concurrency", "N", "Requests in flight.  [default: 8]"),
-    _Wish(_LOAD, "--rps", "N", "Requests that arrive in a second, instead of those in flight."),
-    _Wish(_LOAD, "--traffic", "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
-    _Wish(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token.  [default: 2000, as a goal]"),
-    _Wish(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token.  [default: 80, as a goal]"),
-    _Wish(
+_PLAN_OPTIONS: Final = (
+    _PlanOption(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
+    _PlanOption(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for all machines of the name, until 'down'."),
+    _PlanOption(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
+    _PlanOption(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
+    _PlanOption(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),
+    _PlanOption(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
+    _PlanOption(_LOAD, "--input-tokens", "N", "Prompt length: a mean, or mean:p95.  [default: 1024]"),
+    _PlanOption(_LOAD, "--output-tokens", "N", "Answer length: a mean, or mean:p95.  [default: 256]"),
+    _PlanOption(_LOAD, "--concurrency", "N", "Requests in flight.  [default: 8]"),
+    _PlanOption(_LOAD, "--rps", "N", "Requests that arrive in a second, instead of those in flight."),
+    _PlanOption(_LOAD, "--traffic", "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
+    _PlanOption(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token.  [default: 2000, as a goal]"),
+    _PlanOption(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token.  [default: 80, as a goal]"),
+    _PlanOption(
         _LOAD, "--slo", "LEVEL", "default, or none: no goals but the limits given.", complete.words("default", "none")
     ),
-    _Wish(_LOAD, "--confidence", "SHARE", "How sure each limit is to be met.  [default: 0.5]"),
-    _Wish(_LOAD, "--min-tokens-per-s", "N", "Least predicted output tokens a second, all requests together."),
-    _Wish(_LOAD, "--utilisation", "SHARE", "Share of the time at this load, to price tokens.  [default: 1]"),
-    _Wish(_LOAD, "--prefer", "WHAT", "cost, quality, speed or value.  [default: cost]", _PREFERENCES),
-    _Wish(_LOAD, "--quality", "CLASS", "exact, near-lossless or any: the least to take.", _QUALITIES),
-    _Wish(_LOAD, "--min-bits", "N", "Weights of at least this many bits."),
-    _Wish(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
-    _Wish(_HARDWARE, "--replicas", "N", "auto, a number, or a range like 1..4.  [default: auto]"),
-    _Wish(_HARDWARE, "--max-machines", "N", "At most this many machines."),
-    _Wish(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
-    _Wish(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
-    _Wish(_HARDWARE, "--disk", "GIB", "The root volume at least this big.  [default: as planned]"),
-    _Wish(_HARDWARE, "--hardware", "NxCARD", "A machine you own: 2xRTX-4090.", complete.hardware),
-    _Wish(
+    _PlanOption(_LOAD, "--confidence", "SHARE", "How sure each limit is to be met.  [default: 0.5]"),
+    _PlanOption(_LOAD, "--min-tokens-per-s", "N", "Least predicted output tokens a second, all requests together."),
+    _PlanOption(_LOAD, "--utilisation", "SHARE", "Share of the time at this load, to price tokens.  [default: 1]"),
+    _PlanOption(_LOAD, "--prefer", "WHAT", "cost, quality, speed or value.  [default: cost]", _PREFERENCES),
+    _PlanOption(_LOAD, "--quality", "CLASS", "exact, near-lossless or any: the least to take.", _QUALITIES),
+    _PlanOption(_LOAD, "--min-bits", "N", "Weights of at least this many bits."),
+    _PlanOption(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
+    _PlanOption(_HARDWARE, "--replicas", "N", "auto, a number, or a range like 1..4.  [default: auto]"),
+    _PlanOption(_HARDWARE, "--max-machines", "N", "At most this many machines."),
+    _PlanOption(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
+    _PlanOption(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
+    _PlanOption(_HARDWARE, "--disk", "GIB", "The root volume at least this big.  [default: as planned]"),
+    _PlanOption(_HARDWARE, "--hardware", "NxCARD", "A machine you own: 2xRTX-4090.", complete.hardware),
+    _PlanOption(
         _HARDWARE,
         "--region",
         "REGION",
@@ -104,53 +103,53 @@ _WISHES: Final = (
         complete.regions,
         repeats=True,
     ),
-    _Wish(_HARDWARE, "--market", "MARKET", "on-demand, spot or any.  [default: on-demand]", _MARKETS),
-    _Wish(_ENGINE, "--engine-version", "VERSION", "Exact engine version.", complete.engine_versions),
-    _Wish(_ENGINE, "--set", "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", repeats=True),
-    _Wish(_ENGINE, "--env", "NAME=VALUE", "A variable for the engine, no secret; repeatable.", repeats=True),
-    _Wish(_ENGINE, "--port", "PORT", "Port the endpoint listens on.  [default: 8080]"),
+    _PlanOption(_HARDWARE, "--market", "MARKET", "on-demand, spot or any.  [default: on-demand]", _MARKETS),
+    _PlanOption(_ENGINE, "--engine-version", "VERSION", "Exact engine version.", complete.engine_versions),
+    _PlanOption(_ENGINE, "--set", "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", repeats=True),
+    _PlanOption(_ENGINE, "--env", "NAME=VALUE", "A variable for the engine, no secret; repeatable.", repeats=True),
+    _PlanOption(_ENGINE, "--port", "PORT", "Port the endpoint listens on.  [default: 8080]"),
 )
 
 
-def wish_options(function: CommandFunction) -> CommandFunction:
-    """Add MODEL and every wish; the function gets them as one argument, `wish`."""
-    return _with_wishes(function, None)
+def plan_options(function: CommandFunction) -> CommandFunction:
+    """Add MODEL and every option of a plan; the function gets them as one argument, `texts`."""
+    return _with_options(function, None)
 
 
-def wish_options_or(lock: str) -> Decorator:
-    """The same for a command that may take its wish from a lock: MODEL is empty where option `lock` is given."""
-    return lambda function: _with_wishes(function, lock)
+def plan_options_or(lock: str) -> Decorator:
+    """The same for a command that may take its request from a lock: MODEL is empty where option `lock` is given."""
+    return lambda function: _with_options(function, lock)
 
 
-def _with_wishes(function: CommandFunction, lock: str | None) -> CommandFunction:
-    def with_wish(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.operations.planning.wish import Wish  # noqa: PLC0415 -- help is printed without the planner
+def _with_options(function: CommandFunction, lock: str | None) -> CommandFunction:
+    def with_texts(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        from tgi_deploy.operations.planning.option_texts import OptionTexts  # noqa: PLC0415 -- help is printed without the planner
 
         if model is None and given[lock or ""] is None:
             raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
-        wished = {name: given.pop(name) for name in (*(wish.field for wish in _WISHES), "allow_turing")}
-        return function(wish=Wish(model=model or "", **wished), **given)
+        given_here = {name: given.pop(name) for name in (*(option.field for option in _PLAN_OPTIONS), "allow_turing")}
+        return function(texts=OptionTexts(model=model or "", **given_here), **given)
 
-    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_wish, function))
-    for wish in reversed(_WISHES):
-        decorated = wish.option()(decorated)
+    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_texts, function))
+    for option in reversed(_PLAN_OPTIONS):
+        decorated = option.option()(decorated)
     return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
 
 
-def wish_words(function: CommandFunction) -> CommandFunction:
-    """Add every wish without a MODEL; the function gets them as words of a command line, `wishes`."""
+def plan_option_words(function: CommandFunction) -> CommandFunction:
+    """Add every option of a plan without a MODEL; the function gets them as words of a command line, `wishes`."""
 
     def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         words: list[str] = ["--allow-turing"] if given.pop("allow_turing") else []
-        for wish in _WISHES:
-            value = given.pop(wish.field)
-            values = value if wish.repeats else filter(None, [value])
-            words.extend(word for item in values for word in (wish.flag, item))
+        for option in _PLAN_OPTIONS:
+            value = given.pop(option.field)
+            values = value if option.repeats else filter(None, [value])
+            words.extend(word for item in values for word in (option.flag, item))
         return function(wishes=tuple(words), **given)
 
     decorated: CommandFunction = _ALLOW_TURING(standing_in(with_words, function))
-    for wish in reversed(_WISHES):
-        decorated = wish.option()(decorated)
+    for option in reversed(_PLAN_OPTIONS):
+        decorated = option.option()(decorated)
     return decorated
 
 
@@ -246,22 +245,23 @@ def region_option(function: CommandFunction) -> CommandFunction:
 _FLAG_OF_FIELD: Final = {"regions": "region"}
 
 
-def with_option(command: str, wish: Wish, option: str) -> str:
-    """`command` with the wish's own options, of which those that `option` sets again are left out."""
+def with_option(command: str, texts: OptionTexts, option: str) -> str:
+    """`command` with the options that were given, of which those that `option` sets again are left out."""
     changed = shlex.split(option)
     replaced = {word for word in changed if word.startswith("--")}
-    kept = [word for flag, words in _given(wish) if flag not in replaced for word in words]
-    return shlex.join([PROGRAM, *command.split(), wish.model, *kept, *changed])
+    kept = [word for flag, words in _given(texts) if flag not in replaced for word in words]
+    return shlex.join([PROGRAM, *command.split(), texts.model, *kept, *changed])
 
 
-def _given(wish: Wish) -> list[tuple[str, list[str]]]:
+def _given(texts: OptionTexts) -> list[tuple[str, list[str]]]:
     """Each option that was given: its flag, and the words that set it."""
+    from tgi_deploy.values.base import as_dict  # noqa: PLC0415 -- help is printed without it
+
     options = []
-    for field in fields(wish):
-        value = getattr(wish, field.name)
-        if field.name == "model" or not value:
+    for name, value in as_dict(texts).items():
+        if name == "model" or not value:
             continue
-        flag = f"--{_FLAG_OF_FIELD.get(field.name, field.name).replace('_', '-')}"
+        flag = f"--{_FLAG_OF_FIELD.get(name, name).replace('_', '-')}"
         options.append((flag, _words(flag, value)))
     return options
 

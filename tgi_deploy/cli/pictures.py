@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.output import Result
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.report.report import Report
     from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
@@ -47,7 +47,7 @@ class Pictures(NamedTuple):
         return next((f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None), None)
 
     def added_to(
-        self, result: Result, made: Plan | NoFeasiblePlan, wish: Wish, catalog: Callable[[], Catalog]
+        self, result: Result, made: Plan | NoFeasiblePlan, texts: OptionTexts, catalog: Callable[[], Catalog]
     ) -> Result:
         """Write what was asked for; the result, saying so."""
         if self.option is None:
@@ -55,7 +55,7 @@ class Pictures(NamedTuple):
         from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
         from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- likewise
 
-        page = report(made, wish, catalog(), os.environ, targets=wiring.targets(), commands=_commands(made, wish))
+        page = report(made, texts, catalog(), os.environ, targets=wiring.targets(), commands=_commands(made, texts))
         files = self._write(page)
         lines = "".join(f"{kind} written to {one_line(str(path))}\n" for kind, path in files.items())
         return replace(result, data={**result.data, "files": files}, text=f"{result.text}\n{lines}")
@@ -87,12 +87,12 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
     return report(plot(standing_in(with_pictures, function)))
 
 
-def _commands(made: Plan | NoFeasiblePlan, wish: Wish) -> list[str]:
+def _commands(made: Plan | NoFeasiblePlan, texts: OptionTexts) -> list[str]:
     """The near misses as command lines to paste."""
     from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- only pictures need it
     from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
 
-    return [] if isinstance(made, Plan) else [with_option("plan", wish, miss.option) for miss in made.near_misses]
+    return [] if isinstance(made, Plan) else [with_option("plan", texts, miss.option) for miss in made.near_misses]
 
 
 def _plot(page: Report, path: Path) -> str | bytes:

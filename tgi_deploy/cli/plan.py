@@ -10,7 +10,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, target_option, wish_options_or
+from tgi_deploy.cli.options import offline_option, plan_options_or, profiles_dir_option, target_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.pictures import Pictures
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
 
 
 @command(
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         "tgi-deploy plan --locked llama3-13b.lock.json",
     ),
 )
-@wish_options_or("locked")
+@plan_options_or("locked")
 @target_option
 @profiles_dir_option
 @offline_option
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
 def plan_command(  # noqa: PLR0913 -- one argument an option
     *,
-    wish: Wish,
+    texts: OptionTexts,
     target: str,
     profiles_dir: Path | None,
     offline: bool,
@@ -62,27 +62,27 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     """
     if locked is not None:
         return _reprinted(
-            locked, wish, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
+            locked, texts, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
         )
     pictures.check()
-    wish, notices = _supplied(wish, target, profiles_dir, offline=offline)
-    outcome = decide(wish, profiles_dir, offline=offline)
+    texts, notices = _supplied(texts, target, profiles_dir, offline=offline)
+    outcome = decide(texts, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoFeasiblePlan):
-        return pictures.added_to(no_plan_result("plan", wish, outcome, explain=explain), outcome, wish, catalog)
+        return pictures.added_to(no_plan_result("plan", texts, outcome, explain=explain), outcome, texts, catalog)
     result = _plan_result(outcome, notices, explain=explain)
     if lock is not None:
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
-        write_lock(lock, wish, outcome, result, catalog())
-    return pictures.added_to(result, outcome, wish, catalog)
+        write_lock(lock, texts, outcome, result, catalog())
+    return pictures.added_to(result, outcome, texts, catalog)
 
 
-def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str | None) -> Result:
+def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None, *, other: str | None) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.cli.locking import locked_result, refuse_wishes  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.locking import locked_result, refuse_options  # noqa: PLC0415 -- likewise
 
-    refuse_wishes(wish, "--locked")
+    refuse_options(texts, "--locked")
     if other is not None:
         raise InputError(
             "conflicting_options", f"--locked and {other} exclude each other: a lock is printed as it is",
@@ -91,13 +91,15 @@ def _reprinted(path: Path, wish: Wish, profiles_dir: Path | None, *, other: str 
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
 
 
-def _supplied(wish: Wish, target: str, profiles_dir: Path | None, *, offline: bool) -> tuple[Wish, tuple[Problem, ...]]:
+def _supplied(
+    texts: OptionTexts, target: str, profiles_dir: Path | None, *, offline: bool
+) -> tuple[OptionTexts, tuple[Problem, ...]]:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
 
     catalog = _catalog(profiles_dir, offline=offline)
-    wish, found = supplied(wiring.target_named(target), wish, catalog, os.environ)
-    return wish, found.notices
+    texts, found = supplied(wiring.target_named(target), texts, catalog, os.environ)
+    return texts, found.notices
 
 
 def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
@@ -106,21 +108,21 @@ def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
     return wiring.catalog(profiles_dir, offline=offline)
 
 
-def decide(wish: Wish, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
-    """The plan for `wish` with the catalogue and environment of this process."""
+def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
+    """The plan for `texts` with the catalogue and environment of this process."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
 
-    return plan(wish, wiring.catalog(profiles_dir, offline=offline), os.environ)
+    return plan(texts, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
-def no_plan_result(command_name: str, wish: Wish, outcome: NoFeasiblePlan, *, explain: bool = False) -> Result:
+def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePlan, *, explain: bool = False) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
     from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
 
-    commands = [with_option(command_name, wish, miss.option) for miss in outcome.near_misses]
+    commands = [with_option(command_name, texts, miss.option) for miss in outcome.near_misses]
     error = Problem(
         code="no_feasible_plan",
         message=_why_not(outcome),
@@ -136,10 +138,8 @@ def no_plan_result(command_name: str, wish: Wish, outcome: NoFeasiblePlan, *, ex
 
 def _nothing_near(outcome: NoFeasiblePlan) -> str:
     if outcome.request.flags:
-        return (
-            "no change of the wish helps, but less of what is pinned by --set may: look at every refusal with --explain"
-        )
-    return "no change of the wish helps: look at every refusal with --explain, or choose another model"
+        return "no change of the request helps, but less of what --set pins may: look at every refusal with --explain"
+    return "no change of the request helps: look at every refusal with --explain, or choose another model"
 
 
 def _why_not(outcome: NoFeasiblePlan) -> str:

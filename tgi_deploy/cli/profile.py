@@ -1,4 +1,4 @@
-"""`profile`: list, show, validate and create named wishes."""
+"""`profile`: list, show, validate and create named requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tgi_deploy.cli.options import offline_option, profiles_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import Wish, resolve
+from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ def _read(file: Path) -> Profile:
         copy = Path(folder) / "models" / file.name
         copy.parent.mkdir()
         copy.write_bytes(_bytes_of(file))
-        return resolve(Wish(model=file.stem), {}, wiring.open_catalog(Path(folder))).model
+        return resolve(OptionTexts(model=file.stem), {}, wiring.open_catalog(Path(folder))).model
 
 
 def _bytes_of(file: Path) -> bytes:
@@ -137,6 +137,6 @@ def _profile_result(profile: Profile) -> Result:
 
 profile_command = group(
     "profile",
-    help_text="Named wishes: a model, what to know about it, and defaults for settings.",
+    help_text="Named requests: a model, what to know about it, and defaults for settings.",
     commands=(_list, _show, _validate, _new),
 )

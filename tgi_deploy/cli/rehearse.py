@@ -9,7 +9,7 @@ import click
 
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command, nearest
-from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
+from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
     from tgi_deploy.operations.deploying.up import UpRequest
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.wiring import Setup
 
@@ -48,7 +48,7 @@ _WIDTH: Final = 8
         "tgi-deploy rehearse llama3-13b --fault oom --json",
     ),
 )
-@wish_options
+@plan_options
 @name_option
 @click.option(
     "--fault",
@@ -63,7 +63,7 @@ _WIDTH: Final = 8
 @templates_dir_option
 def rehearse_command(
     *,
-    wish: Wish,
+    texts: OptionTexts,
     name: str | None,
     faults: tuple[str, ...],
     seed: int,
@@ -81,16 +81,16 @@ def rehearse_command(
 
     troubles = chosen(_words(faults), wiring.rehearsable(), lambda word: nearest(word, FAULTS))
     catalog = wiring.catalog(profiles_dir)
-    plan = make(wish, catalog, os.environ)
+    plan = make(texts, catalog, os.environ)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result("rehearse", wish, plan)
+        return no_plan_result("rehearse", texts, plan)
     _check_rentable(plan)
     check_market(plan, troubles)
     with Progress() as progress:
         setup = _setup(progress, plan, profiles_dir, templates_dir)
         progress.note("a sandbox of its own starts; nothing of yours is touched")
         with wiring.rehearsal(setup) as (context, stage):
-            request = _request(wish, plan, catalog, context, name)
+            request = _request(texts, plan, catalog, context, name)
             return _result(rehearse(context, stage, request, troubles, seed=seed), plan)
 
 
@@ -119,9 +119,9 @@ def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_di
     )
 
 
-def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
+def _request(texts: OptionTexts, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.wish import wanted_ends  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.protocol import LaunchRequest, Supplied  # noqa: PLC0415 -- likewise
     from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- likewise
 
@@ -130,7 +130,7 @@ def _request(wish: Wish, plan: Plan, catalog: Catalog, context: Context, name: s
     wanted = LaunchRequest(
         plan=plan,
         options=target.options(),
-        ends=WantedEnds(lifetime_s=wanted_ends(wish, os.environ).lifetime_s),
+        ends=WantedEnds(lifetime_s=wanted_ends(texts, os.environ).lifetime_s),
         supplied=Supplied(),
         environ={},
         wait=True,

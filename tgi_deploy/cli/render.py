@@ -11,7 +11,7 @@ import click
 from tgi_deploy import wiring
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_option, profiles_dir_option, templates_dir_option, wish_options
+from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.errors import warning
@@ -20,7 +20,7 @@ from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
 
 
 @command(
@@ -31,20 +31,26 @@ if TYPE_CHECKING:
         "tgi-deploy render llama3-13b --budget 5 --as user-data --ttl 2h --out user-data.yaml",
     ),
 )
-@wish_options
+@plan_options
 @click.option("--as", "kind", type=click.Choice(wiring.FORMS), required=True, help="What to render.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
 @name_option
 @profiles_dir_option
 @templates_dir_option
 def render_command(
-    *, wish: Wish, kind: str, out: Path | None, name: str | None, profiles_dir: Path | None, templates_dir: Path | None
+    *,
+    texts: OptionTexts,
+    kind: str,
+    out: Path | None,
+    name: str | None,
+    profiles_dir: Path | None,
+    templates_dir: Path | None,
 ) -> Result:
     """Plan MODEL and print one artefact of the plan: finished text, nothing else on stdout."""
-    plan = decide(wish, profiles_dir)
+    plan = decide(texts, profiles_dir)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result(f"render --as {kind}", wish, plan)
-    subject = deployable(plan, wish, os.environ, name=name, profiles_dir=profiles_dir)
+        return no_plan_result(f"render --as {kind}", texts, plan)
+    subject = deployable(plan, texts, os.environ, name=name, profiles_dir=profiles_dir)
     artifact = wiring.written(kind, subject, templates_dir)
     if out is not None:
         write_file(out, artifact.text, what="the artefact")

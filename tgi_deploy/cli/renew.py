@@ -39,6 +39,6 @@ def renew_command(*, name: str, for_: str | None, ttl: str | None, regions: tupl
 
 
 def _seconds(text: str | None) -> int | None:
-    from tgi_deploy.operations.planning.wish import Setting, duration_s  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.option_texts import Setting, duration_s  # noqa: PLC0415 -- help is printed without what acts
 
     return None if text is None else duration_s(Setting(value=text, source="flag"), "--for")

@@ -14,10 +14,10 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.in_sandbox import said
 from tgi_deploy.cli.options import (
     name_option,
+    plan_options,
     profiles_dir_option,
     sandbox_option,
     templates_dir_option,
-    wish_options,
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
@@ -25,7 +25,7 @@ from tgi_deploy.cli.progress import acting
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.watching.runbook import Subject
     from tgi_deploy.values.plan import Plan
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         "tgi-deploy runbook llama3-13b --budget 5 --out RUNBOOK.md",
     ),
 )
-@wish_options
+@plan_options
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
 @name_option
 @sandbox_option
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @templates_dir_option
 def runbook_command(
     *,
-    wish: Wish,
+    texts: OptionTexts,
     out: Path | None,
     name: str | None,
     sandbox: bool,
@@ -56,9 +56,9 @@ def runbook_command(
     from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
 
-    subject = _subject(wish, name, profiles_dir, sandbox=sandbox)
+    subject = _subject(texts, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoFeasiblePlan):
-        return no_plan_result("runbook", wish, subject)
+        return no_plan_result("runbook", texts, subject)
     engine = wiring.engine_named(subject.plan.engine.name)
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
     text = runbook(subject, alerts, engine, templates_dir=templates_dir)
@@ -69,19 +69,21 @@ def runbook_command(
     return Result(data={"name": subject.name, "markdown": text, "out": out}, text="" if out else text)
 
 
-def _subject(wish: Wish, name: str | None, profiles_dir: Path | None, *, sandbox: bool) -> Subject | NoFeasiblePlan:
+def _subject(
+    texts: OptionTexts, name: str | None, profiles_dir: Path | None, *, sandbox: bool
+) -> Subject | NoFeasiblePlan:
     """The recorded deployment of that name, else the plan for that model."""
     from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
 
-    if wish.model in wiring.recorded_names(sandbox=sandbox):
+    if texts.model in wiring.recorded_names(sandbox=sandbox):
         with acting(sandbox=sandbox) as context:
-            return recorded_subject(context, wish.model)
-    plan = decide(wish, profiles_dir)
-    return plan if isinstance(plan, NoFeasiblePlan) else _planned(plan, wish, name)
+            return recorded_subject(context, texts.model)
+    plan = decide(texts, profiles_dir)
+    return plan if isinstance(plan, NoFeasiblePlan) else _planned(plan, texts, name)
 
 
-def _planned(plan: Plan, wish: Wish, name: str | None) -> Subject:
+def _planned(plan: Plan, texts: OptionTexts, name: str | None) -> Subject:
     from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- see above
     from tgi_deploy.operations.watching.runbook import planned_subject  # noqa: PLC0415 -- likewise
 
-    return planned_subject(plan, deployable(plan, wish, os.environ, name=name), wiring.target_for(plan))
+    return planned_subject(plan, deployable(plan, texts, os.environ, name=name), wiring.target_for(plan))

@@ -16,11 +16,11 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
+    plan_option_words,
     profiles_dir_option,
     sandbox_option,
     target_option,
     target_options,
-    wish_words,
     yes_option,
 )
 from tgi_deploy.cli.outcome import failure
@@ -52,7 +52,7 @@ _ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
 @click.argument(
     "names", metavar="NAME|MODEL...", nargs=-1, required=True, shell_complete=complete.deployments_or_models
 )
-@wish_words
+@plan_option_words
 @target_option
 @target_options("smoke")
 @click.option(
@@ -160,7 +160,7 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether its machines end themselves by what the caller said, here or in the environment."""
-    from tgi_deploy.operations.planning.wish import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.option_texts import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
 
     return not _ENDS.isdisjoint(words) or any(environ.get(variable_of_option(option)) for option in _ENDS)
 

@@ -13,12 +13,12 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
 from tgi_deploy.cli.options import (
     name_option,
+    plan_options_or,
     profiles_dir_option,
     sandbox_option,
     target_option,
     target_options,
     templates_dir_option,
-    wish_options_or,
     yes_option,
 )
 from tgi_deploy.cli.output import Result, tell
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.heal import Cure
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `up` takes beside the wish. `own`: the options of the target."""
+    """What `up` takes beside the request. `own`: the options of the target."""
 
     name: str | None
     target: Target
@@ -79,7 +79,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
         "tgi-deploy up --lock llama3-13b.lock.json --ttl 2h",
     ),
 )
-@wish_options_or("lock")
+@plan_options_or("lock")
 @name_option
 @target_option
 @sandbox_option
@@ -109,7 +109,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
 @yes_option
-def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
     from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
@@ -119,24 +119,24 @@ def up_command(*, wish: Wish, target: str, **given: Any) -> Result:  # noqa: ANN
     options = _options(target, given)
     with Progress() as progress:
         catalog = wiring.catalog(options.profiles_dir)
-        wish, found = supplied(options.target, wish, catalog, os.environ, locked=options.lock is not None)
+        texts, found = supplied(options.target, texts, catalog, os.environ, locked=options.lock is not None)
         plan: Plan | NoFeasiblePlan
         if options.lock is None:
-            plan = make(wish, catalog, os.environ)
+            plan = make(texts, catalog, os.environ)
         else:
-            wish, plan = plan_of_lock(options.lock, wish, catalog, force=options.force)
+            texts, plan = plan_of_lock(options.lock, texts, catalog, force=options.force)
         if isinstance(plan, NoFeasiblePlan):
-            return no_plan_result("up", wish, plan)
+            return no_plan_result("up", texts, plan)
         _check_single(plan)
         _check_taken(options.target, plan)
         _check_answerable(options)
-        setup = _setup(options, _places(wish, plan, found), progress)
+        setup = _setup(options, _places(texts, plan, found), progress)
         surroundings = catalog, options, found, progress
         outcome, cures = stopped_up(
             wiring.context(setup),
-            (lambda guarded: _up_and_heal(wish, plan, guarded, *surroundings))
+            (lambda guarded: _up_and_heal(texts, plan, guarded, *surroundings))
             if options.heal
-            else (lambda guarded: (up(guarded, _request(wish, plan, guarded, *surroundings)), ())),
+            else (lambda guarded: (up(guarded, _request(texts, plan, guarded, *surroundings)), ())),
             name=options.name or default_name(plan.request.model.name),
             quiet=progress.stop,
         )
@@ -182,7 +182,7 @@ def _result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, 
 
 
 def _up_and_heal(
-    wish: Wish,
+    texts: OptionTexts,
     plan: Plan,
     context: Context,
     catalog: Catalog,
@@ -201,7 +201,7 @@ def _up_and_heal(
     )
     return up_and_heal(
         context,
-        wish,
+        texts,
         lambda changed, made: _request(changed, made, context, catalog, options, found, progress),
         plan,
         healer,
@@ -213,14 +213,14 @@ def _healed(cures: Sequence[Cure]) -> tuple[Problem, ...]:
     return tuple(warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
-def _places(wish: Wish, plan: Plan, found: Supplied) -> tuple[str, ...]:
+def _places(texts: OptionTexts, plan: Plan, found: Supplied) -> tuple[str, ...]:
     if found.place:
         return (found.place,)
-    return plan.request.regions if wish.regions else ()
+    return plan.request.regions if texts.regions else ()
 
 
 def _request(
-    wish: Wish,
+    texts: OptionTexts,
     plan: Plan,
     context: Context,
     catalog: Catalog,
@@ -229,14 +229,14 @@ def _request(
     progress: Progress,
 ) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.wish import wanted_ends  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.protocol import LaunchRequest  # noqa: PLC0415 -- likewise
 
     settings = context.target(options.target.name).settings(
         LaunchRequest(
             plan=plan,
             options=options.own,
-            ends=wanted_ends(wish, os.environ),
+            ends=wanted_ends(texts, os.environ),
             supplied=found,
             environ=os.environ,
             wait=options.wait,

@@ -1,4 +1,4 @@
-"""`what-if`: one wish planned for many values of a setting."""
+"""`what-if`: one request planned for many values of a setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from tgi_deploy import wiring
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
+from tgi_deploy.cli.options import offline_option, plan_options, profiles_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.text import WIDTH, table
 from tgi_deploy.errors import InputError
@@ -23,8 +23,8 @@ from tgi_deploy.text import count, one_line, usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.what_if import Row
-    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.values.plan import Candidate
 
 _STDOUT: Final = Path("-")
@@ -41,7 +41,7 @@ _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
         "tgi-deploy what-if llama3-8b --sweep region=us-east-1,eu-west-1 --csv - > regions.csv",
     ),
 )
-@wish_options
+@plan_options
 @click.option(
     "--sweep",
     "sweep_text",
@@ -55,7 +55,7 @@ _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 @profiles_dir_option
 @offline_option
 def what_if_command(
-    *, wish: Wish, sweep_text: str, csv_path: Path | None, profiles_dir: Path | None, offline: bool
+    *, texts: OptionTexts, sweep_text: str, csv_path: Path | None, profiles_dir: Path | None, offline: bool
 ) -> Result:
     """Plan MODEL once for each value of one setting, and print the choices side by side.
 
@@ -69,7 +69,7 @@ def what_if_command(
             hint="give --csv a file",
         )  # fmt: skip
     sweep = read_sweep(sweep_text)
-    rows = what_if(wish, sweep, wiring.catalog(profiles_dir, offline=offline), os.environ)
+    rows = what_if(texts, sweep, wiring.catalog(profiles_dir, offline=offline), os.environ)
     text = _text(rows, sweep.setting)
     if csv_path is not None:
         lines = _csv(rows, sweep.setting)

@@ -1,4 +1,4 @@
-"""`why-not`: an instance type or a card, explained for a wish."""
+"""`why-not`: an instance type or a card, explained for a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import offline_option, profiles_dir_option, wish_options
+from tgi_deploy.cli.options import offline_option, plan_options, profiles_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.planning.why_not import nearest_way, verdict, why_not, why_not_document
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.why_not import WhyNot
-    from tgi_deploy.operations.planning.wish import Wish
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate
@@ -43,18 +43,18 @@ _STATUS: Final = {
         "tgi-deploy why-not llama3-70b RTX-4090 --json",
     ),
 )
-@wish_options
+@plan_options
 @click.argument("hardware_name", metavar="TYPE|CARD", shell_complete=complete.instance_types)
 @profiles_dir_option
 @offline_option
-def why_not_command(*, wish: Wish, hardware_name: str, profiles_dir: Path | None, offline: bool) -> Result:
-    """Explain an instance type or a card for this wish, with the arithmetic.
+def why_not_command(*, texts: OptionTexts, hardware_name: str, profiles_dir: Path | None, offline: bool) -> Result:
+    """Explain an instance type or a card for this request, with the arithmetic.
 
     Shows for each number of shards and each quantization the memory by parts, every reason against it, and the
     price line by line; or that it works, and what puts it behind the choice. A card that EC2 does not rent is
     explained as machines of your own.
     """
-    found = why_not(wish, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
+    found = why_not(texts, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
     return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))
 
 
@@ -83,7 +83,7 @@ def _sentence(item: Explanation, request: Request) -> str:
     name, model = _name(item), one_line(request.model.name)
     if item.best is None:
         codes = nearest_way(item).codes if item.ways else ("not_offered",)
-        return f"{name} does not serve {model} as wished; nearest to it: {', '.join(codes)}."
+        return f"{name} does not serve {model} as requested; nearest to it: {', '.join(codes)}."
     if verdict(item) == "chosen":
         return f"{name} is what the plan chooses for {model}."
     if item.hardware.status == "owned":

@@ -7,8 +7,8 @@ from io import StringIO
 
 import pytest
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.sandbox.engine.container import Run, run
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.host import Host, image_environment
@@ -46,7 +46,7 @@ def _container(catalog, candidate, memory_bytes):
 @pytest.mark.parametrize("prefer", ["quality", "cost"])
 @pytest.mark.parametrize(("name", "version"), WISHES)
 def test_the_chosen_candidate_starts(catalog, name, version, prefer):
-    made = plan(Wish(model=name, prefer=prefer, engine_version=version, regions=("us-east-1",)), catalog, {})
+    made = plan(OptionTexts(model=name, prefer=prefer, engine_version=version, regions=("us-east-1",)), catalog, {})
     assert isinstance(made, Plan)
     chosen = made.chosen
     container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
@@ -59,7 +59,7 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
 
 
 def test_the_same_command_on_less_memory_fails(catalog):
-    made = plan(Wish(model="llama3-13b", regions=("us-east-1",)), catalog, {})
+    made = plan(OptionTexts(model="llama3-13b", regions=("us-east-1",)), catalog, {})
     container = _container(catalog, made.chosen, made.chosen.memory.weights_bytes)
     out, err = StringIO(), StringIO()
     options = Run(

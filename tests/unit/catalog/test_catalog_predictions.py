@@ -11,15 +11,15 @@ from tgi_deploy.catalog.predictions import MEMORY_FILE, SPEED_FILE
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import compare
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.predict import Question, answer
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.values.hardware import Interconnect
 from tgi_deploy.values.speed_constants import missing
 from tgi_deploy.wiring import open_catalog
 
-WISH = Wish(model="llama3-8b", regions=("us-east-1",))
+WISH = OptionTexts(model="llama3-8b", regions=("us-east-1",))
 
 
 @pytest.fixture

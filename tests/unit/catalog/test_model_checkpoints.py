@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from fakes import checkpoints
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -265,7 +265,7 @@ def test_gpt2_stores_its_masks(name, tmp_path):
 def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(wanted, says, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
     folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config))
-    made = plan(Wish(model=str(folder), quantize=wanted, instance="g6e.xlarge"), open_catalog(), {})
+    made = plan(OptionTexts(model=str(folder), quantize=wanted, instance="g6e.xlarge"), open_catalog(), {})
     (rejection,) = made.rejections
     assert rejection.code == "quantization_unavailable"
     assert says in rejection.message
@@ -511,18 +511,18 @@ def test_sizes_by_the_config_alone(config, billions, tmp_path):
 def test_models_of_every_backend_are_planned(config, hardware, shards, tmp_path):
     """TGI's own padded classes, transformers with the engine's attention, which is split, or plain, which is not."""
     folder = checkpoints.write_tree(tmp_path / "m", config)
-    wish = Wish(model=str(folder), hardware=hardware, quantize="none", context="512", concurrency="1")
-    made = plan(replace(wish, num_shard=str(shards)), open_catalog(), {})
+    texts = OptionTexts(model=str(folder), hardware=hardware, quantize="none", context="512", concurrency="1")
+    made = plan(replaced(texts, num_shard=str(shards)), open_catalog(), {})
     assert isinstance(made, Plan)
     if shards == 1:
-        two = plan(replace(wish, hardware="2xL40S", num_shard="2"), open_catalog(), {})
+        two = plan(replaced(texts, hardware="2xL40S", num_shard="2"), open_catalog(), {})
         codes = {code for rejection in two.rejections for code in rejection.codes}
         assert ("model_not_shardable" in codes) is (config is not FLAN_T5_XXL)
 
 
 def test_t5_counts_its_encoder_so_that_a_small_card_will_not_do(tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", FLAN_T5_XXL)
-    made = plan(Wish(model=str(folder), hardware="1xL4", quantize="none"), open_catalog(), {})
+    made = plan(OptionTexts(model=str(folder), hardware="1xL4", quantize="none"), open_catalog(), {})
     (rejection,) = made.rejections
     assert rejection.code == "memory_weights"
 
@@ -538,7 +538,7 @@ def test_t5_counts_its_encoder_so_that_a_small_card_will_not_do(tmp_path):
 )
 def test_what_has_no_head_to_generate_with_is_pointed_elsewhere(architecture, says, tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA, architectures=[architecture]))
-    made = plan(Wish(model=str(folder), instance="g6.xlarge", quantize="none"), open_catalog(), {})
+    made = plan(OptionTexts(model=str(folder), instance="g6.xlarge", quantize="none"), open_catalog(), {})
     (rejection,) = made.rejections
     assert rejection.code == "model_type_unsupported"
     assert says in rejection.message
@@ -549,7 +549,9 @@ def test_three_bits_are_refused(tmp_path):
     """TGI `layers/gptq/triton.py`: "Only 2,4,8 bits are supported"."""
     config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=3, group_size=128))
     made = plan(
-        Wish(model=str(checkpoints.write_tree(tmp_path / "m", config)), instance="g6e.xlarge"), open_catalog(), {}
+        OptionTexts(model=str(checkpoints.write_tree(tmp_path / "m", config)), instance="g6e.xlarge"),
+        open_catalog(),
+        {},
     )
     (rejection,) = made.rejections
     assert rejection.code == "quantization_unavailable"

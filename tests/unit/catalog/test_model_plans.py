@@ -8,8 +8,8 @@ import pytest
 from fakes import checkpoints
 
 from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
@@ -25,8 +25,8 @@ FORMATS = {
 }
 
 
-def planned(folder, **wish):
-    made = plan(Wish(model=str(folder), **{"instance": "g6e.xlarge", **wish}), CATALOG, {})
+def planned(folder, **texts):
+    made = plan(OptionTexts(model=str(folder), **{"instance": "g6e.xlarge", **texts}), CATALOG, {})
     return made.chosen
 
 
@@ -76,6 +76,6 @@ def test_weights_to_convert_take_the_disk_twice(tmp_path):
 
 
 def test_a_folder_plans_like_the_catalogues_shape(llama):
-    own = plan(Wish(model="meta-llama/Llama-3.1-8B", instance="g6e.xlarge"), CATALOG, {}).chosen
+    own = plan(OptionTexts(model="meta-llama/Llama-3.1-8B", instance="g6e.xlarge"), CATALOG, {}).chosen
     chosen = planned(llama)
     assert (chosen.quantize, chosen.num_shard, chosen.memory) == (own.quantize, own.num_shard, own.memory)

@@ -1,9 +1,8 @@
-"""Options: every wish arrives as the text it was, and goes back into a command line the same."""
+"""Options: every request arrives as the text it was, and goes back into a command line the same."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 
 import click
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from tgi_deploy.cli import frame, options
 from tgi_deploy.cli.options import with_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.values.base import as_dict
 
 EVERYTHING = shlex.split(
     "--budget 5 --max-spend 20 --ttl 2h --idle-timeout 15m --lease 30m"
@@ -26,15 +26,15 @@ EVERYTHING = shlex.split(
 
 @pytest.fixture
 def parse(capsys):
-    """Parse a command line; the wish that the command gets."""
+    """Parse a command line; the request that the command gets."""
     seen = []
 
     @frame.command("take", examples=())
-    @options.wish_options
+    @options.plan_options
     @options.sandbox_option
-    def take(*, wish: Wish, sandbox: bool) -> Result:
+    def take(*, texts: OptionTexts, sandbox: bool) -> Result:
         """Take it."""
-        seen.append(wish)
+        seen.append(texts)
         return Result(data={"sandbox": sandbox})
 
     root = frame.group("root", help_text="", commands=[take])
@@ -46,24 +46,24 @@ def parse(capsys):
     return run
 
 
-def test_nothing_given_is_nothing_wished(parse):
-    assert parse("llama3-13b") == Wish(model="llama3-13b")
+def test_nothing_given_is_nothing_asked_for(parse):
+    assert parse("llama3-13b") == OptionTexts(model="llama3-13b")
 
 
-def test_every_wish_arrives_as_text(parse):
-    wish = parse("llama3-13b", *EVERYTHING)
-    assert (wish.budget, wish.ttl, wish.num_shard, wish.port) == ("5", "2h", "2", "9000")
-    assert wish.regions == ("us-east-1", "eu-west-1")
-    assert wish.set == ("a=1", "b=2")
-    assert wish.allow_turing is True
-    assert all(getattr(wish, item.name) for item in fields(wish)), "an option is missing in EVERYTHING"
+def test_every_option_arrives_as_text(parse):
+    texts = parse("llama3-13b", *EVERYTHING)
+    assert (texts.budget, texts.ttl, texts.num_shard, texts.port) == ("5", "2h", "2", "9000")
+    assert texts.regions == ("us-east-1", "eu-west-1")
+    assert texts.set == ("a=1", "b=2")
+    assert texts.allow_turing is True
+    assert all(as_dict(texts).values()), "an option is missing in EVERYTHING"
 
 
-def test_a_wish_becomes_the_same_command_line_again(parse):
-    wish = parse("llama3-13b", *EVERYTHING)
-    words = with_option("plan", wish, "").split()
+def test_options_become_the_same_command_line_again(parse):
+    texts = parse("llama3-13b", *EVERYTHING)
+    words = with_option("plan", texts, "").split()
     assert words[:3] == ["tgi-deploy", "plan", "llama3-13b"]
-    assert parse(*words[2:]) == wish
+    assert parse(*words[2:]) == texts
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_sandbox_can_come_from_the_environment(capsys, monkeypatch):
     assert capsys.readouterr().out == "True\n"
 
 
-def test_every_wish_has_its_option():
-    wished = {wish.field for wish in options._WISHES} | {"model", "allow_turing"}
-    assert wished == {item.name for item in fields(Wish)}
+def test_every_text_has_its_option():
+    known = {option.field for option in options._PLAN_OPTIONS} | {"model", "allow_turing"}
+    assert known == set(OptionTexts.__struct_fields__)
     assert all(isinstance(option, click.Option) or callable(option) for option in (options.name_option,))

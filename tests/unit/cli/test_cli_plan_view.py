@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import MemoryBudget
 from tgi_deploy.wiring import open_catalog
@@ -25,7 +25,7 @@ def catalog():
 
 @pytest.fixture(scope="module")
 def made(catalog):
-    return plan(Wish(model="llama3-13b", budget="5"), catalog, {})
+    return plan(OptionTexts(model="llama3-13b", budget="5"), catalog, {})
 
 
 def section(text, title):
@@ -167,14 +167,14 @@ def test_notices_and_assumptions_are_shown(made):
 
 
 def test_an_owned_machine_shows_no_price(catalog):
-    text = plan_text(plan(Wish(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}), explain=False)
+    text = plan_text(plan(OptionTexts(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}), explain=False)
     assert "$" not in text
     assert "Cost" not in text
 
 
 @pytest.mark.parametrize("model", ["llama3-13b", "llama3.1-405b-fp8", "mixtral-8x7b", "gpt2"])
 def test_nothing_is_wider_than_100_columns(catalog, model):
-    made = plan(Wish(model=model), catalog, {})
+    made = plan(OptionTexts(model=model), catalog, {})
     for line in click.unstyle(plan_text(made, explain=True)).splitlines():
         assert len(line) <= 100 or " " not in line.strip(), line
 
@@ -187,10 +187,10 @@ def test_a_hostile_name_cannot_steer_the_terminal(made):
 
 
 def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
-    outcome = plan(Wish(model="llama3-13b", budget="0.3"), catalog, {})
+    outcome = plan(OptionTexts(model="llama3-13b", budget="0.3"), catalog, {})
     commands = [f"tgi-deploy plan llama3-13b {miss.option}" for miss in outcome.near_misses]
     text = click.unstyle(no_plan_text(outcome, commands, explain=False))
-    assert text.startswith("No machine serves llama3-13b as wished.")
+    assert text.startswith("No machine serves llama3-13b as requested.")
     for command in commands:
         assert f"    {command}\n" in text
     assert "over_budget (" in text

@@ -12,7 +12,7 @@ from naive.search import KERNEL_BLOCKS_ARE_CHUNKED, attention_kernels
 from tgi_deploy.engines.tgi.fit import concurrent_requests
 from tgi_deploy.engines.tgi.memory import graph_batches
 from tgi_deploy.engines.tgi.pins import flag_problems
-from tgi_deploy.operations.planning.wish import Wish, resolve
+from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import open_catalog
@@ -67,7 +67,7 @@ def test_launcher_and_router_take_every_command(version: str) -> None:
     release = catalog.release(version)
     checked = 0
     for number, name in enumerate(catalog.profile_names()):
-        request = resolve(Wish(model=name, engine_version=version), {}, catalog)
+        request = resolve(OptionTexts(model=name, engine_version=version), {}, catalog)
         for hardware in (NEW,) if number % EVERY_FOURTH else (NEW, OLD):
             for candidate in one_of_each_method(search_over(hardware, request)):
                 chunks = prefills_in_chunks(candidate, release, request)
@@ -81,7 +81,7 @@ def test_the_naive_launcher_can_complain() -> None:
     """A checker that cannot fail checks nothing."""
     catalog = shared_catalog()
     release = catalog.release("3.3.7")
-    request = resolve(Wish(model="llama3-8b"), {}, catalog)
+    request = resolve(OptionTexts(model="llama3-8b"), {}, catalog)
     good = next(one_of_each_method(search_over(NEW, request))).engine.container
     spoilt = {
         "unexpected argument": (*good.args, "--made-up", "1"),

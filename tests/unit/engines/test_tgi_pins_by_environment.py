@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 
 def _command(*flags: str):
-    made = plan(Wish(model="llama3-8b", set=flags), open_catalog(), {})
+    made = plan(OptionTexts(model="llama3-8b", set=flags), open_catalog(), {})
     assert isinstance(made, Plan)
     container = made.chosen.engine.container
     return container.args, dict(container.env)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +12,13 @@ from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, InputError
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
-from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
-WISH = Wish(model="example", budget="5", set=("max-best-of=4",))
+WISH = OptionTexts(model="example", budget="5", set=("max-best-of=4",))
 START = "[tgi-deploy] phase=starting-engine\nStarting shard\n"
 PREFILL = (
     f"{START}Warming up model\nRuntimeError: Not enough memory to handle 4096 prefill tokens. "
@@ -36,7 +37,7 @@ class Sick:
 
     around: Surroundings
     logs: tuple[str, ...]
-    asked: list[Wish] = field(default_factory=list)
+    asked: list[OptionTexts] = field(default_factory=list)
 
     @property
     def machines(self):
@@ -64,8 +65,8 @@ class Sick:
             probe=lambda _url: Probe(outcome="refused") if self.ill else Probe(outcome="status", status=200),
         )
 
-    def plan_again(self, wish):
-        self.asked.append(wish)
+    def plan_again(self, texts):
+        self.asked.append(texts)
         return plan()
 
     def up(self, made=None, **changes: Any):
@@ -213,15 +214,15 @@ def test_every_code_of_the_table_exists_and_every_change_is_known():
     ("code", "field", "value"),
     [("oom_load", "num_shard", "2"), ("nccl_hang", "env", ("NCCL_P2P_DISABLE=1",))],
 )
-def test_changes_of_the_wish(code, field, value):
+def test_changes_of_the_options(code, field, value):
     asked = []
 
-    def again(wish):
-        asked.append(wish)
+    def again(texts):
+        asked.append(texts)
         return plan()
 
     healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
     error = DeployError("engine_failed", "x", failure=Failure(diagnosis=Diagnosis(finding=code)))
-    cure = healer.cure(error, replace(WISH, env=()), plan(), ())
-    assert getattr(cure.wish, field) == value
-    assert asked == [cure.wish]
+    cure = healer.cure(error, replaced(WISH, env=()), plan(), ())
+    assert getattr(cure.texts, field) == value
+    assert asked == [cure.texts]

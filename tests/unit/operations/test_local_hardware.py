@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.targets.docker.local_hardware import local_hardware
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.hardware import LocalGpu
@@ -113,13 +113,13 @@ def test_without_a_gpu_it_says_which_image_could_and_why_it_is_slow(catalog):
 
 def test_a_t4_is_planned_for_and_refused_for_what_it_is(catalog):
     hardware = found(catalog, ("Tesla T4", 15360)).hardware
-    outcome = plan(Wish(model="llama3-8b", hardware=hardware), catalog, {})
+    outcome = plan(OptionTexts(model="llama3-8b", hardware=hardware), catalog, {})
     assert isinstance(outcome, NoFeasiblePlan)
     assert "arch_flash_attention" in {item.code for item in outcome.rejections}
 
 
 def test_an_rtx_4090_is_planned_for_without_a_price(catalog):
     hardware = found(catalog, ("NVIDIA GeForce RTX 4090", 24564)).hardware
-    outcome = plan(Wish(model="llama3-8b", hardware=hardware), catalog, {})
+    outcome = plan(OptionTexts(model="llama3-8b", hardware=hardware), catalog, {})
     assert isinstance(outcome, Plan)
     assert outcome.chosen.cost.usd_per_hour == 0

@@ -14,7 +14,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.claim import FRESH
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
 from tgi_deploy.readiness.waiting import Probe
@@ -137,7 +137,9 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
     around.engine = Deaf()
     healer = Healer(engine=Tgi(), edits={"generate_failed": ("other_machine",)}, plan_again=lambda _wish: made)
     with pytest.raises(DeployError) as caught:
-        up_and_heal(around.context(), Wish(model="x"), lambda _wish, chosen: request(chosen, wait=True), made, healer)
+        up_and_heal(
+            around.context(), OptionTexts(model="x"), lambda _wish, chosen: request(chosen, wait=True), made, healer
+        )
     assert caught.value.data["fate"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
     assert any(line.startswith("nothing is healed: ") for line in around.heard.lines)

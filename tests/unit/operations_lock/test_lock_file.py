@@ -18,10 +18,10 @@ from tgi_deploy.operations.planning.lock import (
     lock_text,
     read_lock,
     read_plan,
-    wish_document,
+    texts_document,
 )
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.base import replaced
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -29,13 +29,13 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @pytest.fixture(scope="module")
 def made(catalog):
-    return plan(Wish(model="llama3-13b", budget="5"), catalog, {})
+    return plan(OptionTexts(model="llama3-13b", budget="5"), catalog, {})
 
 
-def document_of(made, catalog, wish=None, environ=None, text="printed\n"):
+def document_of(made, catalog, texts=None, environ=None, text="printed\n"):
     return lock_document(
         made,
-        wish or Wish(model="llama3-13b", budget="5"),
+        texts or OptionTexts(model="llama3-13b", budget="5"),
         environ or {},
         catalog.release(made.request.engine_version),
         printed={},
@@ -63,7 +63,7 @@ def test_a_lock_comes_back_as_it_was(locked):
     path, printed = locked
     lock = read_lock(path.read_text(), "plan.lock")
     assert lock.text == printed
-    assert lock.wish == Wish(model="llama3-13b", budget="5", regions=("us-east-1",))
+    assert lock.texts == OptionTexts(model="llama3-13b", budget="5", regions=("us-east-1",))
     assert lock.plan.chosen.instance_type == "g6e.xlarge"
 
 
@@ -76,14 +76,14 @@ def test_the_environment_becomes_part_of_the_wish(made, catalog):
 
 
 def test_every_setting_survives(catalog):
-    wish = Wish(
+    texts = OptionTexts(
         model="llama3-8b", regions=("eu-west-1",), market="any", set=("max-best-of=4",), allow_turing=True, port="9000",
         context="4096", prefer="cost", quantize="awq", num_shard="1", ttft_ms="5000", max_spend="10",
     )  # fmt: skip
-    outcome = plan(wish, catalog, {})
-    document = json.loads(lock_text(document_of(outcome, catalog, wish)))
+    outcome = plan(texts, catalog, {})
+    document = json.loads(lock_text(document_of(outcome, catalog, texts)))
     document["plan"] = plain(_plan_document(outcome))
-    assert read_lock(json.dumps(document), "x").wish == wish
+    assert read_lock(json.dumps(document), "x").texts == texts
 
 
 def _plan_document(outcome):
@@ -93,8 +93,8 @@ def _plan_document(outcome):
 
 
 def test_an_owned_machine_has_no_region_in_its_wish(catalog):
-    wish = Wish(model="llama3-8b", hardware="1xRTX-4090")
-    document = document_of(plan(wish, catalog, {}), catalog, wish)
+    texts = OptionTexts(model="llama3-8b", hardware="1xRTX-4090")
+    document = document_of(plan(texts, catalog, {}), catalog, texts)
     assert document["wish"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
 
 
@@ -120,7 +120,7 @@ def test_the_hash_is_sha256_of_canonical_json(made):
 
 
 def test_a_wish_is_written_without_what_was_not_asked(made):
-    assert wish_document(Wish(model="x")) == {"model": "x"}
+    assert texts_document(OptionTexts(model="x")) == {"model": "x"}
 
 
 @pytest.mark.parametrize(

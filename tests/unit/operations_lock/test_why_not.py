@@ -7,17 +7,17 @@ import json
 import pytest
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.why_not import verdict, why_not
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.plan import Plan
 
 WISHES = (
-    Wish(model="llama3-13b", budget="5"),
-    Wish(model="llama3-8b", budget="1", prefer="cost"),
-    Wish(model="llama3-70b", regions=("us-east-1", "eu-west-1"), market="any", prefer="speed"),
-    Wish(model="llama2-13b", num_shard="2", quantize="none", prefer="value"),
-    Wish(model="llama3-8b", tpot_ms="30"),
+    OptionTexts(model="llama3-13b", budget="5"),
+    OptionTexts(model="llama3-8b", budget="1", prefer="cost"),
+    OptionTexts(model="llama3-70b", regions=("us-east-1", "eu-west-1"), market="any", prefer="speed"),
+    OptionTexts(model="llama2-13b", num_shard="2", quantize="none", prefer="value"),
+    OptionTexts(model="llama3-8b", tpot_ms="30"),
 )
 TYPES = (
     "g5.xlarge",
@@ -32,12 +32,12 @@ TYPES = (
 
 
 @pytest.mark.sampled(16)
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.model)
+@pytest.mark.parametrize("texts", WISHES, ids=lambda texts: texts.model)
 @pytest.mark.parametrize("name", TYPES)
-def test_an_explanation_agrees_with_the_plan(catalog, wish, name):
-    made = plan(wish, catalog, {})
+def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
+    made = plan(texts, catalog, {})
     assert isinstance(made, Plan)
-    item = why_not(wish, name, catalog, {}).explanations[0]
+    item = why_not(texts, name, catalog, {}).explanations[0]
     refused = {
         (rejection.num_shard, rejection.quantize): set(rejection.codes)
         for rejection in made.rejections
@@ -52,14 +52,14 @@ def test_an_explanation_agrees_with_the_plan(catalog, wish, name):
     assert (item.best is None) == all(way.codes for way in item.ways)
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.model)
-def test_the_choice_is_first_and_the_others_say_what_decided(catalog, wish):
-    made = plan(wish, catalog, {})
+@pytest.mark.parametrize("texts", WISHES, ids=lambda texts: texts.model)
+def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
+    made = plan(texts, catalog, {})
     assert isinstance(made, Plan)
-    item = why_not(wish, made.chosen.offer.instance_type.name, catalog, {}).explanations[0]
+    item = why_not(texts, made.chosen.offer.instance_type.name, catalog, {}).explanations[0]
     assert (verdict(item), item.rank, item.decided_by) == ("chosen", 1, None)
     for other in TYPES:
-        found = why_not(wish, other, catalog, {}).explanations[0]
+        found = why_not(texts, other, catalog, {}).explanations[0]
         if found.rank is not None and found.rank > 1:
             assert found.decided_by is not None
             assert found.ranked == item.ranked
@@ -79,8 +79,8 @@ def test_the_memory_of_a_card_adds_up(catalog):
 
 
 def test_prices_add_up_and_are_held_against_the_budget(catalog):
-    wish = Wish(model="llama3-13b", budget="1.5", regions=("us-east-1", "eu-west-1"), market="any")
-    ways = why_not(wish, "g6e.xlarge", catalog, {}).explanations[0].ways
+    texts = OptionTexts(model="llama3-13b", budget="1.5", regions=("us-east-1", "eu-west-1"), market="any")
+    ways = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0].ways
     for price in ways[0].prices:
         assert price.cost is not None
         assert price.within_budget == (price.cost.usd_per_hour <= 1.5)
@@ -89,8 +89,8 @@ def test_prices_add_up_and_are_held_against_the_budget(catalog):
 
 
 def test_a_pinned_instance_is_still_compared(catalog):
-    wish = Wish(model="llama3-13b", instance="g6.12xlarge")
-    item = why_not(wish, "g6e.xlarge", catalog, {}).explanations[0]
+    texts = OptionTexts(model="llama3-13b", instance="g6.12xlarge")
+    item = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0]
     assert verdict(item) == "works"
     assert item.chosen is not None
     assert item.chosen.offer.instance_type.name == "g6.12xlarge"
@@ -104,7 +104,7 @@ def test_a_card_is_every_type_that_has_it(catalog):
 
 
 def test_a_card_that_nobody_rents_is_a_machine_of_your_own(catalog):
-    found = why_not(Wish(model="llama3-70b"), "RTX-4090", catalog, {})
+    found = why_not(OptionTexts(model="llama3-70b"), "RTX-4090", catalog, {})
     assert not found.rentable
     assert [verdict(item) for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]
 

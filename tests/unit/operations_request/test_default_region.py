@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.region import default_region
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def test_the_file_in_the_home_folder(tmp_path: Path) -> None:
 def test_a_region_without_prices_is_refused_by_where_it_came_from(config, regions, environ, source):
     config.write_text(f"{CONFIG}\n[profile lost]\nregion = mars\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        plan(Wish(model="llama3-8b", regions=regions), open_catalog(), {"AWS_CONFIG_FILE": str(config), **environ})
+        plan(
+            OptionTexts(model="llama3-8b", regions=regions), open_catalog(), {"AWS_CONFIG_FILE": str(config), **environ}
+        )
     assert caught.value.code == "unknown_region"
     assert caught.value.message.startswith(f"{source}: ")
     assert "mars" in caught.value.message

@@ -1,4 +1,4 @@
-"""Walks `tests/cases/plan/*.toml`: a wish and an environment in, what must be true of the answer out.
+"""Walks `tests/cases/plan/*.toml`: a request and an environment in, what must be true of the answer out.
 
 A case says only what it is about: every key under `expect` is a subset of the answer, so that a new price elsewhere
 changes no case. Amounts are texts, so that no digit is lost.
@@ -15,8 +15,8 @@ import pytest
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import choice, memory
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.base import Value, as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
@@ -58,7 +58,7 @@ def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
     raw = dict(case["wish"])
     for name in ("regions", "set"):
         raw[name] = tuple(raw.get(name, ()))
-    return plan(Wish(**raw), catalog(), case.get("env", {}))
+    return plan(OptionTexts(**raw), catalog(), case.get("env", {}))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

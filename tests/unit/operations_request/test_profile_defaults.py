@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import Wish, resolve
+from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def catalogue_with(folder: Path, defaults: str) -> Catalog:
 
 def test_a_profile_default_counts_until_something_else_is_said(tmp_path: Path) -> None:
     catalog = catalogue_with(tmp_path, "context = 1024\nconcurrency = 3")
-    by_profile = resolve(Wish(model="mine"), {}, catalog)
-    by_environment = resolve(Wish(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
-    by_flag = resolve(Wish(model="mine", concurrency="5"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
+    by_profile = resolve(OptionTexts(model="mine"), {}, catalog)
+    by_environment = resolve(OptionTexts(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
+    by_flag = resolve(OptionTexts(model="mine", concurrency="5"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
     assert by_profile.context_tokens == 1024
     assert (by_profile.concurrency, by_environment.concurrency, by_flag.concurrency) == (3, 4, 5)
 
@@ -43,4 +43,4 @@ def test_a_profile_default_counts_until_something_else_is_said(tmp_path: Path) -
 def test_a_wrong_profile_default_is_named_as_one(tmp_path: Path) -> None:
     catalog = catalogue_with(tmp_path, "concurrency = 0")
     with pytest.raises(InputError, match="concurrency"):
-        resolve(Wish(model="mine"), {}, catalog)
+        resolve(OptionTexts(model="mine"), {}, catalog)

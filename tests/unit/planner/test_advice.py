@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "cases" / "plan"
 FIELDS = {"--region": "regions"}
 
-MORE: dict[str, tuple[Wish, set[str]]] = {
-    "context": (Wish(model="llama3.1-8b", hardware="1xL4", context="131072", quantize="none"), {"context"}),
+MORE: dict[str, tuple[OptionTexts, set[str]]] = {
+    "context": (OptionTexts(model="llama3.1-8b", hardware="1xL4", context="131072", quantize="none"), {"context"}),
     "concurrency": (
-        Wish(model="llama2-13b", hardware="1xL40S", concurrency="40", quantize="none", ttft_ms="700"),
+        OptionTexts(model="llama2-13b", hardware="1xL40S", concurrency="40", quantize="none", ttft_ms="700"),
         {"concurrency", "ttft"},
     ),
-    "speed": (Wish(model="llama3-8b", ttft_ms="20", tpot_ms="500"), {"ttft"}),
-    "elsewhere": (Wish(model="llama3-8b", regions=("ap-east-1",)), {"region", "allow_turing"}),
-    "two-wishes-too-many": (Wish(model="llama3-70b", budget="1", num_shard="3"), {"budget+num_shard"}),
-    "everything-is-asked-for-already": (Wish(model="llama3-8b", budget="0.01", regions=("all",)), {"budget"}),
+    "speed": (OptionTexts(model="llama3-8b", ttft_ms="20", tpot_ms="500"), {"ttft"}),
+    "elsewhere": (OptionTexts(model="llama3-8b", regions=("ap-east-1",)), {"region", "allow_turing"}),
+    "two-wishes-too-many": (OptionTexts(model="llama3-70b", budget="1", num_shard="3"), {"budget+num_shard"}),
+    "everything-is-asked-for-already": (OptionTexts(model="llama3-8b", budget="0.01", regions=("all",)), {"budget"}),
 }
 
 
@@ -43,16 +43,16 @@ def catalog() -> Catalog:
 
 
 @cache
-def answered(name: str) -> tuple[Wish, Mapping[str, str], Plan | NoFeasiblePlan]:
+def answered(name: str) -> tuple[OptionTexts, Mapping[str, str], Plan | NoFeasiblePlan]:
     if name in MORE:
-        wish, environ = MORE[name][0], {}
+        texts, environ = MORE[name][0], {}
     else:
         case = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
         raw: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in case["wish"].items()
         }
-        wish, environ = Wish(**raw), case.get("env", {})
-    return wish, environ, plan(wish, catalog(), environ)
+        texts, environ = OptionTexts(**raw), case.get("env", {})
+    return texts, environ, plan(texts, catalog(), environ)
 
 
 def cases_without_a_plan() -> tuple[str, ...]:
@@ -64,19 +64,19 @@ def cases_without_a_plan() -> tuple[str, ...]:
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
 def test_every_option_works_when_pasted(name: str) -> None:
-    wish, environ, made = answered(name)
+    texts, environ, made = answered(name)
     assert isinstance(made, NoFeasiblePlan)
     for miss in made.near_misses:
-        again = plan(pasted(wish, miss.option), catalog(), environ)
+        again = plan(pasted(texts, miss.option), catalog(), environ)
         assert isinstance(again, Plan), miss.option
-        cheapest = plan(replace(pasted(wish, miss.option), prefer="cost"), catalog(), environ)
+        cheapest = plan(replaced(pasted(texts, miss.option), prefer="cost"), catalog(), environ)
         assert isinstance(cheapest, Plan)
         assert cheapest.chosen.cost.usd_per_hour <= miss.candidate.cost.usd_per_hour, miss.option
         assert miss.option in miss.message
 
 
-def pasted(wish: Wish, option: str) -> Wish:
-    """The wish with the words of an option added, as the command line would read them."""
+def pasted(texts: OptionTexts, option: str) -> OptionTexts:
+    """The texts with the words of an option added, as the command line would read them."""
     words = iter(option.split())
     changes: dict[str, Any] = {}
     for word in words:
@@ -86,7 +86,7 @@ def pasted(wish: Wish, option: str) -> Wish:
         else:
             value = next(words)
             changes[field] = (value,) if field == "regions" else value
-    return replace(wish, **changes)
+    return replaced(texts, **changes)
 
 
 @pytest.mark.parametrize("name", MORE)

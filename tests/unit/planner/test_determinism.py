@@ -1,4 +1,4 @@
-"""The same wish gives the byte-same plan: twice, under any hash seed, in any process."""
+"""The same request gives the byte-same plan: twice, under any hash seed, in any process."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sys
 import pytest
 
 from tgi_deploy.operations.planning.documents import no_plan_document, plan_document
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 WISHES = (
-    Wish(model="llama3-13b", budget="5"),
-    Wish(model="mixtral-8x7b", regions=("us-west-2", "eu-west-1"), market="any", prefer="value"),
-    Wish(model="qwen2.5-72b", budget="0.5"),
+    OptionTexts(model="llama3-13b", budget="5"),
+    OptionTexts(model="mixtral-8x7b", regions=("us-west-2", "eu-west-1"), market="any", prefer="value"),
+    OptionTexts(model="qwen2.5-72b", budget="0.5"),
 )
 
 
 def digest() -> str:
     """Of all answers, with a catalogue read anew."""
     catalog = open_catalog()
-    made = [plan(wish, catalog, {}) for wish in WISHES]
+    made = [plan(texts, catalog, {}) for texts in WISHES]
     documents = [plan_document(one) if isinstance(one, Plan) else no_plan_document(one) for one in made]
     return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import Wish, resolve
+from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.values.base import replaced
@@ -86,7 +86,7 @@ def small_supply() -> Supply:
 
 
 def requested(given: dict[str, Any]) -> Request:
-    return resolve(Wish(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, catalog())
+    return resolve(OptionTexts(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, catalog())
 
 
 @cache

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 from naive import search as naive
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 from tgi_deploy.operations.planning.plan import supply_for
-from tgi_deploy.operations.planning.wish import Wish, resolve
 from tgi_deploy.planner import plan as plan_module
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
@@ -48,7 +48,7 @@ def shared_catalog() -> Catalog:
 
 def requested(profile: str, regions: tuple[str, ...]) -> tuple[Request, Supply]:
     catalog = shared_catalog()
-    request = resolve(Wish(model=profile, regions=regions), {}, catalog)
+    request = resolve(OptionTexts(model=profile, regions=regions), {}, catalog)
     return request, supply_for(request, catalog)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.browser import Browser, program
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.operations.report.report import report_html
 from tgi_deploy.wiring import open_catalog, targets
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.report.report import Report
 
 WISHES = {
-    "plan": Wish(model="llama3-13b", budget="5"),
-    "everywhere": Wish(model="llama3-70b", budget="12", market="any", regions=("all",)),
-    "no-plan": Wish(model="llama3-70b", budget="1"),
-    "owned": Wish(model="llama3-70b", hardware="4xA100-80GB"),
+    "plan": OptionTexts(model="llama3-13b", budget="5"),
+    "everywhere": OptionTexts(model="llama3-70b", budget="12", market="any", regions=("all",)),
+    "no-plan": OptionTexts(model="llama3-70b", budget="1"),
+    "owned": OptionTexts(model="llama3-70b", hardware="4xA100-80GB"),
 }
 
 
@@ -31,7 +31,7 @@ WISHES = {
 def reports() -> dict[str, Report]:
     catalog = open_catalog()
     return {
-        name: report(plan(wish, catalog, {}), wish, catalog, {}, targets=targets()) for name, wish in WISHES.items()
+        name: report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets()) for name, texts in WISHES.items()
     }
 
 

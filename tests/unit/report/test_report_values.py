@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
-from tgi_deploy.operations.planning.wish import Wish
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import open_catalog, targets
@@ -26,8 +26,8 @@ def catalog() -> Catalog:
 
 @pytest.fixture(scope="module")
 def thirteen(catalog):
-    wish = Wish(model="llama3-13b", budget="5")
-    return plan(wish, catalog, {}), wish
+    texts = OptionTexts(model="llama3-13b", budget="5")
+    return plan(texts, catalog, {}), texts
 
 
 def test_the_choice_is_the_plan_s(reports, thirteen):
@@ -51,9 +51,9 @@ def test_predictions_come_with_their_intervals(reports, thirteen):
 
 
 def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
-    made, wish = thirteen
+    made, texts = thirteen
     bare = replaced(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
-    page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), wish, catalog, {}, targets=targets())
+    page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), texts, catalog, {}, targets=targets())
     notes = {figure.label: figure.note for figure in page.figures}
     assert {notes[label] for label in ("first token", "each reader gets", "output in all")} == {"predicted"}
 
@@ -80,9 +80,9 @@ def test_memory_parts_add_up_to_the_card(name, reports):
 
 
 def test_what_no_part_names_is_shown(catalog, thirteen):
-    made, wish = thirteen
+    made, texts = thirteen
     memory = replaced(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
-    page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), wish, catalog, {}, targets=targets())
+    page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), texts, catalog, {}, targets=targets())
     (other,) = [part for part in page.memory.parts if part.kind == "other"]
     assert other.size_bytes >= 10**9 * 0.99
 
@@ -153,10 +153,10 @@ def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
 
 
 def test_without_a_plan_there_are_near_misses_as_given(catalog):
-    wish = Wish(model="llama3-70b", budget="1")
-    made = plan(wish, catalog, {})
+    texts = OptionTexts(model="llama3-70b", budget="1")
+    made = plan(texts, catalog, {})
     lines = [f"command {number}" for number in range(len(made.near_misses))]
-    page = report(made, wish, catalog, {}, targets=targets(), commands=lines)
+    page = report(made, texts, catalog, {}, targets=targets(), commands=lines)
     assert not page.feasible
     assert page.near_misses
     assert [item.option for item in page.near_misses] == lines

@@ -55,7 +55,7 @@ def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str], *, explain: b
     """`commands` are the near misses of `outcome`, in their order, ready to paste."""
     model = one_line(outcome.request.model.name)
     blocks = [
-        wrapped(f"No machine serves {model} as wished.", first=""),
+        wrapped(f"No machine serves {model} as requested.", first=""),
         _near_misses(outcome.near_misses, commands),
         _refusals(outcome.rejections, explain=explain),
         wrapped(f"Prices and shapes are of {outcome.catalogue_date}.", first=""),

@@ -38,7 +38,7 @@ class ChildPrograms:
         return self._stops > 0
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Pass a wish to stop on to whoever runs. Removals are let finish, unless it is not the first wish."""
+        """Pass a request to stop on to whoever runs. Removals are let finish, unless it is not the first texts."""
         with self._lock:
             self._stops += 1
             for process, command in tuple(self._running.items()):

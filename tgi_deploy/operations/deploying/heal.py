@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import Decision, UpOutcome, UpRequest
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.engine import RequestEdit
     from tgi_deploy.values.plan import Plan
 
@@ -32,25 +32,25 @@ _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cure:
-    """A change that was made: `code` is what it answers, `what` says it in words, `wish` and `plan` are the changed."""
+    """A change that was made: `code` is what it answers, `what` says so in words, `texts` and `plan` have it."""
 
     code: str
     edit: str
     what: str
-    wish: Wish
+    texts: OptionTexts
     plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """`edits` by code, in the order of trying; `engine` makes its own. `plan_again` makes a plan of a changed wish.
+    """`edits` by code, in the order of trying; `engine` makes its own. `plan_again` makes a plan of changed options.
 
     Raises InputError `bad_phase_table` for a change that nobody knows how to make.
     """
 
     engine: Engine
     edits: Mapping[str, Sequence[str]]
-    plan_again: Callable[[Wish], Plan | NoFeasiblePlan]
+    plan_again: Callable[[OptionTexts], Plan | NoFeasiblePlan]
 
     def __post_init__(self) -> None:
         known = (_AGAIN, _OTHER_MACHINE, *self.engine.edits, *_EDITS)
@@ -62,7 +62,7 @@ class Healer:
                 hint=f"diagnosis/heal.json may name {', '.join(known)}",
             )
 
-    def cure(self, error: DeployError, wish: Wish, plan: Plan, made: Sequence[Cure]) -> Cure | None:
+    def cure(self, error: DeployError, texts: OptionTexts, plan: Plan, made: Sequence[Cure]) -> Cure | None:
         """The next change that the failure calls for and the planner can do, None where there is none."""
         if len(made) >= MOST:
             return None
@@ -70,28 +70,28 @@ class Healer:
         for edit in self.edits.get(code, ()):
             if edit != _AGAIN and (code, edit) in {(cure.code, cure.edit) for cure in made}:
                 continue
-            changed = self._changed(edit, wish, plan)
+            changed = self._changed(edit, texts, plan)
             if changed is not None:
-                wish, plan, what = changed
-                return Cure(code=code, edit=edit, what=what, wish=wish, plan=plan)
+                texts, plan, what = changed
+                return Cure(code=code, edit=edit, what=what, texts=texts, plan=plan)
         return None
 
-    def _changed(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
+    def _changed(self, edit: str, texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
         if edit == _AGAIN:
-            return wish, plan, "the same on a new machine"
+            return texts, plan, "the same on a new machine"
         if edit == _OTHER_MACHINE:
-            return _other_machine(wish, plan)
-        changed, what = self._edited(edit, wish, plan)
+            return _other_machine(texts, plan)
+        changed, what = self._edited(edit, texts, plan)
         try:
             again = self.plan_again(changed)
-        except InputError:  # the change does not go with the rest of the wish: a disk for one's own machine
+        except InputError:  # the change does not go with the rest of the request: a disk for one's own machine
             return None
         return None if isinstance(again, NoFeasiblePlan) else (changed, again, what)
 
-    def _edited(self, edit: str, wish: Wish, plan: Plan) -> tuple[Wish, str]:
+    def _edited(self, edit: str, texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, str]:
         if edit in self.engine.edits:
-            return _pinned(wish, self.engine.edit(edit, plan.chosen.engine.settings))
-        return _EDITS[edit](wish, plan)
+            return _pinned(texts, self.engine.edit(edit, plan.chosen.engine.settings))
+        return _EDITS[edit](texts, plan)
 
 
 @dataclass(slots=True)
@@ -99,13 +99,13 @@ class _Attempts:
     """What has been cured, and the cure of the failure at hand: it decides what becomes of the machine, too."""
 
     healer: Healer
-    wish: Wish
+    texts: OptionTexts
     plan: Plan
     made: list[Cure] = field(default_factory=list)
     next: Cure | None = None
 
     def decide(self, error: DeployError, otherwise: Callable[[DeployError], Decision]) -> Decision:
-        self.next = self.healer.cure(error, self.wish, self.plan, self.made)
+        self.next = self.healer.cure(error, self.texts, self.plan, self.made)
         return otherwise(error) if self.next is None else "remove"
 
     def why_not(self, error: DeployError) -> str:
@@ -119,7 +119,7 @@ class _Attempts:
             return f"{code} came after {MOST} changes, which is the most"
         if code not in self.healer.edits:
             return f"no change of the plan cures {code}"
-        return f"no change that cures {code} is left, or goes with the wish and its budget"
+        return f"no change that cures {code} is left, or goes with the request and its budget"
 
     def take(self, error: DeployError) -> Cure | None:
         """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
@@ -128,11 +128,11 @@ class _Attempts:
         """
         if _is_left(error) or _is_kept_from_before(error):
             return None
-        cure = self.next or self.healer.cure(error, self.wish, self.plan, self.made)
+        cure = self.next or self.healer.cure(error, self.texts, self.plan, self.made)
         self.next = None
         if cure is not None:
             self.made.append(cure)
-            self.wish, self.plan = cure.wish, cure.plan
+            self.texts, self.plan = cure.texts, cure.plan
         return cure
 
 
@@ -154,15 +154,15 @@ def cure_document(cure: Cure) -> Mapping[str, str]:
 
 
 def up_and_heal(
-    context: Context, wish: Wish, request: Callable[[Wish, Plan], UpRequest], plan: Plan, healer: Healer
+    context: Context, texts: OptionTexts, request: Callable[[OptionTexts, Plan], UpRequest], plan: Plan, healer: Healer
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
     """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises.
 
     The failure of an error lists under `healed` what was changed and did not help.
     """
-    attempts = _Attempts(healer=healer, wish=wish, plan=plan)
+    attempts = _Attempts(healer=healer, texts=texts, plan=plan)
     while True:
-        asked = request(attempts.wish, attempts.plan)
+        asked = request(attempts.texts, attempts.plan)
         try:
             outcome = up(context, replace(asked, on_failure=_deciding(attempts, asked.on_failure)))
         except DeployError as error:
@@ -180,38 +180,38 @@ def _deciding(attempts: _Attempts, otherwise: Callable[[DeployError], Decision])
     return lambda error: attempts.decide(error, otherwise)
 
 
-def _pinned(wish: Wish, edit: RequestEdit) -> tuple[Wish, str]:
-    others = tuple(text for text in wish.set if text.lstrip("-").partition("=")[0] != edit.flag)
+def _pinned(texts: OptionTexts, edit: RequestEdit) -> tuple[OptionTexts, str]:
+    others = tuple(text for text in texts.set if text.lstrip("-").partition("=")[0] != edit.flag)
     pin = f"{edit.flag}={edit.value}"
-    return replace(wish, set=(*others, pin)), f"--set {pin}"
+    return replaced(texts, set=(*others, pin)), f"--set {pin}"
 
 
-def _more_shards(wish: Wish, plan: Plan) -> tuple[Wish, str]:
+def _more_shards(texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, str]:
     shards = 2 * plan.chosen.num_shard
-    return replace(wish, num_shard=str(shards)), f"--num-shard {shards}"
+    return replaced(texts, num_shard=str(shards)), f"--num-shard {shards}"
 
 
-def _more_disk(wish: Wish, plan: Plan) -> tuple[Wish, str]:
+def _more_disk(texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, str]:
     gib = 2 * plan.chosen.storage.root_volume_gib
-    return replace(wish, disk=str(gib)), f"--disk {gib}"
+    return replaced(texts, disk=str(gib)), f"--disk {gib}"
 
 
-def _p2p_off(wish: Wish, _plan: Plan) -> tuple[Wish, str]:
-    return replace(wish, env=(*wish.env, _P2P_OFF)), f"--env {_P2P_OFF}"
+def _p2p_off(texts: OptionTexts, _plan: Plan) -> tuple[OptionTexts, str]:
+    return replaced(texts, env=(*texts.env, _P2P_OFF)), f"--env {_P2P_OFF}"
 
 
-_EDITS: Final[Mapping[str, Callable[[Wish, Plan], tuple[Wish, str]]]] = {
+_EDITS: Final[Mapping[str, Callable[[OptionTexts, Plan], tuple[OptionTexts, str]]]] = {
     "more_shards": _more_shards,
     "more_disk": _more_disk,
     "p2p_off": _p2p_off,
 }
 
 
-def _other_machine(wish: Wish, plan: Plan) -> tuple[Wish, Plan, str] | None:
+def _other_machine(texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
     """The first fallback of another type, with those behind it."""
     failed = plan.chosen.offer.instance_type.name
     others = tuple(item for item in plan.fallbacks if item.offer.instance_type.name != failed)
     if not others:
         return None
     name = others[0].offer.instance_type.name
-    return wish, replaced(plan, chosen=others[0], fallbacks=others[1:]), f"{name} instead of {failed}"
+    return texts, replaced(plan, chosen=others[0], fallbacks=others[1:]), f"{name} instead of {failed}"

@@ -181,7 +181,7 @@ def _regions(plan: Plan, way: Launch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
 
 
-def wish_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
+def request_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
     """A hash of what was asked for: two runs with the same one want the same deployment."""
     return digest({"target": target, **as_dict(plan.request.document), **(marks or {})})
 
@@ -194,20 +194,20 @@ def _starting_point(
     recorded: Deployment | None,
     seen: Sequence[Found],
 ) -> Deployment:
-    """The recorded deployment if it is of the same wish, a new one, or one known only from tags."""
-    wish = wish_digest(request.plan, request.target, way.marks)
+    """The recorded deployment if it is of the same request, a new one, or one known only from tags."""
+    asked = request_digest(request.plan, request.target, way.marks)
     if recorded is None:
-        return _new(context, request.target, way.place, name, wish, seen)
-    if recorded.wish != wish and seen:
+        return _new(context, request.target, way.place, name, asked, seen)
+    if recorded.wish != asked and seen:
         raise ConflictError(
             "name_taken",
             f"'{name}' exists and was asked for differently{differences(recorded, request.plan, request.target)}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
         )
-    return recorded if recorded.wish == wish else replace(recorded, wish=wish, endpoint=None, target=request.target)
+    return recorded if recorded.wish == asked else replace(recorded, wish=asked, endpoint=None, target=request.target)
 
 
-def _new(context: Context, target: str, place: str, name: str, wish: str, seen: Sequence[Found]) -> Deployment:
+def _new(context: Context, target: str, place: str, name: str, asked: str, seen: Sequence[Found]) -> Deployment:
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     return Deployment(
@@ -218,7 +218,7 @@ def _new(context: Context, target: str, place: str, name: str, wish: str, seen: 
         phase="creating",
         created=now,
         updated=now,
-        wish=wish,
+        wish=asked,
         owner=context.owner,
     )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import variable_of_option
+from tgi_deploy.operations.planning.option_texts import variable_of_option
+from tgi_deploy.values.base import as_dict, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
 
@@ -40,10 +40,10 @@ def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str])
 
 
 def supplied(
-    target: Target, wish: Wish, catalog: Catalog, environ: Mapping[str, str], *, locked: bool = False
-) -> tuple[Wish, Supplied]:
+    target: Target, texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], *, locked: bool = False
+) -> tuple[OptionTexts, Supplied]:
     """Return the request with what the target adds before it is planned. Raises InputError."""
-    refuse(target, asdict(wish), environ)
-    named = locked or bool(wish.hardware or environ.get(variable_of_option("hardware")))
-    found = target.supply(catalog, release=wish.engine_version or catalog.default_release, hardware=named)
-    return (replace(wish, hardware=found.hardware) if found.hardware else wish), found
+    refuse(target, as_dict(texts), environ)
+    named = locked or bool(texts.hardware or environ.get(variable_of_option("hardware")))
+    found = target.supply(catalog, release=texts.engine_version or catalog.default_release, hardware=named)
+    return (replaced(texts, hardware=found.hardware) if found.hardware else texts), found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.operations.planning.wish import idle_timeout_s, lease_s, lifetime_s
+from tgi_deploy.operations.planning.option_texts import idle_timeout_s, lease_s, lifetime_s
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.names import default_name
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Plan
 
 
 def deployable(
-    plan: Plan, wish: Wish, environ: Mapping[str, str], *, name: str | None = None, profiles_dir: Path | None = None
+    plan: Plan,
+    texts: OptionTexts,
+    environ: Mapping[str, str],
+    *,
+    name: str | None = None,
+    profiles_dir: Path | None = None,
 ) -> Deployable:
     """Return what is rendered; what a machine knows of its log is in the tables of `profiles_dir`, if it has any."""
     chosen = plan.chosen
@@ -29,9 +34,9 @@ def deployable(
         candidate=chosen,
         model=plan.request.model,
         log_filter=grammar_from(read_phases(chosen.engine.name, user_dir=profiles_dir)).log_filter,
-        ttl_s=lifetime_s(wish, environ, chosen.cost.usd_per_hour),
-        idle_s=idle_timeout_s(wish, environ),
-        lease_s=lease_s(wish, environ),
+        ttl_s=lifetime_s(texts, environ, chosen.cost.usd_per_hour),
+        idle_s=idle_timeout_s(texts, environ),
+        lease_s=lease_s(texts, environ),
         region=chosen.offer.region,
         public_ipv4=plan.request.public_ipv4,
         ready_deadline_s=ready_deadline_s(chosen),

@@ -11,7 +11,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.values.request import DEFAULT_TPOT_MS, DEFAULT_TTFT_MS, Lengths
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.planning.wish import Settings
+    from tgi_deploy.operations.planning.option_texts import Settings
     from tgi_deploy.values.request import RecordedLoad
 
 DEFAULT_INPUT_TOKENS: Final = 1024

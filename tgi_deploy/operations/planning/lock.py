@@ -1,6 +1,6 @@
 """Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
 
-A lock holds the wish (so that it can be planned again), what the decision rested on (model revision, hash of its
+A lock holds the request (so that it can be planned again), what the decision rested on (model revision, hash of its
 shape, hash of the figures used), and the plan as `--json` printed it. The plan in the lock is the truth: nothing is
 worked out again when it is printed.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import Wish, variable_of_option
-from tgi_deploy.values.base import Value, as_dict, as_value
+from tgi_deploy.operations.planning.option_texts import OptionTexts, variable_of_option
+from tgi_deploy.values.base import Value, as_dict, as_value, replaced
 from tgi_deploy.values.plan_document import PlanDocument
 
 if TYPE_CHECKING:
@@ -30,15 +30,14 @@ SCHEMA: Final = 1
 
 # Where a shape was read does not change what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
-_SWITCHES: Final = frozenset({"allow_turing"})
-_LISTS: Final = frozenset({"env", "regions", "set"})
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
     """A lock as it was read. `text` is what `plan` printed."""
 
-    wish: Wish
+    texts: OptionTexts
     plan: PlanDocument
     text: str
     model: Mapping[str, Any]
@@ -48,7 +47,7 @@ class Lock:
 
 def lock_document(
     plan: Plan,
-    wish: Wish,
+    texts: OptionTexts,
     environ: Mapping[str, str],
     release: Release,
     *,
@@ -63,7 +62,7 @@ def lock_document(
         "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
-        "wish": wish_document(_with_environment(wish, environ, plan.request.regions)),
+        "wish": texts_document(_with_environment(texts, environ, plan.request.regions)),
         "plan": printed,
         "text": text.splitlines(),
     }
@@ -98,23 +97,21 @@ def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _with_environment(wish: Wish, environ: Mapping[str, str], regions: tuple[str, ...]) -> Wish:
-    """The wish with what the environment added to it, so that it means the same elsewhere."""
+def _with_environment(texts: OptionTexts, environ: Mapping[str, str], regions: tuple[str, ...]) -> OptionTexts:
+    """The options with what the environment added to them, so that they mean the same elsewhere."""
     changes: dict[str, Any] = {
-        item.name: environ[name]
-        for item in fields(wish)
-        if item.name not in _SWITCHES | _LISTS
-        and getattr(wish, item.name) is None
-        and environ.get(name := variable_of_option(item.name))
+        field: environ[variable]
+        for field, value in as_dict(texts).items()
+        if value is None and environ.get(variable := variable_of_option(field))
     }
-    hardware = changes.get("hardware", wish.hardware)
-    return replace(wish, **changes, regions=() if hardware else regions)
+    hardware = changes.get("hardware", texts.hardware)
+    return replaced(texts, **changes, regions=() if hardware else regions)
 
 
-def wish_document(wish: Wish) -> dict[str, Any]:
-    """The settings of a wish that were made, as text."""
-    made = {item.name: getattr(wish, item.name) for item in fields(wish)}
-    return {name: list(value) if name in _LISTS else value for name, value in made.items() if value}
+def texts_document(texts: OptionTexts) -> dict[str, Any]:
+    """The options that were given."""
+    given = ((name, value) for name, value in as_dict(texts).items() if value)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given}
 
 
 def read_lock(text: str, name: str) -> Lock:
@@ -128,8 +125,8 @@ def read_lock(text: str, name: str) -> Lock:
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise _bad(name, "`text` is no list of lines")
     return Lock(
-        wish=_wish(_table(document, "wish", name), name),
-        plan=_plan(document, name),
+        texts=_part(document, "wish", OptionTexts, name),
+        plan=_part(document, "plan", PlanDocument, name),
         text="".join(f"{line}\n" for line in lines),
         model=_table(document, "model", name),
         engine=_table(document, "engine", name),
@@ -145,7 +142,7 @@ def read_plan(text: str, name: str) -> PlanDocument:
     data = document.get("data")
     if document.get("command") != "plan" or not isinstance(data, Mapping) or "plan" not in data:
         raise _bad(name, "it is neither a lock nor a plan printed with --json")
-    return _plan(data, name)
+    return _part(data, "plan", PlanDocument, name)
 
 
 def read_json(text: str, name: str) -> Mapping[str, Any]:
@@ -155,9 +152,9 @@ def read_json(text: str, name: str) -> Mapping[str, Any]:
         raise _bad(name, str(error)) from None
 
 
-def _plan(document: Mapping[str, Any], name: str) -> PlanDocument:
+def _part(document: Mapping[str, Any], key: str, kind: type[_T], name: str) -> _T:
     try:
-        return as_value(_table(document, "plan", name), PlanDocument, "plan")
+        return as_value(_table(document, key, name), kind, key)
     except ValueError as error:
         raise _bad(name, str(error)) from None
 
@@ -167,25 +164,6 @@ def _table(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any
     if not isinstance(value, dict):
         raise _bad(name, f"`{key}` is missing or no table")
     return cast("Mapping[str, Any]", value)
-
-
-def _wish(document: Mapping[str, Any], name: str) -> Wish:
-    known = {item.name for item in fields(Wish)}
-    if not isinstance(document.get("model"), str):
-        raise _bad(name, "`wish.model` is missing")
-    for key, value in document.items():
-        if key not in known or not _is_setting(key, value):
-            raise _bad(name, f"`wish.{key[:40]}` is no setting, or not of its type")
-    settings: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in document.items()}
-    return Wish(**settings)
-
-
-def _is_setting(key: str, value: object) -> bool:
-    if key in _SWITCHES:
-        return isinstance(value, bool)
-    if key in _LISTS:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return isinstance(value, str)
 
 
 def _bad(name: str, what: str) -> InputError:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.planning.compare_plans import flags_with_values
 from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
 from tgi_deploy.operations.planning.plan import supply_for
-from tgi_deploy.operations.planning.wish import resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -82,8 +82,8 @@ def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
 
 
 def current(lock: Lock, catalog: Catalog) -> Plan | NoFeasiblePlan:
-    """Today's plan for the locked wish. Raises InputError where the catalogue no longer knows a name of it."""
-    return make_plan_for(lock.wish, catalog, {})
+    """Today's plan for the locked request. Raises InputError where the catalogue no longer knows a name of it."""
+    return make_plan_for(lock.texts, catalog, {})
 
 
 def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
@@ -107,7 +107,7 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
     if not force:
         raise ConflictError(
             "stale_plan",
-            f"deploying the lock: today's plan for the same wish differs: {'; '.join(map(str, stale))}",
+            f"deploying the lock: today's plan for the same request differs: {'; '.join(map(str, stale))}",
             hint="lock again with 'plan … --lock FILE' and review the change, or deploy what is locked with --force",
         )
     return _as_locked(lock, catalog)
@@ -118,7 +118,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     chosen = lock.plan.chosen
     owned = chosen.market == "owned"
     request = replaced(
-        resolve(lock.wish, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
+        resolve(lock.texts, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
         min_tokens_per_s=None,
         num_shard=chosen.num_shard, quantize=chosen.quantize, regions=(chosen.region,),
         markets=(chosen.market,), instance_type=None if owned else chosen.instance_type,

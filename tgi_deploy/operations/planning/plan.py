@@ -1,11 +1,11 @@
-"""The use case `plan`: from a wish to a plan, or to the nearest misses. No network, no account."""
+"""The use case `plan`: from a request to a plan, or to the nearest misses. No network, no account."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import region_source, resolve
+from tgi_deploy.operations.planning.option_texts import region_source, resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
 
-def plan(wish: Wish, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
-    """Raises InputError for a wish that cannot be meant; a wish that cannot be met is a `NoFeasiblePlan`."""
-    request = resolve(wish, environ, catalog)
+def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
+    """Raises InputError for a request that cannot be meant; a request that cannot be met is a `NoFeasiblePlan`."""
+    request = resolve(texts, environ, catalog)
     try:
         supply = supply_for(request, catalog)
     except InputError as error:
         if error.code != "unknown_region":
             raise
-        raise InputError(error.code, f"{region_source(wish, environ)}: {error.message}", hint=error.hint) from None
+        raise InputError(error.code, f"{region_source(texts, environ)}: {error.message}", hint=error.hint) from None
     made = make_plan(request, supply, catalog.engine)
     return made if isinstance(made, Plan) else with_advice(made, supply, catalog)
 

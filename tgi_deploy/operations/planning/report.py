@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.report.scatter import State
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.targets.protocol import Target
@@ -53,7 +53,7 @@ _S_PER_MINUTE: Final = 60
 
 def report(
     made: Plan | NoFeasiblePlan,
-    wish: Wish,
+    texts: OptionTexts,
     catalog: Catalog,
     environ: Mapping[str, str],
     *,
@@ -84,7 +84,7 @@ def report(
         cost_rows=_cost_rows(made.chosen),
         memory=_memory(made.chosen),
         phases=tuple(_phases(made.chosen)),
-        commands=tuple(_commands(made, wish, environ, targets)),
+        commands=tuple(_commands(made, texts, environ, targets)),
         fallbacks=tuple(_choice(item) for item in made.fallbacks),
         notices=made.notices,
         assumptions=made.assumptions,
@@ -199,7 +199,7 @@ def _sentence(request: Request, chosen: Candidate | None) -> str:
     size = f"{model.parameters / 1e9:.1f}B parameters" if model.parameters else "size unknown"
     known_as = size if request.model.name == model.hub_id else f"{model.hub_id}, {size}"
     if chosen is None:
-        return f"No machine serves {request.model.name} ({known_as}) as wished."
+        return f"No machine serves {request.model.name} ({known_as}) as requested."
     price = f", for {words.usd(float(chosen.cost.usd_per_hour))} an hour" if chosen.offer.usd_per_hour else ""
     return f"{request.model.name} ({known_as}) runs on {_summary(chosen)}{price}{_within(request, chosen)}."
 
@@ -338,9 +338,11 @@ def _phases(candidate: Candidate) -> Iterator[Phase]:
         start += phase.expected_s
 
 
-def _commands(plan: Plan, wish: Wish, environ: Mapping[str, str], targets: Sequence[Target]) -> Iterator[Command]:
+def _commands(
+    plan: Plan, texts: OptionTexts, environ: Mapping[str, str], targets: Sequence[Target]
+) -> Iterator[Command]:
     """Every artifact that can be written of this plan: a machine of one's own has no launch template."""
-    subject = deployable(plan, wish, environ)
+    subject = deployable(plan, texts, environ)
     for target in targets:
         for form, title in target.forms.items() if target.takes(plan) else ():
             try:

@@ -1,33 +1,33 @@
-"""The use case `what-if`: one wish planned for many values of one of its settings."""
+"""The use case `what-if`: one request planned for many values of one of its settings."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import choice as short
 from tgi_deploy.operations.planning.documents import speed
+from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
-from tgi_deploy.operations.planning.wish import resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.text import quoted
-from tgi_deploy.values.base import as_dict
+from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Candidate
 
 MAX_VALUES: Final = 200
 
-# Settings that can be swept → the field of the wish.
+# Settings that can be swept → the field of the request.
 SWEPT: Final = {
     "budget": "budget",
     "concurrency": "concurrency",
@@ -127,14 +127,14 @@ def _too_many(text: str) -> InputError:
     )  # fmt: skip
 
 
-def what_if(wish: Wish, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
+def what_if(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
     """A row for each value, in their order. A value that can't be meant is a row with its error, not the end.
 
     Raises:
-        InputError: for the model, and for a wish that is wrong whatever the value.
+        InputError: for the model, and for a request that is wrong whatever the value.
     """
-    catalog.resolve(wish.model)
-    rows = tuple(_row(wish, SWEPT[sweep.setting], value, catalog, environ) for value in sweep.values)
+    catalog.resolve(texts.model)
+    rows = tuple(_row(texts, SWEPT[sweep.setting], value, catalog, environ) for value in sweep.values)
     errors = [row for row in rows if isinstance(row, InputError)]
     if len(errors) == len(rows):
         raise errors[0]
@@ -144,10 +144,10 @@ def what_if(wish: Wish, sweep: Sweep, catalog: Catalog, environ: Mapping[str, st
     )
 
 
-def _row(wish: Wish, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]) -> Row | InputError:
+def _row(texts: OptionTexts, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]) -> Row | InputError:
     changes: dict[str, Any] = {field: (value,) if field == "regions" else value}
     try:
-        request = resolve(replace(wish, **changes), environ, catalog)
+        request = resolve(replaced(texts, **changes), environ, catalog)
         made = make_plan(request, supply_for(request, catalog), catalog.engine)
     except InputError as error:
         return error

@@ -1,4 +1,4 @@
-"""The use case `why-not`: an instance type or a card, explained for a wish."""
+"""The use case `why-not`: an instance type or a card, explained for a request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tgi_deploy.operations.planning.documents import (
     memory,
     speed,
 )
+from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
-from tgi_deploy.operations.planning.wish import resolve
 from tgi_deploy.planner.why_not import explain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.planning.wish import Wish
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.hardware import Accelerator, InstanceType
     from tgi_deploy.values.plan import Candidate
@@ -41,15 +41,15 @@ class WhyNot:
     explanations: tuple[Explanation, ...]
 
 
-def why_not(wish: Wish, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
-    """Explains `name`, an instance type or an accelerator, for the wish.
+def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
+    """Explains `name`, an instance type or an accelerator, for the request.
 
     A card that EC2 does not rent is explained as machines one may own.
 
     Raises:
-        InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a wish can get wrong.
+        InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a request can get wrong.
     """
-    request = resolve(wish, environ, catalog)
+    request = resolve(texts, environ, catalog)
     several = _SEVERAL.fullmatch(name)
     machines, kind = (int(several[1]), several[2]) if several else (1, name)
     meant = _instance_type(kind, catalog)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.planning.wish import DEFAULT_PORT
+from tgi_deploy.operations.planning.option_texts import DEFAULT_PORT
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.reconcile.ends import ends_of

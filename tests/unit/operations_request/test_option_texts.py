@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.wish import (
+from tgi_deploy.operations.planning.option_texts import (
+    OptionTexts,
     Setting,
-    Wish,
     check_lifetime,
     duration_s,
     lifetime_s,
@@ -36,7 +36,7 @@ def typed(value: str) -> Setting:
 
 
 def wished(environ: dict[str, str] | None = None, **settings: Any) -> Any:
-    return resolve(Wish(**({"model": "llama3.1-8b"} | settings)), environ or {}, catalog())
+    return resolve(OptionTexts(**({"model": "llama3.1-8b"} | settings)), environ or {}, catalog())
 
 
 @pytest.mark.parametrize(
@@ -179,20 +179,20 @@ def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> No
     ],
 )
 def test_the_earlier_end_counts(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
-    assert lifetime_s(Wish(model="x", **settings), environ, Decimal(2)) == seconds  # type: ignore[arg-type]
+    assert lifetime_s(OptionTexts(model="x", **settings), environ, Decimal(2)) == seconds  # type: ignore[arg-type]
 
 
 def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> None:
     """Five minutes would cost more than that."""
     with pytest.raises(InputError) as refused:
-        lifetime_s(Wish(model="x", max_spend="0.16"), {}, Decimal(2))
+        lifetime_s(OptionTexts(model="x", max_spend="0.16"), {}, Decimal(2))
     assert refused.value.code == "bad_max_spend"
     assert "288 s at $2 an hour" in refused.value.message
     assert "at least $0.17" in str(refused.value.hint)
 
 
 def test_how_long_an_amount_lasts_is_not_asked_before_there_is_a_price() -> None:
-    check_lifetime(Wish(model="x", max_spend="0.01"), {})
+    check_lifetime(OptionTexts(model="x", max_spend="0.01"), {})
 
 
 @pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])

@@ -15,6 +15,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.load import asked_load
 from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import quoted
+from tgi_deploy.values.base import Value
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
 from tgi_deploy.values.engine import Pins
 from tgi_deploy.values.quality import QualityFloor
@@ -45,8 +46,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
+class OptionTexts(Value, frozen=True, kw_only=True):
     """What was asked for on the command line, as text; None where nothing was."""
 
     model: str
@@ -108,11 +108,11 @@ class Setting:
 class Settings:
     """Looks each setting up in its sources, in order."""
 
-    def __init__(self, wish: Wish, environ: Mapping[str, str], defaults: Mapping[str, object]) -> None:
-        self._wish, self._environ, self._defaults = wish, environ, defaults
+    def __init__(self, texts: OptionTexts, environ: Mapping[str, str], defaults: Mapping[str, object]) -> None:
+        self._texts, self._environ, self._defaults = texts, environ, defaults
 
     def get(self, name: str) -> Setting:
-        flag = getattr(self._wish, name)
+        flag = getattr(self._texts, name)
         if flag is not None:
             return Setting(value=flag, source="flag")
         from_environment = self._environ.get(variable_of_option(name))
@@ -224,25 +224,25 @@ def duration_s(setting: Setting, option: str) -> int:
     return total
 
 
-def lifetime_s(wish: Wish, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
+def lifetime_s(texts: OptionTexts, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
     """Seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
 
     Raises InputError; `bad_max_spend` also for an amount that is spent before a machine has started.
     """
-    settings = Settings(wish, environ, {})
+    settings = Settings(texts, environ, {})
     ends = []
     ttl = settings.get("ttl")
     if ttl.value is not None:
         ends.append(duration_s(ttl, "--ttl"))
-    dollars = max_spend_usd(wish, environ)
+    dollars = max_spend_usd(texts, environ)
     if dollars is not None and usd_per_hour > 0:
         ends.append(_seconds_for(dollars, usd_per_hour, settings.get("max_spend")))
     return min(ends) if ends else None
 
 
-def max_spend_usd(wish: Wish, environ: Mapping[str, str]) -> Decimal | None:
+def max_spend_usd(texts: OptionTexts, environ: Mapping[str, str]) -> Decimal | None:
     """Return the ceiling for all machines of the deployment. Raises InputError."""
-    spend = Settings(wish, environ, {}).get("max_spend")
+    spend = Settings(texts, environ, {}).get("max_spend")
     if spend.value is None:
         return None
     return positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
@@ -259,47 +259,47 @@ def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int
     return seconds
 
 
-def wanted_ends(wish: Wish, environ: Mapping[str, str]) -> WantedEnds:
+def wanted_ends(texts: OptionTexts, environ: Mapping[str, str]) -> WantedEnds:
     """Return how a machine is to end by itself. Raises InputError."""
     return WantedEnds(
-        lifetime_s=lambda usd_per_hour: lifetime_s(wish, environ, usd_per_hour),
-        max_spend_usd=max_spend_usd(wish, environ),
-        idle_s=idle_timeout_s(wish, environ),
-        lease_s=lease_s(wish, environ),
+        lifetime_s=lambda usd_per_hour: lifetime_s(texts, environ, usd_per_hour),
+        max_spend_usd=max_spend_usd(texts, environ),
+        idle_s=idle_timeout_s(texts, environ),
+        lease_s=lease_s(texts, environ),
     )
 
 
-def idle_timeout_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+def idle_timeout_s(texts: OptionTexts, environ: Mapping[str, str]) -> int | None:
     """Seconds without a request after which the machine ends itself."""
-    return _duration_s(wish, environ, "idle_timeout")
+    return _duration_s(texts, environ, "idle_timeout")
 
 
-def lease_s(wish: Wish, environ: Mapping[str, str]) -> int | None:
+def lease_s(texts: OptionTexts, environ: Mapping[str, str]) -> int | None:
     """Seconds after which the machine ends itself unless its lease is renewed."""
-    return _duration_s(wish, environ, "lease")
+    return _duration_s(texts, environ, "lease")
 
 
-def _duration_s(wish: Wish, environ: Mapping[str, str], name: str) -> int | None:
-    setting = Settings(wish, environ, {}).get(name)
+def _duration_s(texts: OptionTexts, environ: Mapping[str, str], name: str) -> int | None:
+    setting = Settings(texts, environ, {}).get(name)
     return None if setting.value is None else duration_s(setting, option_of(name))
 
 
-def check_lifetime(wish: Wish, environ: Mapping[str, str]) -> None:
+def check_lifetime(texts: OptionTexts, environ: Mapping[str, str]) -> None:
     """Reads --ttl, --max-spend, --idle-timeout and --lease for their form alone, before anything else is done."""
-    lifetime_s(wish, environ, Decimal(0))
-    idle_timeout_s(wish, environ)
-    lease_s(wish, environ)
+    lifetime_s(texts, environ, Decimal(0))
+    idle_timeout_s(texts, environ)
+    lease_s(texts, environ)
 
 
-def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request:
-    """The wish, complete with defaults. Raises InputError for whatever cannot be meant."""
-    profile = catalog.resolve(wish.model)
-    settings = Settings(wish, environ, profile.defaults)
+def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> Request:
+    """Return the request, complete with defaults. Raises InputError for what an option cannot be."""
+    profile = catalog.resolve(texts.model)
+    settings = Settings(texts, environ, profile.defaults)
     version = settings.get("engine_version").value or catalog.default_release
     release = settings.found("engine_version", lambda: catalog.release(version))
-    check_lifetime(wish, environ)
+    check_lifetime(texts, environ)
     hardware = settings.get("hardware").value
-    flags = tuple(_flag(text, catalog.engine.pin_example) for text in wish.set)
+    flags = tuple(_flag(text, catalog.engine.pin_example) for text in texts.set)
     longest = catalog.engine.longest_context(profile.model, Pins.of(flags))
     load = asked_load(settings, longest, profile.model.hub_id)
     return Request(
@@ -322,7 +322,7 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request
         num_shard=settings.whole("num_shard", most=64),
         instance_type=_instance(settings, catalog, hardware),
         hardware=hardware,
-        regions=_regions(wish, environ, catalog, hardware),
+        regions=_regions(texts, environ, catalog, hardware),
         markets=("owned",) if hardware else _markets(settings),
         ttft_ms=settings.positive("ttft_ms", "milliseconds"),
         tpot_ms=settings.positive("tpot_ms", "milliseconds"),
@@ -330,9 +330,9 @@ def resolve(wish: Wish, environ: Mapping[str, str], catalog: Catalog) -> Request
         confidence=settings.positive("confidence", "", most=_SUREST) or 0.5,
         min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
         utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
-        allow_turing=wish.allow_turing,
+        allow_turing=texts.allow_turing,
         flags=flags,
-        env=tuple(_variable(text, release) for text in wish.env),
+        env=tuple(_variable(text, release) for text in texts.env),
         disk_gib=_disk_gib(settings, hardware),
         port=settings.count("port", DEFAULT_PORT, most=65535),
     )
@@ -384,18 +384,18 @@ def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str
     return found.name
 
 
-def _regions(wish: Wish, environ: Mapping[str, str], catalog: Catalog, hardware: str | None) -> tuple[str, ...]:
+def _regions(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog, hardware: str | None) -> tuple[str, ...]:
     if hardware:
         return (LOCAL_REGION,)
-    asked = wish.regions or tuple(filter(None, environ.get("TGI_DEPLOY_REGION", "").split(",")))
+    asked = texts.regions or tuple(filter(None, environ.get("TGI_DEPLOY_REGION", "").split(",")))
     if ALL_REGIONS in asked:
         return catalog.regions()
     return tuple(dict.fromkeys(asked)) or (default_region(environ)[0],)
 
 
-def region_source(wish: Wish, environ: Mapping[str, str]) -> str:
-    """Where the wished regions came from, as a message names it."""
-    if wish.regions:
+def region_source(texts: OptionTexts, environ: Mapping[str, str]) -> str:
+    """Where the requested regions came from, as a message names it."""
+    if texts.regions:
         return "--region"
     return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else default_region(environ)[1]
 
