@@ -21,11 +21,11 @@ def cheaper(request: Request, chosen: Configuration, others: Sequence[Configurat
     """Return what costs less and keeps the limits with the best chance, if with too small a one."""
     found = [
         (kept, item) for item in others
-        if item.cost.usd_per_hour < chosen.cost.usd_per_hour
+        if item.usd_per_hour < chosen.usd_per_hour
         and item.key[0].coarse <= chosen.key[0].coarse
         and _WORTH_A_LOOK <= (kept := least_chance(item)) < request.confidence
     ]  # fmt: skip
-    best = max(found, key=lambda pair: (pair[0], -pair[1].cost.usd_per_hour), default=None)
+    best = max(found, key=lambda pair: (pair[0], -pair[1].usd_per_hour), default=None)
     return best and Neighbor(point=point(best[1]), chance=best[0])
 
 
@@ -34,7 +34,7 @@ def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuratio
     if not request.limits or least_chance(chosen) >= SURE:
         return None
     found = [
-        (item.cost.usd_per_hour, -kept, number, item) for number, item in enumerate(ranked)
+        (item.usd_per_hour, -kept, number, item) for number, item in enumerate(ranked)
         if item.key[0].coarse <= chosen.key[0].coarse and (kept := least_chance(item)) >= SURE
     ]  # fmt: skip
     best = min(found, default=None)
@@ -43,4 +43,4 @@ def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuratio
 
 def least_chance(item: Configuration) -> float:
     """Return the chance of the limit that is most in danger."""
-    return min((one.chance for one in item.evaluation.outcomes), default=1.0)
+    return item.evaluation.chance

@@ -33,7 +33,7 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
 
     `performance` is of all replicas together. It is None where memory does not fit, where the queue only grows, and
     where something else speaks against a request without limits on speed. `outcomes` is what becomes of each limit,
-    `shortfall` how many times a default limit the prediction is.
+    `chance` that of the limit that is most in danger, `shortfall` how many times a default limit the prediction is.
     """
 
     fit: Fit
@@ -42,6 +42,7 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
     performance: Performance | None
     outcomes: tuple[LimitOutcome, ...]
+    chance: float
     shortfall: float
 
     @property
@@ -108,6 +109,7 @@ class Evaluator:
             problems=against,
             performance=speed if keeps_up else None,
             outcomes=found if keeps_up else (),
+            chance=min((item.chance for item in found), default=1.0),
             shortfall=service_level.shortfall(speed, found, request) if speed and keeps_up else math.inf,
         )
 

@@ -41,7 +41,7 @@ def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Config
     best: dict[int, Configuration] = {id(chosen.evaluation): chosen}
     for item in configurations:
         known = best.setdefault(id(item.evaluation), item)
-        if known is not chosen and item.cost.usd_per_hour < known.cost.usd_per_hour:
+        if known is not chosen and item.usd_per_hour < known.usd_per_hour:
             best[id(item.evaluation)] = item
     yield from best.values()
 
@@ -53,7 +53,7 @@ def _figures(item: Configuration) -> tuple[float, ...]:
         raise AssertionError("a configuration has been timed")
     grade = CLASSES.index(item.evaluation.quality.grade)
     speeds = map(_rounded, (-speed.output_tokens_per_s, speed.ttft_ms, speed.tpot_ms))
-    return (float(item.cost.usd_per_hour), *speeds, grade)
+    return (float(item.usd_per_hour), *speeds, grade)
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -74,7 +74,7 @@ def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
         instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
         accelerator=offer.instance_type.accelerator.name, num_shard=evaluation.num_shard,
         replicas=evaluation.replicas, machines=item.machines, quantize=evaluation.scheme.name,
-        quality_class=evaluation.quality.grade, total_usd_per_hour=item.cost.usd_per_hour,
+        quality_class=evaluation.quality.grade, total_usd_per_hour=item.usd_per_hour,
         output_tokens_per_s=round(speed.output_tokens_per_s, 1), ttft_ms=round(speed.ttft_ms, 1),
         tpot_ms=round(speed.tpot_ms, 2), chosen=chosen,
         knee=False,

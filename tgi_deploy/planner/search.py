@@ -38,6 +38,7 @@ class Configuration(Frozen, frozen=True, kw_only=True):
     offer: Offer
     evaluation: Evaluation
     machines: int
+    usd_per_hour: Decimal
     cost: Cost
     storage: Storage
     key: tuple[Any, ...]
@@ -132,9 +133,14 @@ class Search:
         if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
             return None
         return Configuration(
-            offer=offer, evaluation=evaluation, machines=replicas.machines(offer.instance_type, evaluation), cost=bill,
-            storage=storage, key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, total)),
-        )  # fmt: skip
+            offer=offer,
+            evaluation=evaluation,
+            machines=replicas.machines(offer.instance_type, evaluation),
+            usd_per_hour=total,
+            cost=bill,
+            storage=storage,
+            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, total)),
+        )
 
     def _merit(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal) -> rank.Merit:
         request, speed = self.request, evaluation.performance
