@@ -55,7 +55,7 @@ class Subject:
     facts: Mapping[str, str] = field(default_factory=dict)
     planned: bool = False
     hang_s: float = HANG_S
-    state_label: str = "EC2 state reason of the machine"
+    state_label: str = "state of the machine"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.diagnosis.finding import diagnosis_of, sentence_of
 from tgi_deploy.errors import DeployError, Failure, NotHealthyError
-from tgi_deploy.readiness.spot import is_reclaimed
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.finding import Finding
@@ -28,11 +27,10 @@ _DEATH_HINTS: Final = {
 
 def machine_died(track: Track, sighting: Sighting) -> DeployError:
     machine = sighting.machine
-    reclaimed = is_reclaimed(machine)
     return DeployError(
-        "spot_reclaimed" if reclaimed else "machine_died",
+        "spot_reclaimed" if machine.reclaimed else "machine_died",
         f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
-        hint=_RECLAIMED_HINT if reclaimed else _death_hint(machine, sighting.state_cause),
+        hint=_RECLAIMED_HINT if machine.reclaimed else _death_hint(machine, sighting.state_cause),
         data=_data(track, sighting),
         failure=_failure(track.phase, sighting, sighting.state_cause),
     )

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from tgi_deploy.reconcile.model import MachineState
+from typing import Final
 
 _MARKER: Final = re.compile(r"\[tgi-deploy\] spot-notice action=(?P<action>[a-z]+) time=(?P<time>[0-9TZ:.+-]+|unknown)")
 
@@ -27,8 +24,3 @@ def notice_of(console: str) -> SpotNotice | None:
     """The notice on a console, None where there is none."""
     found = _MARKER.search(console)
     return None if found is None else SpotNotice(action=found["action"], time=found["time"])
-
-
-def is_reclaimed(machine: MachineState) -> bool:
-    """Whether the cloud took a spot machine back."""
-    return (machine.reason_code or "").startswith("Server.Spot")

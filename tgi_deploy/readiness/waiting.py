@@ -23,7 +23,7 @@ from tgi_deploy.readiness.not_ready import (
     started_on_wrong_device,
     timed_out,
 )
-from tgi_deploy.readiness.spot import SpotNotice, is_reclaimed, notice_of
+from tgi_deploy.readiness.spot import SpotNotice, notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -173,7 +173,7 @@ def failure(track: Track, sighting: Sighting) -> DeployError | None:
 
 def _taken(track: Track, sighting: Sighting) -> DeployError | None:
     """The cloud takes the machine back: nothing else in the log is a cause."""
-    if _is_gone(track, sighting) and is_reclaimed(sighting.machine):
+    if _is_gone(track, sighting) and sighting.machine.reclaimed:
         return machine_died(track, sighting)
     return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
 

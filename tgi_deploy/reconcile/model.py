@@ -28,6 +28,8 @@ SCHEMA: Final = 1
 KEPT: Final = "kept"
 # An attribute of a thing that lets callers in: what it lets in that nobody asked this tool for.
 STRANGE_RULES: Final = "strange_rules"
+# An attribute of what the cloud takes back by itself: the word that the cloud has for it.
+RECLAIMED: Final = "reclaimed"
 TAG_PREFIX: Final = "tgi-deploy:"
 TAG_NAME: Final = f"{TAG_PREFIX}deployment"
 TAG_ID: Final = f"{TAG_PREFIX}id"
@@ -242,12 +244,16 @@ def _refs(value: object) -> Iterator[Ref]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineState:
-    """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it."""
+    """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it.
+
+    `reclaimed`: the cloud has taken a spot machine back.
+    """
 
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
     reason_code: str | None = None
     reason: str | None = None
     address: str | None = None
+    reclaimed: bool = False
 
     @property
     def told(self) -> str:

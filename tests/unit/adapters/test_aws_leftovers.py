@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
+from tgi_deploy.reconcile.model import RECLAIMED
+from tgi_deploy.targets.ec2.instance import Instances
+from tgi_deploy.targets.ec2.spot_request import SpotRequests
+from tgi_deploy.targets.reply import Reply
 
 TAGS = {"tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc"}
 
@@ -65,6 +69,49 @@ def test_a_spot_request_is_found_by_its_tags_and_withdrawn(bench, ec2):
     handler.delete(found.attributes)
     assert handler.find({"tgi-deploy:id": "abc"}) == ()
     assert handler.read(found.attributes) is None
+
+
+class Describes:
+    """An API that describes one thing."""
+
+    region = "us-east-1"
+
+    def __init__(self, **answer):
+        self.answer = Reply.of(answer, "the answer")
+
+    def list(self, _method, _doing, read, **_parameters):
+        return tuple(read(self.answer))
+
+
+@pytest.mark.parametrize(
+    ("code", "reclaimed"),
+    [
+        ("Server.SpotInstanceTermination", True),
+        ("Server.SpotInstanceShutdown", True),
+        ("Server.InternalError", False),
+        ("", False),
+    ],
+)
+def test_a_machine_that_was_taken_back_is_known_by_its_reason(code, reclaimed):
+    machine = {"InstanceId": "i-1", "State": {"Name": "shutting-down"}, "StateReason": {"Code": code}}
+    handler = Instances(Describes(Reservations=[{"Instances": [machine]}]))
+    (found,) = handler.find({})
+    assert handler.state("i-1").reclaimed is (RECLAIMED in found.attributes) is reclaimed
+
+
+@pytest.mark.parametrize(
+    ("code", "reclaimed"),
+    [
+        ("marked-for-termination", "marked-for-termination"),
+        ("marked-for-stop", "marked-for-stop"),
+        ("instance-terminated-by-price", "instance-terminated-by-price"),
+        ("fulfilled", None),
+    ],
+)
+def test_a_spot_request_shows_that_its_machine_goes(code, reclaimed):
+    request = {"SpotInstanceRequestId": "sir-1", "State": "active", "Status": {"Code": code}}
+    (found,) = SpotRequests(Describes(SpotInstanceRequests=[request])).find({})
+    assert found.attributes.get(RECLAIMED) == reclaimed
 
 
 @pytest.mark.parametrize("kind", ["address", "spot-request"])

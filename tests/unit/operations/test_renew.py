@@ -18,7 +18,7 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
-from tgi_deploy.reconcile.model import TAG_EXPIRES, MachineState
+from tgi_deploy.reconcile.model import RECLAIMED, TAG_EXPIRES, MachineState
 from tgi_deploy.state.codec import decode, encode
 
 HOUR = {"lease_s": 3600}
@@ -291,7 +291,7 @@ def test_a_notice_on_the_console_is_shown(around, monkeypatch):
 
 
 def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):
-    state = MachineState(state="shutting-down", reason_code="Server.SpotInstanceTermination", reason="no room")
+    state = MachineState(state="shutting-down", reclaimed=True, reason_code="Taken", reason="no room")
     context, _ = spot_around(around, outcome="refused")
     monkeypatch.setattr("fakes.cloud.FakeCloud.machine", lambda *_args: state)
     assert status(context, "demo").spot_notice == "the cloud took the spot machine back: no room"
@@ -304,7 +304,7 @@ def test_a_marked_spot_request_is_shown(around):
         machine,
         key="spot-request:sir-1",
         kind="spot-request",
-        attributes={"id": "sir-1", "status": "marked-for-termination"},
+        attributes={"id": "sir-1", RECLAIMED: "marked-for-termination"},
         attached=True,
     )
     around.world.things[marked.id] = marked

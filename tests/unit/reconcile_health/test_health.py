@@ -31,8 +31,8 @@ from tgi_deploy.reconcile.model import MachineState
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
 
 
-def dead(code=None, reason=None, state="terminated"):
-    return MachineState(state=state, reason_code=code, reason=reason)
+def dead(code=None, reason=None, state="terminated", *, reclaimed=False):
+    return MachineState(state=state, reason_code=code, reason=reason, reclaimed=reclaimed)
 
 
 def fails(tale, kind=DeployError, **settings):
@@ -83,11 +83,12 @@ def test_a_console_that_cannot_be_read_is_told_once_and_does_not_matter():
 
 
 def test_what_a_machine_wrote_as_it_was_taken_back_does_not_hide_why():
-    taken = dead("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
+    why = "Server.SpotInstanceTermination: Spot instance termination"
+    taken = dead("Server.SpotInstanceTermination", why, reclaimed=True)
     tale = story(machines=[(0, RUNNING), (60, taken)], consoles=[(0, LOAD), (60, LOAD + OOM + EXIT)])
     error = fails(tale)
     assert (error.code, error.data["finding"], error.data["line"]) == ("spot_reclaimed", "spot_reclaimed", None)
-    assert error.data["evidence"].startswith("EC2 state reason of the machine: Server.Spot")
+    assert error.data["evidence"].startswith("state of the machine: Server.Spot")
     assert error.data["command"].startswith("tgi-deploy up ")
 
 
@@ -320,8 +321,8 @@ def test_a_spot_notice_ends_the_wait_before_the_machine_goes():
 @pytest.mark.parametrize(
     ("machine", "code", "says"),
     [
-        (dead("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: reclaimed"), "spot_reclaimed", "spot"),
-        (dead("Server.SpotInstanceShutdown", state="stopped"), "spot_reclaimed", "spot"),
+        (dead("Taken", "Taken: by somebody who pays more", reclaimed=True), "spot_reclaimed", "spot"),
+        (dead("Taken", state="stopped", reclaimed=True), "spot_reclaimed", "spot"),
         (dead("Server.InternalError", "host failed"), "machine_died", "new machine"),
         (dead("Client.InstanceInitiatedShutdown", state="shutting-down"), "machine_died", "--ttl"),
         (dead("Server.InsufficientInstanceCapacity"), "machine_died", "regions"),
@@ -345,9 +346,8 @@ def test_a_machine_that_shut_down_after_a_known_error_died_of_it():
 
 
 def test_a_reclaimed_machine_was_reclaimed_whatever_its_log_says():
-    tale = story(
-        machines=[(0, RUNNING), (20, dead("Server.SpotInstanceTermination"))], consoles=[(0, LOAD), (20, LOAD + OOM)]
-    )
+    taken = dead("Taken", reclaimed=True)
+    tale = story(machines=[(0, RUNNING), (20, taken)], consoles=[(0, LOAD), (20, LOAD + OOM)])
     assert fails(tale).code == "spot_reclaimed"
 
 

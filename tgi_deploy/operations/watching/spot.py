@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.readiness.spot import is_reclaimed, notice_of
+from tgi_deploy.readiness.spot import notice_of
+from tgi_deploy.reconcile.model import RECLAIMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tgi_deploy.reconcile.model import Found, MachineState
-
-# Status codes of a spot request whose machine goes (EC2 User Guide, "Spot Instance request status").
-_ENDING: Final = frozenset({"marked-for-termination", "marked-for-stop", "instance-terminated-by-price"})
 
 
 def spot_notice(
@@ -31,11 +29,11 @@ def spot_notice(
     """
     if machine is None or machine.attributes.get("market") != "spot":
         return None
-    if state is not None and is_reclaimed(state):
+    if state is not None and state.reclaimed:
         return f"the cloud took the spot machine back: {state.reason or state.reason_code}"
     for item in seen:
-        if item.attributes.get("status") in _ENDING:
-            return f"the cloud takes the spot machine back: {item.id} is {item.attributes['status']}"
+        if RECLAIMED in item.attributes:
+            return f"the cloud takes the spot machine back: {item.id} is {item.attributes[RECLAIMED]}"
     if healthy or not machine.alive:
         return None
     try:

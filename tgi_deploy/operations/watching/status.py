@@ -12,7 +12,7 @@ from tgi_deploy.operations.watching.known import machine_of, price_of_all, secon
 from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_NAME, MachineState
+from tgi_deploy.reconcile.model import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState
 from tgi_deploy.reconcile.observe import observe
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def _state(machine: Found | None) -> MachineState | None:
         reason_code=told.get("reason_code"),
         reason=told.get("reason"),
         address=told.get("address") or None,
+        reclaimed=RECLAIMED in told,
     )
 
 

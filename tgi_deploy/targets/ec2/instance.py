@@ -10,7 +10,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
-from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineState
+from tgi_deploy.reconcile.model import RECLAIMED, TAG_KEY, Found, MachineState
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
 _TAGGED: Final = ("instance", "volume", "network-interface")
 _NEW_S: Final = 60.0
+_SPOT: Final = "Server.Spot"  # what the codes of all reasons begin with for which EC2 takes a spot machine back
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +137,21 @@ def _state(item: Reply) -> _State:
 
 def _reason(item: Reply) -> dict[str, str]:
     reason = item.optional_part("StateReason")
-    named = {"reason_code": reason.optional_text("Code"), "reason": reason.optional_text("Message")}
+    code = reason.optional_text("Code")
+    named = {"reason_code": code, "reason": reason.optional_text("Message")}
+    if code.startswith(_SPOT):
+        named[RECLAIMED] = code
     return {name: text for name, text in named.items() if text}
 
 
 def _machine_state(item: Reply) -> MachineState:
-    reason = item.optional_part("StateReason")
+    why = _reason(item)
     return MachineState(
         state=_state(item),
-        reason_code=reason.optional_text("Code") or None,
-        reason=reason.optional_text("Message") or None,
+        reason_code=why.get("reason_code"),
+        reason=why.get("reason"),
         address=_address(item) or None,
+        reclaimed=RECLAIMED in why,
     )
 
 

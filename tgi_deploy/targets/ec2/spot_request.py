@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError
-from tgi_deploy.reconcile.model import Found
+from tgi_deploy.reconcile.model import RECLAIMED, Found
 from tgi_deploy.targets.aws.api import Api, by_tags, each, tagged, tags_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 KIND = "spot-request"
 _THERE: Final = ("open", "active")
+# Status codes of a request whose machine goes (EC2 User Guide, "Spot Instance request status").
+_ENDING: Final = frozenset({"marked-for-termination", "marked-for-stop", "instance-terminated-by-price"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class SpotRequests:
 
     def _found(self, item: Reply) -> Found:
         found_id = item.text("SpotInstanceRequestId", prefix="sir-")
-        known = {"created": item.moment("CreateTime"), "status": item.optional_part("Status").optional_text("Code")}
+        status = item.optional_part("Status").optional_text("Code")
+        known = {"created": item.moment("CreateTime"), RECLAIMED: status if status in _ENDING else ""}
         return Found(
             key=f"{KIND}:{found_id}",
             kind=KIND,
