@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.sandbox import api
 
@@ -124,6 +125,7 @@ class SandboxStage:
     """A sandbox of one's own in which trouble can be made."""
 
     sandbox: SandboxInfo
+    ids: ClassVar = re.compile(r"\b(i|sg|lt|vol|eni|eipalloc|sir)-[0-9a-f]{8,17}\b")
 
     def prepare(self, name: str, seed: int) -> tuple[str, ...]:
         """Make the trouble; what it comes to, one sentence a fault."""

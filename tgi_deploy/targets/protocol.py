@@ -64,6 +64,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     `refuses`: options that mean nothing there; `who_connects` is the hint where another target's option is given.
     `not_changed` are options of a remedy's `up` that would change what the target does not have.
     `one_at_a_time`: why deployments are not brought up beside each other, empty where they are.
+    `removed_together`: kinds of which things of many deployments may be deleted side by side.
     `unpriced` says of a receipt without a price where it ran; empty where that is not known.
     """
 
@@ -76,6 +77,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     refuses: tuple[Refusal, ...] = ()
     not_changed: frozenset[str] = frozenset()
     one_at_a_time: str = ""
+    removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fakes.surroundings import Surroundings, plan, request
@@ -32,6 +33,7 @@ class Stage:
     prepared: list[tuple[str, int]] = field(default_factory=list)
     struck: list[tuple[str, str]] = field(default_factory=list)
     still: tuple[str, ...] = ()
+    ids: ClassVar = re.compile(r"\b(i|sg|lt)-[0-9a-f]{8,17}\b")
 
     def prepare(self, name, seed):
         self.prepared.append((name, seed))
@@ -57,7 +59,15 @@ def story(here, *troubles, stage=None):
 
 
 def step(action, kind, thing):
-    return Step(action=action, key=kind, kind=kind, place="us-east-1", reason="", attributes={"id": thing})
+    return Step(
+        action=action,
+        key=kind,
+        kind=kind,
+        place="us-east-1",
+        reason="",
+        attributes={"id": thing},
+        is_machine=kind == "instance",
+    )
 
 
 def test_up_and_down_are_played_and_nothing_is_left(here):

@@ -6,7 +6,6 @@ expects, so that the same seed tells the same story on any computer.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
@@ -20,6 +19,7 @@ from tgi_deploy.reconcile.model import TAG_ID
 from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
@@ -32,8 +32,6 @@ _CALL_S: Final = 1.0
 _END_S: Final = 60.0
 _HOUR_S: Final = 3600
 _MICRO: Final = Decimal("0.000001")
-_MACHINE: Final = "instance"
-_IDS: Final = re.compile(r"\b(i|sg|lt|vol|eni|eipalloc|sir)-[0-9a-f]{8,17}\b")
 _DONE: Final = {"create": "created", "adopt": "adopted", "keep": "kept", "delete": "removed"}
 _PASSING: Final = "; waiting"
 
@@ -62,6 +60,10 @@ class Trouble(Protocol):
 
 class Stage(Protocol):
     """Where it is played: a cloud of one's own."""
+
+    @property
+    def ids(self) -> re.Pattern[str]:
+        """What its ids look like; the first group is what they begin with."""
 
     def prepare(self, name: str, seed: int) -> tuple[str, ...]: ...
 
@@ -165,7 +167,8 @@ def rehearse(
 def _left(context: Context, stage: Stage) -> tuple[Mapping[str, str], ...]:
     tagged = [found for region in context.regions for found in context.cloud(region).find({TAG_ID: ""})]
     known = {found.id for found in tagged}
-    machines = [{"kind": _MACHINE, "id": name} for name in stage.running() if name not in known]
+    kind = context.targets[0].facts.machine_kind  # the sandbox is a cloud of that target
+    machines = [{"kind": kind, "id": name} for name in stage.running() if name not in known]
     return (*({"kind": found.kind, "id": found.id} for found in tagged), *machines)
 
 
@@ -193,7 +196,7 @@ class Story:
 
     def masked(self, text: str) -> str:
         """`text` with ids replaced by numbers in the order of their appearance."""
-        return _IDS.sub(self._number, text)
+        return self.stage.ids.sub(self._number, text)
 
     def _number(self, match: re.Match[str]) -> str:
         kind = match[1]
@@ -229,7 +232,7 @@ class Story:
             self._close(thing)
         else:
             self._there.add(thing)
-            if step.kind == _MACHINE:
+            if step.is_machine:
                 self._machines[thing] = (self.now_s, self._price())
         self.tell(step.action, f"{_DONE[step.action]} {step.kind} {thing} in {step.place}")
 

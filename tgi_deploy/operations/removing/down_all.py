@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.model import Found
 
-_ORDINARY: Final = frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"})
 _ENDING: Final = frozenset({"shutting-down", "terminated"})  # a stopped machine costs its disk, and can be ended
 _BATCH: Final = 100  # ids in one TerminateInstances: one that is refused costs the others their batch
 _LOCKED_AT_ONCE: Final = 400  # each lock is an open file; a process may have 1024 as a rule
@@ -97,10 +96,11 @@ def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, 
 
 def _is_ordinary(context: Context, item: Seen) -> bool:
     records = item.recorded.resources if item.recorded else ()
-    kinds = {record.kind for record in records} | {found.kind for found in item.found}
+    kinds = {(one.place, one.kind) for one in records} | {(one.place, one.kind) for one in item.found}
+    ordinary = all(kind in context.target_at(place).facts.removed_together for place, kind in kinds)
     ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
     settled = all(record.phase != "intent" for record in records)
-    if not (kinds <= _ORDINARY and len(ids) == 1 and settled) or item.untagged:
+    if not (ordinary and len(ids) == 1 and settled) or item.untagged:
         return False
     return item.recorded is None or not not_shown_yet(context, item.recorded, item.everything)
 

@@ -38,6 +38,7 @@ FACTS: Final = TargetFacts(
     who_connects="--allow-cidr says who may connect",
     shows_at_once=False,  # EC2 is eventually consistent
     regions=True,
+    removed_together=frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"}),
 )
 FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch template"}
 _ALL: Final = "all"
