@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
-# How containers end; the reasons of machines are in the table.
-_DEATH_HINTS: Final = {
-    "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
-    "Exited": "read its log with 'logs NAME'",
-    "Paused": "let it go on with 'docker unpause'",
-}
 
 
 def machine_died(track: Track, sighting: Sighting) -> DeployError:
@@ -47,9 +41,9 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
 
 
 def _death_hint(machine: MachineState, cause: Finding | None) -> str:
-    """Return the remedy that the table has for the state's reason, and where to read more."""
-    if cause is None or machine.reason_code in _DEATH_HINTS:
-        return _DEATH_HINTS.get(machine.reason_code or "", _DEATH_HINT)
+    """Return the target's remedy, else the one that the table has for the state's reason, and where to read more."""
+    if cause is None or machine.remedy:
+        return machine.remedy or _DEATH_HINT
     return hint_of(sentence_of(cause.remedy), cause.code)
 
 

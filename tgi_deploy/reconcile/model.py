@@ -246,7 +246,8 @@ def _refs(value: object) -> Iterator[Ref]:
 class MachineState:
     """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it.
 
-    `reclaimed`: the cloud has taken a spot machine back.
+    `reclaimed`: the cloud has taken a spot machine back. `remedy` is what to do about its end, empty where only the
+    tables of known failures have something.
     """
 
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
@@ -254,6 +255,7 @@ class MachineState:
     reason: str | None = None
     address: str | None = None
     reclaimed: bool = False
+    remedy: str = ""
 
     @property
     def told(self) -> str:

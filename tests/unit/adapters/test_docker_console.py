@@ -49,22 +49,24 @@ def line(second, text):
 
 
 @pytest.mark.parametrize(
-    ("state", "more", "expected", "code"),
+    ("state", "more", "expected", "code", "remedy"),
     [
-        ("created", {}, "pending", None),
-        ("running", {}, "running", None),
-        ("restarting", {}, "running", None),
-        ("paused", {}, "stopped", "Paused"),
-        ("exited", {"ExitCode": 1}, "stopped", "Exited"),
-        ("exited", {"ExitCode": 137, "OOMKilled": True}, "stopped", "OOMKilled"),
-        ("dead", {"Error": "broken"}, "terminated", "Exited"),
-        ("removing", {}, "shutting-down", None),
+        ("created", {}, "pending", None, ""),
+        ("running", {}, "running", None, ""),
+        ("restarting", {}, "running", None, ""),
+        ("paused", {}, "stopped", "Paused", "docker unpause"),
+        ("exited", {"ExitCode": 1}, "stopped", "Exited", "logs NAME"),
+        ("exited", {"ExitCode": 137, "OOMKilled": True}, "stopped", "OOMKilled", "too little memory"),
+        ("dead", {"Error": "broken"}, "terminated", "Exited", "logs NAME"),
+        ("removing", {}, "shutting-down", None, ""),
     ],
 )
-def test_a_containers_state_in_the_words_of_machines(docker, state, more, expected, code):
+def test_a_containers_state_in_the_words_of_machines(docker, state, more, expected, code, remedy):
     docker.containers_by_id[ID] = container(state, **more)
     machine = cloud(docker).machine(ID[:12])
     assert (machine.state, machine.reason_code, machine.address) == (expected, code, "127.0.0.1")
+    assert remedy in machine.remedy
+    assert bool(machine.remedy) is bool(remedy)
 
 
 def test_a_container_that_is_gone_is_missing(docker):

@@ -31,8 +31,8 @@ from tgi_deploy.reconcile.model import MachineState
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
 
 
-def dead(code=None, reason=None, state="terminated", *, reclaimed=False):
-    return MachineState(state=state, reason_code=code, reason=reason, reclaimed=reclaimed)
+def dead(code=None, reason=None, state="terminated", **more):
+    return MachineState(state=state, reason_code=code, reason=reason, **more)
 
 
 def fails(tale, kind=DeployError, **settings):
@@ -327,6 +327,7 @@ def test_a_spot_notice_ends_the_wait_before_the_machine_goes():
         (dead("Client.InstanceInitiatedShutdown", state="shutting-down"), "machine_died", "--ttl"),
         (dead("Server.InsufficientInstanceCapacity"), "machine_died", "regions"),
         (dead("Client.InternalError"), "machine_died", "key"),
+        (dead("Client.InternalError", remedy="ask whoever ended it"), "machine_died", "ask whoever ended it"),
         (dead(state="stopping"), "machine_died", "new machine"),
         (dead(state="missing"), "machine_died", "new machine"),
     ],

@@ -30,6 +30,11 @@ _STATES: Final = {
     "dead": "terminated",
     "removing": "shutting-down",
 }
+_REMEDIES: Final = {
+    "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
+    "Exited": "read its log with 'logs NAME'",
+    "Paused": "let it go on with 'docker unpause'",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +69,7 @@ class DockerCloud:
                 reason_code=code,
                 reason=reason,
                 address=containers.address(item),
+                remedy=_REMEDIES.get(code or "", ""),
             )
 
         return containers.inspect(instance_id, read) or MachineState(state="missing")
