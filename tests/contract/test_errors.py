@@ -13,7 +13,12 @@ import tgi_deploy
 from tgi_deploy.errors import DeployError, Failure, InputError
 
 PACKAGE = Path(tgi_deploy.__file__).parent
-MODULES = ("tgi_deploy.errors", "tgi_deploy.reconcile.errors", "tgi_deploy.targets.docker.errors")
+MODULES = (
+    "tgi_deploy.errors",
+    "tgi_deploy.reconcile.errors",
+    "tgi_deploy.targets.aws.errors",
+    "tgi_deploy.targets.docker.errors",
+)
 CLASSES = sorted(
     {
         found

@@ -49,7 +49,6 @@ ALLOWED = {
     "operations/planning/region.py": REGION,
     "operations/planning/option_texts.py": "says why a type of the catalog is not offered",
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
-    "reconcile/errors.py": "says which variable leads to a proxy",
     "values/speed_constants.py": "where a published figure was measured",
     "wiring.py": "composes the targets",
 }

@@ -45,18 +45,6 @@ class LostReplyError(DeployError):
         super().__init__("lost_reply", message, hint="run the same command again: it finds out what exists")
 
 
-class UnreadableReplyError(DeployError):
-    """A reply that only something else can have sent, or that was cut on the way: ask again, harmlessly."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(
-            "cloud_unreachable",
-            message,
-            hint="a proxy or a login page may answer in the cloud's place: check the network and AWS_ENDPOINT_URL; "
-            "nothing is forgotten: run the command again",
-        )
-
-
 class ExistsError(LostReplyError):
     """The unique name is taken: by an earlier request of ours whose reply got lost, or by somebody else."""
 

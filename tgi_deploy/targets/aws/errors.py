@@ -23,7 +23,6 @@ from tgi_deploy.reconcile.errors import (
     QuotaError,
     ThrottledError,
     TokenMismatchError,
-    UnreadableReplyError,
 )
 from tgi_deploy.targets.reply import Reply, ReplyError
 
@@ -52,6 +51,18 @@ _NO_CREDENTIALS: Final = (
 )
 SDK_FAILURES: Final = (boto.ClientError, boto.BotoCoreError)
 _NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
+
+
+class UnreadableReplyError(DeployError):
+    """A reply that only something else can have sent, or that was cut on the way: ask again, harmlessly."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "cloud_unreachable",
+            message,
+            hint="a proxy or a login page may answer in the cloud's place: check the network and AWS_ENDPOINT_URL; "
+            "nothing is forgotten: run the command again",
+        )
 
 
 @dataclass(frozen=True, slots=True)

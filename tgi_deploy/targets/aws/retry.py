@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed, wait_random_exponential
 
-from tgi_deploy.reconcile.errors import NotYetError, ThrottledError, UnreadableReplyError
+from tgi_deploy.reconcile.errors import NotYetError, ThrottledError
+from tgi_deploy.targets.aws.errors import UnreadableReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
