@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SHOWN_CHARACTERS: Final = 60
-_VENDOR_WORDS: Final = re.compile(r"nvidia|geforce|tesla|amd|instinct|intel|habana")
+# Patterns as text: few commands read a card's name, and compiling these takes every command half a millisecond.
+_VENDOR_WORDS: Final = r"nvidia|geforce|tesla|amd|instinct|intel|habana"
 # Sizes cards come in: the "10G" of an A10G is none of them.
-_SIZE: Final = re.compile(r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])")
-_HARDWARE: Final = re.compile(r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)", re.IGNORECASE)
+_SIZE: Final = r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])"
+_HARDWARE: Final = r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)"
 _MOST_CARDS: Final = 64
 
 
@@ -41,8 +42,8 @@ def unknown(code: str, kind: str, text: str, known: Iterable[str], *, otherwise:
 def folded_card(text: str) -> str:
     """`NVIDIA GeForce RTX 4090`, `rtx_4090` and `RTX-4090` alike; `80GB`, `80 g` and `80` alike."""
     letters = re.sub(r"[^a-z0-9]+", " ", text.casefold())
-    letters = _VENDOR_WORDS.sub(" ", letters)
-    return _SIZE.sub(r"\1", letters).replace(" ", "")
+    letters = re.sub(_VENDOR_WORDS, " ", letters)
+    return re.sub(_SIZE, r"\1", letters).replace(" ", "")
 
 
 def hardware(text: str) -> tuple[int, str]:
@@ -51,7 +52,8 @@ def hardware(text: str) -> tuple[int, str]:
     Raises:
         InputError: `bad_hardware`.
     """
-    match = _HARDWARE.fullmatch(text.strip().replace("\u00d7", "x")) if len(text) <= _SHOWN_CHARACTERS else None
+    named = text.strip().replace("\u00d7", "x") if len(text) <= _SHOWN_CHARACTERS else ""
+    match = re.fullmatch(_HARDWARE, named, re.IGNORECASE)
     number = int(match[1] or 1) if match else 0
     if match is None or not 1 <= number <= _MOST_CARDS or not match[2].isprintable():
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from click.shell_completion import CompletionItem
+
+
+_COLLECTED_OBJECTS: Final = 100_000
 
 
 class Entry(NamedTuple):
@@ -159,7 +163,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if frame.COMPLETE_VARIABLE in os.environ:
         ROOT.main(prog_name=frame.PROGRAM, complete_var=frame.COMPLETE_VARIABLE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(frame.run(ROOT, sys.argv[1:] if argv is None else argv))
+    # Collections find nothing in what one command creates, and took 7 % of a plan: 3 % here, the rest on leaving.
+    gc.set_threshold(_COLLECTED_OBJECTS)
+    code = frame.run(ROOT, sys.argv[1:] if argv is None else argv)
+    gc.freeze()
+    sys.exit(code)
 
 
 def _print_version(ctx: click.Context) -> None:

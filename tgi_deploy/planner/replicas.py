@@ -46,13 +46,15 @@ def worth_judging(
     counts = counts_of(request, evaluator.supply.most_replicas, slots(hardware, num_shard))
     judged = partial(evaluator.evaluation, hardware, num_shard, scheme)
     first = judged(counts[0])
+    if len(counts) == 1 or first.fit.problems:
+        yield first
+        return
     found = {counts[0]: first}
-    if not first.fit.problems and len(counts) > 1:
-        for count in (
-            _fewest(counts, lambda count: not judged(count).problems),
-            _fewest(counts, lambda count: judged(count).is_enough),
-        ):
-            found[count] = judged(count)
+    for count in (
+        _fewest(counts, lambda count: not judged(count).problems),
+        _fewest(counts, lambda count: judged(count).is_enough),
+    ):
+        found[count] = judged(count)
     yield from found.values()
 
 
@@ -74,6 +76,8 @@ def counts_of(request: Request, most_replicas: int, slots_each: int) -> tuple[in
     """Return the fewest replicas there may be, then those that fill one machine, two, and so on."""
     least = request.replicas.least
     most = max(least, most_replicas if request.replicas.most is None else request.replicas.most)
+    if most == least:
+        return (least,)
     allowed = most_machines(request) or max(MOST_MACHINES, -(-least // slots_each))
     filled = (min(number * slots_each, most) for number in range(1, allowed + 1))
     return tuple(sorted({least, *(count for count in filled if count > least)}))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.request import DEFAULT_TPOT_MS, DEFAULT_TTFT_MS, Lengths
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ DEFAULT_CONTEXT_TOKENS: Final = 8192
 _MOST_REQUESTS: Final = 100_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AskedLoad:
+class AskedLoad(Frozen, frozen=True, kw_only=True):
     """The load of a request, complete. `arrivals_per_s` is None where requests in flight were asked for."""
 
     input_tokens: Lengths

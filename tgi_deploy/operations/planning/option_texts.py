@@ -6,7 +6,6 @@ Everything arrives as text, so that a wrong value is answered with a sentence ab
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 
@@ -15,7 +14,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.load import asked_load
 from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import quoted
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Frozen, Value
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
 from tgi_deploy.values.engine import Pins
 from tgi_deploy.values.quality import QualityFloor
@@ -91,8 +90,7 @@ def variable_of_option(setting: str) -> str:
     return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Frozen, frozen=True, kw_only=True):
     """A value and where it came from."""
 
     value: str | None
