@@ -209,8 +209,12 @@ def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
 @lru_cache(maxsize=8192)
 def matches_of(grammar: LogGrammar, said: str) -> tuple[tuple[FailurePattern, re.Match[str]], ...]:
     """Return the known failures that a line's words show."""
-    found = ((item, item.search(said)) for item in grammar.patterns)
-    return tuple((item, match) for item, match in found if match is not None)
+    found = ((item, item.pattern.search(said)) for item in grammar.patterns)
+    return tuple(
+        (item, match)
+        for item, match in found
+        if match is not None and (item.unless is None or item.unless.search(said) is None)
+    )
 
 
 def restart_at(grammar: LogGrammar, text: str) -> int | None:

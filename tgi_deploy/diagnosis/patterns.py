@@ -97,10 +97,6 @@ class FailurePattern:
     small: Small | None = None
     unless: re.Pattern[str] | None = None
 
-    def search(self, text: str) -> re.Match[str] | None:
-        match = self.pattern.search(text)
-        return None if match is None or (self.unless is not None and self.unless.search(text)) else match
-
     @property
     def vague(self) -> bool:
         return self.strength > STRENGTHS["exact"]

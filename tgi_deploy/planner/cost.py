@@ -41,9 +41,7 @@ def usd_per_month(usd_per_hour: Decimal) -> Decimal:
     return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
 
-def hourly_cost(
-    offer: Offer, storage: Storage, extras: ExtraPrices | None, *, public_ipv4: bool, machines: int = 1
-) -> Cost:
+def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, machines: int = 1) -> Cost:
     """Everything billed by the hour. An owned machine costs nothing here; an unknown price is the caller's check.
 
     Several machines need a load balancer before them.
@@ -54,8 +52,7 @@ def hourly_cost(
         volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
         gib = f"{several}root volume, {storage.root_volume_gib} GiB gp3"
         lines.append((gib, volume.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)))
-        if public_ipv4:
-            lines.append((f"{several}public IPv4 address", extras.public_ipv4_usd_per_hour))
+        lines.append((f"{several}public IPv4 address", extras.public_ipv4_usd_per_hour))
     bill = [CostLine(item=item, usd_per_hour=usd_per_hour * machines) for item, usd_per_hour in lines]
     if machines > 1 and extras is not None:
         bill.append(CostLine(item="load balancer", usd_per_hour=extras.load_balancer_usd_per_hour))

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner.bearing import bearing
 from tgi_deploy.planner.certainty import cheaper, surer
 from tgi_deploy.planner.frontier import alternatives, frontier
-from tgi_deploy.planner.remarks import assumptions, notices
-from tgi_deploy.planner.replicas import more
+from tgi_deploy.planner.remarks import assumptions, missed_limits, notices
+from tgi_deploy.planner.replicas import MOST_REPLICAS
 from tgi_deploy.planner.search import Search
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan, Rejection
+from tgi_deploy.values.request import Replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.request import Request
-    from tgi_deploy.values.supply import Supply
+    from tgi_deploy.values.supply import Offer, Supply
 
 MAX_FALLBACKS: Final = 5
 _FEW_REGIONS: Final = 3
@@ -48,7 +50,10 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         rejections=found.rejections,
         considered=found.considered,
         assumptions=tuple(assumptions(request, chosen, supply)),
-        notices=tuple(notices(request, chosen, supply, more(search, ranked[0]))),
+        notices=(
+            *missed_limits(request, chosen),
+            *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
+        ),
         catalogue_date=supply.date,
         alternatives=tuple(search.candidate(configuration) for configuration in alternatives(ranked)),
         frontier=frontier(ranked),
@@ -56,6 +61,27 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         cheaper=cheaper(request, ranked[0], (*ranked, *found.nearly)),
         surer=surer(request, ranked[0], ranked),
     )
+
+
+def _several_replicas(search: Search, chosen: Configuration) -> Configuration | None:
+    """Return the best arrangement of several replicas, if it is better than the choice and the target runs one only.
+
+    It is better where it costs less, or meets the service level that the choice misses.
+    """
+    request, supply = search.request, search.supply
+    if request.replicas.most is not None or supply.most_replicas > 1:
+        return None
+    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS))
+    cheapest = (offers[0] for offers in search.by_type().values())
+    better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
+    found = Search(several, better, search.engine, search.evaluator).run().configurations
+    best = next((item for item in found if item.evaluation.replicas > 1), None)
+    return best if best is not None and best.key < chosen.key else None
+
+
+def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
+    """A lower bound of the price: one machine of it, which several replicas may share."""
+    return chosen.key[0].missed or (offer.usd_per_hour or 0) < chosen.usd_per_hour or offer.market == "owned"
 
 
 def _nothing_on_offer(request: Request) -> Rejection:

@@ -56,7 +56,6 @@ def _limits_said(chosen: Candidate) -> Iterator[str]:
 
 def notices(request: Request, chosen: Candidate, supply: Supply, more: Configuration | None) -> Iterator[str]:
     """`more`: several replicas that the target cannot run yet and that would do better."""
-    yield from _service_level(request, chosen)
     yield from _quality(request, chosen, supply)
     if more is not None:
         yield _several(more)
@@ -70,7 +69,8 @@ def notices(request: Request, chosen: Candidate, supply: Supply, more: Configura
         yield supply.release.notice
 
 
-def _service_level(request: Request, chosen: Candidate) -> Iterator[str]:
+def missed_limits(request: Request, chosen: Candidate) -> Iterator[str]:
+    """Which limits of the default service level the choice does not keep."""
     missed = [item for item in chosen.outcomes if not item.met]
     if not missed:
         return

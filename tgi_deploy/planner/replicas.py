@@ -9,18 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.values.base import replaced
-from tgi_deploy.values.request import Replicas
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.planner.evaluation import Evaluation, Evaluator
-    from tgi_deploy.planner.search import Configuration, Search
     from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.request import Request
-    from tgi_deploy.values.supply import Offer
 
 MOST_MACHINES: Final = 8
 MOST_REPLICAS: Final = 64
@@ -81,35 +76,3 @@ def counts_of(request: Request, most_replicas: int, slots_each: int) -> tuple[in
     allowed = most_machines(request) or max(MOST_MACHINES, -(-least // slots_each))
     filled = (min(number * slots_each, most) for number in range(1, allowed + 1))
     return tuple(sorted({least, *(count for count in filled if count > least)}))
-
-
-def more(search: Search, chosen: Configuration) -> Configuration | None:
-    """Return the best arrangement of several replicas, if it is better than the choice and the target runs one only.
-
-    It is better where it costs less, or meets the service level that the choice misses.
-    """
-    request = search.request
-    if request.replicas.most is not None or search.supply.most_replicas > 1:
-        return None
-    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS))
-    found: list[Configuration] = []
-    for offers in search.by_type().values():
-        if _may_be_better(offers[0], chosen):
-            found.extend(_several(search, several, offers[0]))
-    best = min(found, key=lambda item: item.key, default=None)
-    return best if best is not None and best.key < chosen.key else None
-
-
-def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
-    """A lower bound of the price: one machine of it, which several replicas may share."""
-    return chosen.key[0].missed or (offer.usd_per_hour or 0) < chosen.cost.usd_per_hour or offer.market == "owned"
-
-
-def _several(search: Search, request: Request, offer: Offer) -> Iterator[Configuration]:
-    for num_shard in search.evaluator.shard_counts(offer.instance_type):
-        for scheme in search.evaluator.schemes:
-            for evaluation in worth_judging(request, search.evaluator, offer.instance_type, num_shard, scheme):
-                if evaluation.replicas > 1 and not evaluation.problems:
-                    found = search.configuration(offer, evaluation)
-                    if found is not None:
-                        yield found

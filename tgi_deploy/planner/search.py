@@ -17,7 +17,7 @@ from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.evaluation import Evaluation
@@ -86,7 +86,8 @@ class Search:
                 else:
                     found = [(offer, self.configuration(offer, evaluation)) for offer in offers]
                     configurations.extend(configuration for _, configuration in found if configuration is not None)
-                    rejections.extend(self._too_dear([offer for offer, kept in found if kept is None], evaluation))
+                    refused = _by_price_code(offer for offer, kept in found if kept is None)
+                    rejections.extend(self._rejection(group, evaluation) for group in refused)
         configurations.sort(key=lambda configuration: configuration.key)
         return SearchResult(
             configurations=tuple(configurations), nearly=tuple(nearly), rejections=tuple(rejections),
@@ -179,19 +180,10 @@ class Search:
                 offer,
                 storage,
                 self.supply.extra_prices.get(offer.region),
-                public_ipv4=self.request.public_ipv4,
                 machines=number,
             )
             known = self._billed[key] = (bill.usd_per_hour, bill, storage)
         return known
-
-    def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
-        """Offers of a working configuration that only their price speaks against, one rejection a code."""
-        by_code: dict[str, list[Offer]] = {}
-        for offer in offers:
-            by_code.setdefault(_unpriced(offer) or "over_budget", []).append(offer)
-        for group in by_code.values():
-            yield self._rejection(group, evaluation)
 
     def _rejection(self, offers: list[Offer], evaluation: Evaluation, against: tuple[Problem, ...] = ()) -> Rejection:
         """What speaks against a configuration on these offers; of prices, that of the cheapest is looked at."""
@@ -235,6 +227,14 @@ def _unpriced(offer: Offer) -> str | None:
     if offer.market == "on-demand" and offer.instance_type.capacity_block_only:
         return "capacity_block_only"
     return "price_unknown" if offer.usd_per_hour is None and offer.market != "owned" else None
+
+
+def _by_price_code(offers: Iterable[Offer]) -> Iterable[list[Offer]]:
+    """Return offers that only their price speaks against, those with the same code together."""
+    by_code: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_code.setdefault(_unpriced(offer) or "over_budget", []).append(offer)
+    return by_code.values()
 
 
 def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_hour: Decimal | None) -> Problem | None:

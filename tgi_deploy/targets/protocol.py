@@ -276,7 +276,6 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     region: str | None = None
     instance_profile: str | None = None
     image_id: str | None = None
-    public_ipv4: bool = True
     ready_deadline_s: int = 3600
 
 

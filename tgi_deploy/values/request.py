@@ -107,7 +107,6 @@ class Request(RequestTerms, frozen=True, kw_only=True):
     model: Profile
     flags: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    public_ipv4: bool = True
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes.cloud import KINDS, FakeWorld
-from fakes.surroundings import Surroundings, plan, request
+from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.views.status import access_text, status_document, status_text
@@ -73,6 +73,12 @@ def test_what_travels_is_named(reach, api_key, words):
 
 def test_nothing_is_said_of_what_stays_on_this_computer():
     assert Traffic(reach="loopback", api_key=True).unencrypted is None
+
+
+def test_a_key_may_travel_inside_a_private_network():
+    Traffic(reach="private", api_key=True).check(plaintext=False)
+    with pytest.raises(InputError, match="public address"):
+        Traffic(reach="public", api_key=True).check(plaintext=False)
 
 
 @pytest.fixture
@@ -184,13 +190,6 @@ def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
     assert [item.code for item in outcome.proposal.findings] == ["unencrypted"]
     assert any(line.startswith("unencrypted prompts and answers travel") for line in around.heard.lines)
     assert not around.store.load("demo").plaintext
-
-
-def test_a_machine_without_a_public_address_takes_a_key(around):
-    wanted = request(plan(public_ipv4=False), settings={"secrets": KEYED})
-    outcome = up(public(around), wanted)
-    assert outcome.changed
-    assert "inside the private network" in outcome.proposal.findings[0].message
 
 
 def test_on_this_computer_nothing_is_said_and_nothing_asked_for(around):

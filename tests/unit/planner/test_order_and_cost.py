@@ -35,10 +35,10 @@ EXTRAS = ExtraPrices(
 )  # fmt: skip
 
 
-def bill(*, weights_bytes: int, nvme_bytes: int, public_ipv4: bool = True) -> dict[str, Decimal]:
+def bill(*, weights_bytes: int, nvme_bytes: int) -> dict[str, Decimal]:
     machine = offer(instance_type=instance_type(nvme_bytes=nvme_bytes))
     storage = storage_for(machine, weights_bytes=weights_bytes, image_bytes=20 * GIB)
-    cost = hourly_cost(machine, storage, EXTRAS, public_ipv4=public_ipv4)
+    cost = hourly_cost(machine, storage, EXTRAS)
     assert all(isinstance(line.usd_per_hour, Decimal) for line in cost.lines)
     assert cost.usd_per_hour == sum(line.usd_per_hour for line in cost.lines)
     return {line.item: line.usd_per_hour for line in cost.lines}
@@ -66,10 +66,6 @@ def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme
 def test_the_root_volume_is_at_least_as_big_as_requested(least_gib: int, root_gib: int) -> None:
     storage = storage_for(offer(), weights_bytes=30 * GIB, image_bytes=20 * GIB, least_gib=least_gib)
     assert storage.root_volume_gib == root_gib
-
-
-def test_no_address_no_line() -> None:
-    assert "public IPv4 address" not in bill(weights_bytes=GIB, nvme_bytes=0, public_ipv4=False)
 
 
 @pytest.mark.parametrize(("above", "works"), [("0", True), ("-0.0001", False)])
@@ -153,8 +149,8 @@ def merit(**changes: object) -> Merit:
 def test_several_machines_are_billed_each_with_a_load_balancer_before_them() -> None:
     machine = offer()
     storage = storage_for(machine, weights_bytes=GIB, image_bytes=20 * GIB)
-    one = hourly_cost(machine, storage, EXTRAS, public_ipv4=True)
-    three = hourly_cost(machine, storage, EXTRAS, public_ipv4=True, machines=3)
+    one = hourly_cost(machine, storage, EXTRAS)
+    three = hourly_cost(machine, storage, EXTRAS, machines=3)
     assert three.usd_per_hour == 3 * one.usd_per_hour + EXTRAS.load_balancer_usd_per_hour
     assert [line.item for line in three.lines][-1] == "load balancer"
 

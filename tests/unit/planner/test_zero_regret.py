@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.errors import Problem
-    from tgi_deploy.planner.evaluation import Evaluation
+    from tgi_deploy.planner.evaluation import Evaluation, Evaluator
     from tgi_deploy.values.plan import Candidate, NoFeasiblePlan
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Offer, Supply
@@ -88,14 +88,13 @@ class ResumedSearch(Search):
     def _rejection(self, offers: list[Offer], evaluation: Evaluation, problems: tuple[Problem, ...] = ()) -> Rejection:
         return super()._rejection(offers, evaluation, problems) if self.request.prefer == PREFERENCES[-1] else UNTOLD
 
-    def _too_dear(self, offers: list[Offer], evaluation: Evaluation) -> Iterator[Rejection]:
-        return super()._too_dear(offers, evaluation) if self.request.prefer == PREFERENCES[-1] else iter(())
-
 
 def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Request, supply: Supply) -> None:
     search = ResumedSearch(base, supply, shared_catalog().engine)
 
-    def resumed(request: Request, _supply: Supply, _engine: Engine) -> Search:
+    def resumed(request: Request, supply: Supply, engine: Engine, evaluator: Evaluator | None = None) -> Search:
+        if evaluator is not None:
+            return Search(request, supply, engine, evaluator)
         search.request = request
         return search
 

@@ -100,11 +100,10 @@ def test_metadata_is_version_2_and_one_hop():
     }
 
 
-@pytest.mark.parametrize("public", [True, False])
-def test_one_interface_with_or_without_a_public_address(public: bool):  # noqa: FBT001 -- a table
-    data = data_of(plans.deployable(public_ipv4=public))
+def test_one_interface_with_a_public_address():
+    data = data_of(plans.deployable())
     assert data["NetworkInterfaces"] == [
-        {"DeviceIndex": 0, "AssociatePublicIpAddress": public, "DeleteOnTermination": True}
+        {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "DeleteOnTermination": True}
     ]
     assert "SecurityGroupIds" not in data
     assert "KeyName" not in data

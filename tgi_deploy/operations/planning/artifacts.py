@@ -38,6 +38,5 @@ def deployable(
         idle_s=idle_timeout_s(texts, environ),
         lease_s=lease_s(texts, environ),
         region=chosen.offer.region,
-        public_ipv4=plan.request.public_ipv4,
         ready_deadline_s=ready_deadline_s(chosen),
     )

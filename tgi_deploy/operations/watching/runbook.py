@@ -157,14 +157,13 @@ def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subje
     )
     ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
     rented = plan.chosen.offer.market != _OWNED
-    abroad = Traffic(reach="public" if deployable.public_ipv4 else "private", api_key=False)
     return Subject(
         name=deployable.name,
         target=target,
         plan=plan_document(plan),
         ends=ends,
         end_options=_end_options(deployable),
-        unencrypted=abroad.unencrypted if rented else None,
+        unencrypted=Traffic(reach="public", api_key=False).unencrypted if rented else None,
     )
 
 

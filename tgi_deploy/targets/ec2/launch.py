@@ -77,8 +77,7 @@ class Ec2Launch:
 
     @property
     def traffic(self) -> Traffic:
-        abroad: Reach = "public" if self.plan.request.public_ipv4 else "private"
-        reach: Reach = "loopback" if self.around.loopback else abroad
+        reach: Reach = "loopback" if self.around.loopback else "public"
         return Traffic(reach=reach, api_key=self.settings.secrets.api_key is not None)
 
     @property
@@ -254,7 +253,6 @@ class Ec2Launch:
             lease_s=self.settings.ends.lease_s,
             region=candidate.offer.region,
             image_id=image.id,
-            public_ipv4=self.plan.request.public_ipv4,
             ready_deadline_s=self.order.ready_deadline_s(candidate),
         )
 

@@ -49,7 +49,7 @@ def launch_template_data(
         "NetworkInterfaces": [
             {
                 "DeviceIndex": 0,
-                "AssociatePublicIpAddress": deployable.public_ipv4,
+                "AssociatePublicIpAddress": True,
                 "DeleteOnTermination": True,
             }
         ],
