@@ -46,7 +46,7 @@ def test_an_engine_that_dies_is_started_again(docker_engine):
 
 def test_a_spot_notice_lets_the_engine_finish(docker_engine):
     notice = '{"action": "terminate", "time": "2030-01-01T00:00:00Z"}'
-    with boot(docker_engine, Kind(wish={"market": "spot"}).user_data()) as machine:
+    with boot(docker_engine, Kind(texts={"market": "spot"}).user_data()) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         machine.place("metadata/meta-data/spot/instance-action", notice)

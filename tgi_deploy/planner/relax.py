@@ -10,7 +10,7 @@ never needs more memory, and less load never makes a request slower. Load counts
 hundredths of a request a second.
 
 More replicas are looked at where one has room and is too slow: the fewest, on machines that they fill, that bear the
-whole load. Nobody who adds machines wants fewer requests.
+whole load with each set of limits given up. Nobody who adds machines wants fewer requests.
 
 Fewer requests at once make each of them faster and all together slower. Under a limit on throughput the lowest
 concurrency therefore shows too little: each configuration is also looked at with as many requests as its memory
@@ -21,7 +21,6 @@ never get fewer tokens together.
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
@@ -169,15 +168,21 @@ class _Relaxer:
                         yield from self._replicated(way)
 
     def _replicated(self, way: _Way) -> Iterator[_Way]:
-        """The configuration with every number of replicas that was asked for, and with the fewest that are enough."""
+        """Yield it with every number of replicas that was asked for, and with the fewest for each set of limits."""
         each = slots(way.hardware, way.num_shard)
         asked = counts_of(self.request, self.supply.most_replicas, each)
         yield from (self._with_replicas(way, count) for count in asked)
         any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
-        others = (count for count in counts_of(any_number, 1, each) if count not in asked)
-        if not self._is_quick(self._with_replicas(way, asked[-1])):
-            enough = (way for way in (self._with_replicas(way, count) for count in others) if self._is_quick(way))
-            yield from islice(enough, 1)
+        slowest = self._missed(self._with_replicas(way, asked[-1]))
+        known = [] if slowest is None else [slowest]
+        for count in counts_of(any_number, 1, each):
+            if _NOTHING in known:
+                return
+            more = self._with_replicas(way, count)
+            missed = None if count in asked else self._missed(more)
+            if missed is not None and not any(fewer <= missed for fewer in known):
+                known.append(missed)
+                yield more
 
     def _with_replicas(self, way: _Way, count: int) -> _Way:
         request = self.request
@@ -192,10 +197,10 @@ class _Relaxer:
         )  # fmt: skip
         return replaced(way, replicas=count, axes=way.axes | axes)
 
-    def _is_quick(self, way: _Way) -> bool:
-        """Whether it serves the whole load within the limits, if with less context."""
+    def _missed(self, way: _Way) -> Axes | None:
+        """Return the limits that it misses under the whole load, if with less context; None where it does not work."""
         evaluation = self._evaluation(way, self.least_context, self.most_load)
-        return not evaluation.problems and not any(self._slow(evaluation))
+        return None if evaluation.problems else frozenset(self._slow(evaluation))
 
     def _hardware(self) -> Iterator[tuple[InstanceType, tuple[tuple[Offer, Axes], ...]]]:
         by_type: dict[str, list[Offer]] = {}
@@ -257,6 +262,8 @@ class _Relaxer:
         slow = self.load_axis == "rps" or any(not limit.default for limit in self.request.limits)
         undone = self.ways
         for level in self._levels():
+            if self.load_axis in level:
+                undone = tuple(way for way in undone if "replicas" not in way.axes)
             undone = tuple(
                 way for way in undone
                 if not self._collect(way, level, found) or slow or level
