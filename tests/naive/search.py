@@ -507,14 +507,17 @@ def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
 def _unasked(choice: Choice) -> tuple[object, ...]:
     """Nobody typed it, and everybody expects it: 2 s to the first token, 80 ms a token, weights as good as new.
 
-    Up to twice those times are bearable, and better than 4-bit weights. Beyond that, the nearest is the best.
+    Up to twice those times are bearable, and better than 4-bit weights. Beyond that only steps of 1.41 count.
     """
     slowest = max(choice.ttft_ms / 2000, choice.tpot_ms / 80)
     if slowest <= 1:
         return (False, _is_four_bit(choice), False, 0)
     if slowest <= 2:
         return (False, _is_four_bit(choice), True, 0)
-    return (True, _is_four_bit(choice), True, slowest)
+    steps = 0
+    while slowest > 2 ** (1 + steps / 2):
+        steps += 1
+    return (True, _is_four_bit(choice), True, steps)
 
 
 def _is_four_bit(choice: Choice) -> bool:

@@ -2,11 +2,13 @@
 
 What nobody asked for only ranks: a candidate that misses the default service level, or whose weights are below
 near-lossless, comes after all that do not. More than twice a default limit counts as unusable: then 4-bit weights come
-before it.
+before it. Beyond, misses are alike up to 2.8 times the limit, 4, 5.7, 8 and so on: where nothing is fast enough, a
+little faster is not worth any price.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tgi_deploy.values.base import Frozen
@@ -44,14 +46,19 @@ class Unspoken(NamedTuple):
     unusable: bool
     coarse: bool
     missed: bool
-    shortfall: float
+    times: float
 
 
 def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     """Smaller is better: what was left unspoken, then the preference, then names."""
     unusable = merit.shortfall > UNUSABLE
-    left_open = Unspoken(unusable, merit.coarse, merit.shortfall > 1, merit.shortfall if unusable else 0.0)
+    left_open = Unspoken(unusable, merit.coarse, merit.shortfall > 1, within(merit.shortfall))
     return (left_open, *_preferred(prefer, merit))
+
+
+def within(shortfall: float) -> float:
+    """Return how many times the limit a miss is within, in steps of the square root of two from twice on."""
+    return shortfall if math.isinf(shortfall) else max(UNUSABLE, 2.0 ** (math.ceil(2 * math.log2(shortfall)) / 2))
 
 
 def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.rank import UNUSABLE
+from tgi_deploy.planner.rank import UNUSABLE, within
 from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import MIB
 
@@ -76,10 +76,12 @@ def missed_limits(request: Request, chosen: Candidate) -> Iterator[str]:
         return
     figures = " and ".join(map(_figure, missed))
     worst = max(item.predicted / item.limit.value for item in missed)
-    how = "this comes nearest" if worst > UNUSABLE else "this is the cheapest within twice of it"
-    within = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
+    times = within(worst)
+    bound = "twice" if times == UNUSABLE else f"{times:.2g} times"
+    how = f"this is the cheapest within {bound} of it"
+    price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
     yield (
-        f"the default service level is missed: {figures}; nothing on offer{within} meets it, and {how}. "
+        f"the default service level is missed: {figures}; nothing on offer{price} meets it, and {how}. "
         "--slo none accepts that without a word"
     )
 
