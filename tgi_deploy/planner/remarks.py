@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.rank import UNUSABLE, within
+from tgi_deploy.planner.service_level import shortfall
 from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import MIB
 
@@ -75,8 +76,7 @@ def missed_limits(request: Request, chosen: Candidate) -> Iterator[str]:
     if not missed:
         return
     figures = " and ".join(map(_figure, missed))
-    worst = max(item.predicted / item.limit.value for item in missed)
-    times = within(worst)
+    times = within(shortfall(chosen.performance, chosen.outcomes, request))
     bound = "twice" if times == UNUSABLE else f"{times:.2g} times"
     how = f"this is the cheapest within {bound} of it"
     price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
