@@ -1,8 +1,7 @@
 """Slices of a GPU: MIG profiles, from the `mig` section of `accelerators.json`, and the fractions that EC2 rents.
 
-A profile such as `3g.40gb` has a share of the card's memory and bandwidth in parts (eighths; quarters on the A30), less
-what the driver keeps in each slice, and a number of the card's multiprocessors. The tool plans for slices that exist;
-it does not cut cards.
+A profile such as `3g.40gb` has a share of the card's bandwidth in parts (eighths; quarters on the A30), a number of its
+multiprocessors, and the memory that the driver prints. The tool plans for slices that exist; it does not cut cards.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value, Where, decode, replaced
+from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,25 +19,29 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator
 
 _SLICE: Final = re.compile(r"(?:(?P<card>.+?)[ _-])??(?:MIG[ _-])?(?P<profile>[1-7]g\.\d{1,3}gb)", re.IGNORECASE)
-_MIB: Final = 2**20
 _RATES: Final = ("fp16_tflops", "fp8_tflops", "int8_tops")
 
 
 class _Profile(Value, frozen=True, kw_only=True):
+    """`instances`: how many of it one card takes."""
+
     parts: int
     multiprocessors: int
+    memory_gib: float
+    instances: int
 
 
 class _Card(Value, frozen=True, kw_only=True):
     parts: int
     multiprocessors: int
     profiles: dict[str, _Profile]
+    source: str
+    confidence: str = "high"
+    note: str | None = None
 
 
 class _Mig(Value, frozen=True, kw_only=True):
-    source: str
     note: str
-    reserved_mib: int
     cards: dict[str, _Card]
 
 
@@ -49,21 +53,21 @@ def split(name: str) -> tuple[str, str]:
 
 def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Accelerator:
     """Return a slice of the chip as an accelerator. Raises InputError `unknown_accelerator`."""
-    table = _table(content)
-    card = table.cards.get(chip.name)
+    card = _table(content).cards.get(chip.name)
     cut = card.profiles.get(profile) if card else None
     if card is None or cut is None:
         known = f"its profiles are {', '.join(card.profiles)}" if card else "it cannot be cut by MIG"
         raise InputError("unknown_accelerator", f"There is no slice {profile} of {chip.name}: {known}.")
-    share = cut.parts / card.parts
     return replaced(
-        _share_of(chip, share, cut.multiprocessors / card.multiprocessors),
+        _share_of(chip, cut.parts / card.parts, cut.multiprocessors / card.multiprocessors),
         name=f"{chip.name}-MIG-{profile}",
-        memory_bytes=int(chip.memory_bytes * share) - table.reserved_mib * _MIB,
-        most_per_host=chip.most_per_host * (card.parts // cut.parts),
+        memory_bytes=int(cut.memory_gib * GIB),
+        most_per_host=chip.most_per_host * cut.instances,
         aliases=(),
         driver_name=None,
-        source=table.source,
+        confidence=card.confidence,
+        source=content["sources"][card.source],
+        note=card.note,
     )
 
 
