@@ -26,20 +26,11 @@ from typing import Any, Final
 
 import boto3
 
-from tgi_deploy.reconcile.model import (
-    TAG_CREATED,
-    TAG_ID,
-    TAG_KEY,
-    TAG_NAME,
-    TAG_OWNER,
-    TAG_PRICE,
-    TAG_SPEC,
-    Deployment,
-    ResourceRecord,
-)
 from tgi_deploy.sandbox import api, control
 from tgi_deploy.state.local import LocalStore
 from tgi_deploy.targets.aws.api import PAGE_SIZE
+from tgi_deploy.values.deployment import Deployment, ResourceRecord
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_PRICE, TAG_SPEC
 
 REGION: Final = "us-east-1"
 TYPE: Final = "g6e.xlarge"

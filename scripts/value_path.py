@@ -26,7 +26,7 @@ from botocore.client import BaseClient
 
 import tgi_deploy
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.reconcile.model import Deployment
+from tgi_deploy.values.deployment import Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -203,7 +203,7 @@ def test_imports_follow_the_arrows(module):
         ("operations/planning/plan.py", "from tgi_deploy.wiring import open_catalog"),
         ("values/model.py", "from tgi_deploy.planner.plan import make_plan"),
         ("reconcile/diff.py", "import boto3"),
-        ("diagnosis/reader.py", "from tgi_deploy.reconcile.model import MachineState"),
+        ("diagnosis/reader.py", "from tgi_deploy.reconcile.ports import Clock"),
         ("diagnosis/reader.py", "from tgi_deploy.catalog.phases import read_phases"),
         ("sandbox/machine.py", "from tgi_deploy.diagnosis.reader import read"),
         ("catalog/prices.py", "from tgi_deploy.planner.cost import usd_per_month"),

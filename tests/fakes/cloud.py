@@ -7,13 +7,14 @@ clock of its own, and shows what was made only `shows_after_s` later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
-from tgi_deploy.reconcile.model import TAG_KEY, Found, MachineState
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_KEY, Found, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -183,7 +184,7 @@ class FakeHandler:
         self.world.enter(f"complete {self.kind}", attributes)
         if "tags" in properties:
             found = self.world.things[attributes["id"]]
-            self._add(replace(found, tags={**found.tags, **properties["tags"]}))
+            self._add(replaced(found, tags={**found.tags, **properties["tags"]}))
             self.world.leave(f"complete {self.kind}")
             return
         known = self.world.properties.get(attributes["id"], {})
@@ -230,9 +231,9 @@ class FakeHandler:
             del self.world.things[found.id]
             return
         state = "shutting-down" if self.world.slow_to_end else "terminated"
-        self._add(replace(found, state=state, alive=False))
+        self._add(replaced(found, state=state, alive=False))
         if self.world.leaves_volume:
-            volume = replace(
+            volume = replaced(
                 found,
                 key="volume:v",
                 kind="volume",
@@ -247,7 +248,7 @@ class FakeHandler:
     def _end_slowly(self, found: Found) -> None:
         self.world.looks[found.id] = self.world.looks.get(found.id, 0) + 1
         if self.world.looks[found.id] >= self.world.slow_to_end:
-            self._add(replace(found, state="terminated"))
+            self._add(replaced(found, state="terminated"))
 
     def _add(self, found: Found) -> None:
         self.world.things[found.id] = found
@@ -296,7 +297,7 @@ class FakeCloud:
             return MachineState(state="missing")
         reason = self.world.reasons.get(instance_id)
         if reason:
-            self.world.things[instance_id] = replace(found, state="terminated", alive=False)
+            self.world.things[instance_id] = replaced(found, state="terminated", alive=False)
             return MachineState(state="terminated", reason_code=reason, reason=reason)
         return MachineState(state=found.state, address="127.0.0.1")  # type: ignore[arg-type]
 

@@ -13,8 +13,8 @@ from mutations.changes import changed_bytes, changed_document, changed_text, dum
 from mutations.models import SHAPES
 
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.reconcile.model import Deployment, ResourceRecord
 from tgi_deploy.state import codec
+from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
 LOGS = tuple(sorted((Path(__file__).parents[1] / "cases" / "diagnosis").glob("*/log.*")))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Step
+    from tgi_deploy.values.resource import Step
 
 _DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
 # Without a terminal a phase says now and then how far it is.

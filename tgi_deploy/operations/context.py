@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import ServingEngine
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
-    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.values.deployment import Deployment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

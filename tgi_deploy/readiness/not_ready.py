@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.deadlines import PhasePatience
     from tgi_deploy.readiness.spot import SpotNotice
     from tgi_deploy.readiness.waiting import Sighting, Track
-    from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.values.resource import MachineState
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"

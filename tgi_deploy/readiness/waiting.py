@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.readiness.deadlines import PhaseDeadline
-    from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.reconcile.ports import Clock, Listener
+    from tgi_deploy.values.resource import MachineState
 
 _OK: Final = 200
 _SICK: Final = 503

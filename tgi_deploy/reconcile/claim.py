@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.errors import ClaimedError
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_OWNER
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tgi_deploy.reconcile.model import Deployment, Found, Resource
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found, Resource
 
 
 def own(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from tgi_deploy.reconcile.model import ResourceRecord
+    from tgi_deploy.values.deployment import ResourceRecord
 
 # A request must reach AWS within 5 minutes of its time stamp (IAM User Guide, "AWS Signature Version 4 for API
 # requests"). One computer may be that far ahead, and another, or the same one earlier, that far behind.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.reconcile.model import ChangeSet, Found, Resource, ResourceRecord, Step
+from tgi_deploy.values.resource import ChangeSet, Found, Resource, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.values.deployment import ResourceRecord
 
 
 def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: Sequence[Found]) -> ChangeSet:

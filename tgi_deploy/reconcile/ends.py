@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_PREFIX
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tgi_deploy.reconcile.model import Deployment, Found
     from tgi_deploy.reconcile.ports import Clock
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 TAG_LEASE: Final = f"{TAG_PREFIX}lease-until"
 TAG_LEASE_S: Final = f"{TAG_PREFIX}lease-s"

@@ -7,7 +7,7 @@ looked up by its tags first; a repeated request carries the same token. Deletion
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
@@ -26,7 +26,10 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
-from tgi_deploy.reconcile.model import (
+from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, Event, Level, ResourceRecord
+from tgi_deploy.values.resource import (
     TAG_CREATED,
     TAG_ID,
     TAG_KEY,
@@ -36,17 +39,12 @@ from tgi_deploy.reconcile.model import (
     TAG_SPEC,
     TAG_VERSION,
     ChangeSet,
-    Deployment,
-    Event,
     Found,
-    Level,
     Ref,
     Resource,
-    ResourceRecord,
     Step,
     digest,
 )
-from tgi_deploy.reconcile.retry import Patience, looks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +89,7 @@ class Executor:
         return deployment
 
     def save(self, deployment: Deployment) -> Deployment:
-        stamped = replace(deployment, updated=self.clock.now())
+        stamped = replaced(deployment, updated=self.clock.now())
         return self.store.save(stamped, expected_serial=deployment.serial)
 
     def event(
@@ -132,7 +130,7 @@ class Executor:
         deployment, found = self._settle(deployment, resource, repeated=repeated)
         if resource.loose:
             self._complete(deployment, resource, found.attributes)
-        self.reporter.step(replace(step, attributes=found.attributes), "done")
+        self.reporter.step(replaced(step, attributes=found.attributes), "done")
         return deployment
 
     def _note_gone(self, deployment: Deployment, key: str) -> None:
@@ -246,7 +244,7 @@ class Executor:
         """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""
         known, now = deployment.record(resource.key), self.clock.now().isoformat(timespec="seconds")
         if known and not fresh and (known.phase, known.spec) == ("intent", resource.spec):
-            return self.save(deployment.with_record(replace(known, notes={**known.notes, ASKED: now})))
+            return self.save(deployment.with_record(replaced(known, notes={**known.notes, ASKED: now})))
         attempt = deployment.attempt + 1
         record = ResourceRecord(
             key=resource.key,
@@ -258,7 +256,7 @@ class Executor:
             notes={**resource.notes, INTENDED: now},
             is_machine=resource.is_machine,
         )
-        return self.save(replace(deployment, attempt=attempt).with_record(record))
+        return self.save(replaced(deployment, attempt=attempt).with_record(record))
 
     def _created(
         self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str], *, outcome: str
@@ -266,7 +264,7 @@ class Executor:
         intent = deployment.record(resource.key)
         if intent is None:
             raise ValueError(f"{resource.key} was made without an intent")
-        record = replace(intent, phase="created", attributes=dict(attributes))
+        record = replaced(intent, phase="created", attributes=dict(attributes))
         deployment = self.save(deployment.with_record(record))
         text = f"{resource.kind} {attributes.get('id', '')} {outcome}"
         data = event_data(resource, attributes, deployment)
@@ -313,7 +311,7 @@ class Executor:
         record = _own_record(deployment, step)
         if record is None or record.phase == "deleting":
             return deployment
-        marked = replace(record, phase="deleting", attributes=dict(step.attributes))
+        marked = replaced(record, phase="deleting", attributes=dict(step.attributes))
         return self.save(deployment.with_record(marked))
 
     def _forget(self, deployment: Deployment, step: Step) -> Deployment:

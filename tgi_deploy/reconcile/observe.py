@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
     from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import Found
 
 
 def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
@@ -60,4 +61,4 @@ def read_recorded(record: ResourceRecord, cloud: Cloud) -> tuple[Found, ...]:
     found = cloud.handler(record.kind).read(record.attributes)
     if found is None:
         return ()
-    return (replace(found, key=record.key, tags={TAG_SPEC: record.spec, **found.tags}),)
+    return (replaced(found, key=record.key, tags={TAG_SPEC: record.spec, **found.tags}),)

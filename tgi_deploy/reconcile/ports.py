@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.reconcile.model import Deployment, Event, Found, MachineState, Step
+    from tgi_deploy.values.deployment import Deployment, Event
+    from tgi_deploy.values.resource import Found, MachineState, Step
 
 
 class Clock(Protocol):

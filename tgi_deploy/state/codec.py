@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tgi_deploy import bounded_json
-from tgi_deploy.reconcile.model import SCHEMA, Deployment, Event
 from tgi_deploy.values.base import as_json, as_value
+from tgi_deploy.values.deployment import SCHEMA, Deployment, Event
 
 # Kinds of machines by the names that records had before they told it themselves.
 _MACHINES: Final = frozenset({"instance", "container"})

@@ -16,18 +16,19 @@ import re
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_files, bounded_json
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.state import codec, lock
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tgi_deploy.reconcile.model import Deployment, Event
+    from tgi_deploy.values.deployment import Deployment, Event
 
 _MOST_BYTES: Final = 32 * bounded_files.MIB
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -70,7 +71,7 @@ class LocalStore:
                 f"the record of '{deployment.name}' has changed meanwhile (serial {serial}, not {expected_serial})",
                 hint="run the command again: it starts from the new record",
             )
-        saved = replace(deployment, serial=serial + 1)
+        saved = replaced(deployment, serial=serial + 1)
         path = self._folder(deployment.name) / "deployment.json"
         with _disk(f"writing {path}"):
             _write_atomically(path, codec.encode(saved))

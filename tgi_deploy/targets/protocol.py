@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.machine_filter import LogFilter
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
-    from tgi_deploy.reconcile.model import ChangeSet, Deployment, Found, Resource
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.reconcile.retry import Pace
     from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent, WantedEnds
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.resource import ChangeSet, Found, Resource
 
     # What is wanted, and everything found of it, at the moment of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]

@@ -120,6 +120,6 @@ def _check_bounds(value: object) -> None:
     elif isinstance(value, tuple):
         for item in value:
             _check_bounds(item)
-    elif isinstance(value, Value) or hasattr(value, "__dataclass_fields__"):
-        for name in getattr(value, "__struct_fields__", None) or value.__dataclass_fields__:
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
             _check_bounds(getattr(value, name))

@@ -18,8 +18,8 @@ from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.http import HttpEngine, probe_health
 from tgi_deploy.readiness.proof import Endpoint, ExpectedService, prove
 from tgi_deploy.readiness.waiting import WaitSettings, wait_until_ready
-from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import MachineState
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 COLOURED = {"NO_COLOR": ""}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
-from tgi_deploy.reconcile.model import RECLAIMED
 from tgi_deploy.targets.ec2.instance import Instances
 from tgi_deploy.targets.ec2.spot_request import SpotRequests
 from tgi_deploy.targets.reply import Reply
+from tgi_deploy.values.resource import RECLAIMED
 
 TAGS = {"tgi-deploy:deployment": "demo", "tgi-deploy:id": "abc"}
 

@@ -17,7 +17,7 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     ThrottledError,
 )
-from tgi_deploy.reconcile.model import TAG_ID, MachineState
+from tgi_deploy.values.resource import TAG_ID, MachineState
 
 TAGGED = {"Name", "tgi-deploy:deployment", "tgi-deploy:id", "tgi-deploy:spec", "tgi-deploy:key"}
 MINE = {TAG_ID: "abc"}

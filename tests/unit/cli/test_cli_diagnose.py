@@ -16,7 +16,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.watching import diagnose as use_case
 from tgi_deploy.operations.watching.diagnose import Examined
 from tgi_deploy.operations.watching.explain import all_codes, explain
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.resource import MachineState
 
 REPOSITORY = Path(__file__).parents[3]
 CASES = REPOSITORY / "tests" / "cases" / "diagnosis"

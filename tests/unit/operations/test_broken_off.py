@@ -15,7 +15,7 @@ from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.renew import renew
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
-from tgi_deploy.reconcile.model import TAG_ID
+from tgi_deploy.values.resource import TAG_ID
 
 PRICE = "$1.861 an hour"
 DOWN = "'tgi-deploy down demo'"

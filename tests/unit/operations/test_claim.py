@@ -14,7 +14,8 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import BadRequestError, ClaimedError, LostReplyError, NoCapacityError
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
 
 
 class Office:
@@ -261,7 +262,7 @@ def test_a_run_of_the_same_owner_is_not_called_a_stranger(office, recorded):
     again = replace(office.ann, home=office.folder / "elsewhere", ids=900)
     if recorded:
         deployment = office.ann.store.load("demo")
-        again.store.save(replace(deployment, id="another", resources=(), serial=0), expected_serial=0)
+        again.store.save(replaced(deployment, id="another", resources=(), serial=0), expected_serial=0)
     (machine,) = office.world.running()
     refused = bring_up(again)
     assert isinstance(refused, ClaimedError)
@@ -288,7 +289,7 @@ def test_a_claim_holds_for_fifteen_minutes_whatever_the_clocks(office, anns_s, b
 def test_a_claim_whose_clock_was_years_ahead_promises_no_time_of_day(office):
     killed_at_the_launch(office)
     for found in office.world.left():
-        office.world.things[found.id] = replace(found, tags={**found.tags, TAG_CREATED: "9999-12-31T23:59:59+00:00"})
+        office.world.things[found.id] = replaced(found, tags={**found.tags, TAG_CREATED: "9999-12-31T23:59:59+00:00"})
     refused = bring_up(office.bob)
     assert isinstance(refused, ClaimedError)
     assert "UTC" not in refused.hint
@@ -328,7 +329,7 @@ def test_what_was_made_before_there_were_owners_is_anybodys(office):
     bring_up(office.ann)
     for found in office.world.left():
         tags = {name: value for name, value in found.tags.items() if name != TAG_OWNER}
-        office.world.things[found.id] = replace(found, tags=tags)
+        office.world.things[found.id] = replaced(found, tags=tags)
     office.ann.clock.seconds += FRESH.total_seconds()
     assert bring_up(office.bob).changed
     assert len(office.world.running()) == 1

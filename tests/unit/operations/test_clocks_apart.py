@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from fakes.cloud import FakeWorld, KilledError
@@ -15,6 +14,7 @@ from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.reconcile.errors import LostReplyError
+from tgi_deploy.values.base import replaced
 
 SKEWS_S = (-300, -60, 0, 60, 300)
 # This computer's clock in a first command and in a later one: it stays wrong, is put right, or goes wrong.
@@ -181,7 +181,7 @@ def test_a_machine_that_has_ended_is_known_to_be_gone_however_new_it_is(tmp_path
     around = computer(tmp_path)
     up(around.context(), request())
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     started = around.clock.seconds
     take_down(around)
     assert around.clock.seconds == started
@@ -217,6 +217,6 @@ def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_p
     around = computer(tmp_path)
     up(around.context(), request())
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     assert status(around.context(), "demo").gone
     assert list_deployments(around.context()).rows[0].gone

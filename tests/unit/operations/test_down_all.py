@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from fakes.surroundings import request
@@ -13,7 +12,8 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.watching.status import statuses
 from tgi_deploy.reconcile.errors import InUseError
-from tgi_deploy.reconcile.model import TAG_NAME
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_NAME
 
 
 def bring_up(around, *names):
@@ -41,7 +41,7 @@ def end_at_look(world, number):
     def end(name):
         looks.extend([name] if name == "find instance" else [])
         for found in world.there("instance") if len(looks) == number else ():
-            world.things[found.id] = replace(found, state="terminated")
+            world.things[found.id] = replaced(found, state="terminated")
 
     return end
 
@@ -96,7 +96,7 @@ def test_what_is_out_of_the_ordinary_goes_by_itself(around):
     for item in record.resources:
         found = around.world.things[item.attributes["id"]]
         if found.kind == "launch-template":
-            around.world.things[found.id] = replace(found, tags={})
+            around.world.things[found.id] = replaced(found, tags={})
     outcome = all_down(around)
     assert around.world.left() == []
     assert len(outcome.receipts) == 3
@@ -281,7 +281,7 @@ def test_status_of_all_reads_what_tags_no_longer_show(around):
     gone = around.store.load("demo-000").record("launch-template").attributes["id"]
     del around.world.things[gone]
     hidden = around.store.load("demo-001").record("security-group").attributes["id"]
-    around.world.things[hidden] = replace(around.world.things[hidden], tags={})
+    around.world.things[hidden] = replaced(around.world.things[hidden], tags={})
     first, second = statuses(around.context())
     assert [item.code for item in first.drift] == ["gone"]
     assert hidden in {item.id for item in second.seen}

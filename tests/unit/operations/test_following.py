@@ -10,7 +10,7 @@ from fakes.surroundings import Surroundings, request
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.watching.logs import follow, logs
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.resource import MachineState
 
 BOOT = "[    1.5] run-engine[812]: \x1b[2m[tgi-deploy] phase=booting\x1b[0m\n"
 JSON = '{"timestamp":"2026-01-09T10:00:00Z","level":"INFO","fields":{"message":"Starting shard"},"target":"t"}\n'

@@ -11,7 +11,8 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.removing.receipt import document, verify
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, Found
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_CREATED, TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, Found
 
 OLD_S = 3600
 APART_S = CLOCKS_APART.total_seconds()
@@ -102,7 +103,7 @@ def test_the_limit_of_age_can_be_moved(around):
 
 def test_what_carries_no_tags_of_ours_is_never_seen(around):
     foreign = plant(around, "volume", tags={TAG_ID: ""})
-    around.world.things[foreign.id] = replace(foreign, tags={"Name": "somebody's", "team": "ml"})
+    around.world.things[foreign.id] = replaced(foreign, tags={"Name": "somebody's", "team": "ml"})
     assert collect(around).receipts == ()
     assert len(around.world.left()) == 1
 
@@ -127,7 +128,7 @@ def test_a_machine_on_record_whose_tags_were_taken_away_is_left_alone(around, ki
     bring_up(around)
     for found in around.world.left():
         if found.kind in kinds:
-            around.world.things[found.id] = replace(found, tags={})
+            around.world.things[found.id] = replaced(found, tags={})
     outcome = collect(around)
     assert any("on record here" in group.reason for group in outcome.kept)
     assert len(around.world.left()) == 3
@@ -176,14 +177,14 @@ def test_an_end_that_was_put_off_counts(around, tmp_path):
     bring_up(around, settings={"lifetime_s": lambda _price: 600})
     machine = around.world.running()[0]
     later = {**machine.tags, TAG_EXPIRES: "2026-01-09T02:00:00+00:00"}
-    around.world.things[machine.id] = replace(machine, tags=later)
+    around.world.things[machine.id] = replaced(machine, tags=later)
     assert collect(elsewhere(around, tmp_path)).orphans == ()
 
 
 def test_what_its_machine_has_left_behind_goes_with_the_record(around):
     bring_up(around)
     machine = around.world.running()[0]
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     outcome = collect(around)
     assert [group.reason for group in outcome.orphans] == ["it has no machine"]
     assert around.world.left() == []
@@ -210,7 +211,7 @@ def test_a_record_that_can_not_be_read_is_an_owner(around):
 def test_a_removal_that_was_begun_is_finished(around):
     bring_up(around)
     record = around.store.load("demo")
-    around.store.save(replace(record, phase="deleting"), expected_serial=record.serial)
+    around.store.save(replaced(record, phase="deleting"), expected_serial=record.serial)
     around.clock.sleep(OLD_S)
     collect(around)
     assert around.world.left() == []
@@ -262,7 +263,7 @@ def test_regions_of_records_are_looked_at_unasked(around):
     bring_up(around)
     plant(around, "volume", region="eu-west-1")
     record = around.store.load("demo")
-    around.store.save(replace(record, region="eu-west-1"), expected_serial=record.serial)
+    around.store.save(replaced(record, region="eu-west-1"), expected_serial=record.serial)
     collect(around)
     assert {found.place for found in around.world.left()} == {"us-east-1"}
 
@@ -290,7 +291,7 @@ def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
     machine = around.world.running()[0]
     del around.world.things[machine.id]
     record = around.store.load("demo")
-    around.store.save(replace(record, region="me-south-1"), expected_serial=record.serial)
+    around.store.save(replaced(record, region="me-south-1"), expected_serial=record.serial)
     around.clock.sleep(3600)
     outcome = collect(around, context=broken_in(around, "me-south-1"))
     assert outcome.orphans == ()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from fakes.cloud import FakeWorld, KilledError
@@ -13,6 +12,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
 from tgi_deploy.reconcile.errors import ThrottledError
+from tgi_deploy.values.base import replaced
 
 
 def stop_up(around, strike, *, ask=lambda _things: True, moment="before", **changes):
@@ -262,7 +262,7 @@ def test_only_what_this_run_made_is_removed(around, act):
     """The group and the template are there from before; the machine is new."""
     up(around.context(), request())
     machine = around.world.running()[0]
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     around.clock.sleep(3600)
     settled, stops = stop_up(around, during("machine", act))
     if stops.made == []:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 import pytest
 from builders.logs import GRAMMAR
@@ -19,6 +18,7 @@ from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.targets.ec2.pools import MEMORY_S, PoolMemory
+from tgi_deploy.values.base import replaced
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_status_of_an_engine_that_does_not_answer(around):
 
 def test_status_sees_a_machine_ended_by_others(around):
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     found = status(around.context(), "demo")
     assert codes(found) == [("instance", "gone")]
     assert found.probe is None
@@ -61,7 +61,7 @@ def test_status_sees_what_no_record_knows(around):
 
 def test_status_sees_what_was_only_begun(around):
     record = around.store.load("demo")
-    intent = replace(record.record("instance"), phase="intent", attributes={})
+    intent = replaced(record.record("instance"), phase="intent", attributes={})
     around.store.save(record.with_record(intent), expected_serial=record.serial)
     assert ("instance", "unsettled") in codes(status(around.context(), "demo"))
 
@@ -98,7 +98,7 @@ def test_list_looks_where_records_tell_too(around):
 
 def test_list_finds_a_recorded_machine_whose_tags_were_taken_away(around):
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, tags={})
+    around.world.things[machine.id] = replaced(machine, tags={})
     (row,) = list_deployments(around.context()).rows
     assert (row.machine, row.gone) == ("running", False)
 
@@ -159,7 +159,7 @@ def test_access_without_a_record_says_so_and_nothing_of_regions(around):
 
 def test_access_without_an_endpoint_says_so(around):
     record = around.store.load("demo")
-    around.store.save(replace(record, endpoint=None), expected_serial=record.serial)
+    around.store.save(replaced(record, endpoint=None), expected_serial=record.serial)
     with pytest.raises(DeployError) as caught:
         access(around.context(), "demo")
     assert caught.value.code == "no_endpoint"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -16,7 +15,8 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.spent import spent_by
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError, NoCapacityError
-from tgi_deploy.reconcile.model import TAG_EXPIRES
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_EXPIRES
 
 HOUR_S = 3600
 
@@ -39,7 +39,7 @@ def take_down(around):
 
 def end_by_itself(around):
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
 def test_the_first_machine_has_it_all(around, price):
@@ -283,7 +283,7 @@ def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
     second = bring_up(around, price * 4)
     (machine,) = around.world.running()
     twin = {**machine.attributes, "id": "instance-99"}
-    around.world.things["instance-99"] = replace(machine, attributes=twin)
+    around.world.things["instance-99"] = replaced(machine, attributes=twin)
     around.world.properties["instance-99"] = around.world.properties[machine.id]
     around.clock.sleep(HOUR_S)
     around.probe = Probe(outcome="refused")

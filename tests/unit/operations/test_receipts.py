@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -18,8 +17,10 @@ from tgi_deploy.operations.removing.receipt import Ledger, Line, document, verif
 from tgi_deploy.operations.watching.known import money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.reconcile.model import TAG_PRICE, Event
 from tgi_deploy.text import duration
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Event
+from tgi_deploy.values.resource import TAG_PRICE
 
 
 def bring_up(around, **changes):
@@ -114,7 +115,7 @@ def test_a_machine_of_an_earlier_candidate_and_region_is_in_it_too(around):
 def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
     deployment = bring_up(around, settings={"lifetime_s": lambda _price: 1800})
     machine = around.world.running()[0]
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     around.clock.sleep(7200)
     receipt = only(take_down(around))
     assert receipt.seconds == 1800
@@ -128,7 +129,7 @@ def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_ow
     settings = {"lifetime_s": lambda _price: 1800}
     bring_up(around, settings=settings)
     machine = around.world.running()[0]
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     around.clock.sleep(7200)
     bring_up(around, settings=settings)
     around.clock.sleep(600)
@@ -182,7 +183,7 @@ def test_without_any_price_the_cost_is_unknown_not_zero(around):
     bring_up(around)
     around.store.remove("demo")
     machine = around.world.running()[0]
-    around.world.things[machine.id] = replace(
+    around.world.things[machine.id] = replaced(
         machine, tags={name: value for name, value in machine.tags.items() if name != TAG_PRICE}
     )
     around.clock.sleep(900)
@@ -245,7 +246,7 @@ def come_to_light(around, after_s):
             world.tokens["late"] = "late"
             tags = {**group.tags, "tgi-deploy:key": "instance"}
             world.properties["late"] = {"group": group.id}
-            world.things["late"] = replace(
+            world.things["late"] = replaced(
                 group,
                 key="instance",
                 kind="instance",

@@ -13,7 +13,7 @@ from fakes.surroundings import Surroundings, plan, request
 from tgi_deploy.errors import DeployError, InputError, warning
 from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.reconcile.model import Step
+from tgi_deploy.values.resource import Step
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
-from tgi_deploy.reconcile.model import RECLAIMED, TAG_EXPIRES, MachineState
 from tgi_deploy.state.codec import decode, encode
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import RECLAIMED, TAG_EXPIRES, MachineState
 
 HOUR = {"lease_s": 3600}
 APART_S = CLOCKS_APART.total_seconds()
@@ -144,7 +145,7 @@ def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
 def test_a_machine_that_has_ended_is_not_renewed(around):
     bring_up(around, **HOUR)
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="shutting-down", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="shutting-down", alive=False)
     assert refused(around).code == "no_machine"
 
 
@@ -300,7 +301,7 @@ def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):
 def test_a_marked_spot_request_is_shown(around):
     context, _ = spot_around(around, outcome="refused")
     (machine,) = around.world.running()
-    marked = replace(
+    marked = replaced(
         machine,
         key="spot-request:sir-1",
         kind="spot-request",

@@ -18,10 +18,11 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.watching.runbook import _FIELDS, Subject, planned_subject, recorded_subject, runbook
-from tgi_deploy.reconcile.model import KEPT, Deployment, ResourceRecord
 from tgi_deploy.values.base import as_dict, as_value, replaced
+from tgi_deploy.values.deployment import Deployment, ResourceRecord
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import KEPT
 from tgi_deploy.wiring import target_for, target_named
 
 
@@ -231,7 +232,7 @@ def _has_dockers_own_commands(text, docker):
 def test_every_end_of_a_machine_is_told(around):
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(
-        replace(deployment, expires=None, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
+        replaced(deployment, expires=None, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
         expected_serial=deployment.serial,
     )
     text = page(recorded_subject(around.context(), "demo"))
@@ -254,5 +255,5 @@ def test_the_up_command_gives_the_machine_its_ends_again(around):
     assert line.endswith(f" --ttl 2h --lease 1h30m1s --idle-timeout 10m --name {made.name}")
     assert second == f"{line}-2"
     deployment = up(around.context(), request(wait=True)).deployment
-    around.store.save(replace(deployment, ttl_s=5400), expected_serial=deployment.serial)
+    around.store.save(replaced(deployment, ttl_s=5400), expected_serial=deployment.serial)
     assert " --ttl 1h30m --name demo" in page(recorded_subject(around.context(), "demo"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
 import click
@@ -21,7 +20,8 @@ from tgi_deploy.operations.watching.renew import renew
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import NoCapacityError, ThrottledError
-from tgi_deploy.reconcile.model import TAG_ID, TAG_OWNER
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_ID, TAG_OWNER
 
 TWICE = Decimal("3.722")
 
@@ -33,7 +33,7 @@ def bring_up(around, wanted=None, **changes):
 def copy_machine(around, *, name="instance-0", **changes):
     """Another one with the same tags; by its id it comes before the first one in a search."""
     (machine,) = around.world.running()
-    copied = replace(machine, attributes={**machine.attributes, "id": name}, **changes)
+    copied = replaced(machine, attributes={**machine.attributes, "id": name}, **changes)
     around.world.things[name] = copied
     around.world.properties[name] = around.world.properties[machine.id]
     return machine, copied
@@ -113,7 +113,7 @@ def test_one_that_does_not_answer_is_not_ended_for_one_in_a_better_place(around,
     around.clock.sleep(3600)
     (serving,) = around.world.running()
     there = {"attributes": {**in_zone_a.attributes, "id": "instance-0"}, "tags": {**in_zone_a.tags, **same_id(serving)}}
-    around.world.things["instance-0"] = replace(serving, **there)
+    around.world.things["instance-0"] = replaced(serving, **there)
     around.world.properties["instance-0"] = {}
     around.probe = Probe(outcome="refused")
     with pytest.raises(NotHealthyError):
@@ -137,7 +137,7 @@ def test_where_the_recorded_one_is_gone_one_of_the_others_takes_its_place(around
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
     _, third = copy_third(around)
-    around.world.things[serving.id] = replace(serving, state="terminated", alive=False)
+    around.world.things[serving.id] = replaced(serving, state="terminated", alive=False)
     outcome = bring_up(around, wait=True)
     assert ids(around) == [outcome.deployment.machine.attributes["id"]]
     assert ids(around)[0] in {copied.id, third.id}
@@ -146,7 +146,7 @@ def test_where_the_recorded_one_is_gone_one_of_the_others_takes_its_place(around
 
 def copy_third(around):
     machine = around.world.running()[0]
-    third = replace(machine, attributes={**machine.attributes, "id": "instance-7"})
+    third = replaced(machine, attributes={**machine.attributes, "id": "instance-7"})
     around.world.things[third.id] = third
     around.world.properties[third.id] = around.world.properties[machine.id]
     return machine, third
@@ -168,7 +168,7 @@ def test_one_that_somebody_else_made_is_not_ended(around):
     """Two computers may have gone on with one deployment: each has the machine of its own on record."""
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
-    around.world.things[copied.id] = replace(copied, tags={**copied.tags, TAG_OWNER: "bob@desk"})
+    around.world.things[copied.id] = replaced(copied, tags={**copied.tags, TAG_OWNER: "bob@desk"})
     with pytest.raises(ConflictError) as caught:
         bring_up(around, wait=True)
     assert caught.value.code == "name_taken"

@@ -20,6 +20,7 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.starting import Starting
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.values.base import replaced
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def around(tmp_path):
     made = Surroundings(home=tmp_path)
     up(made.context(), request())
     record = made.store.load("demo")
-    made.store.save(replace(record, phase="ready"), expected_serial=record.serial)
+    made.store.save(replaced(record, phase="ready"), expected_serial=record.serial)
     return made
 
 
@@ -38,7 +39,7 @@ def status_text(found):
 def gone(around):
     """The machine ends, as by its own timer or by somebody's hand."""
     for machine in around.world.running():
-        around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+        around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
 def test_what_serves_is_told_with_its_model_and_machine(around):
@@ -54,7 +55,7 @@ def test_what_serves_is_told_with_its_model_and_machine(around):
     ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
 )
 def test_up_says_how_it_ends(around, ttl_s, end):
-    record = replace(around.store.load("demo"), ttl_s=ttl_s)
+    record = replaced(around.store.load("demo"), ttl_s=ttl_s)
     text = up_text(UpOutcome(deployment=record, proposal=None, ready=None, changed=True))
     assert text.splitlines()[-1].endswith(end)
 
@@ -84,7 +85,7 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
 def test_what_is_still_starting_is_told_as_recorded(around):
     around.probe = Probe(outcome="refused")
     record = around.store.load("demo")
-    around.store.save(replace(record, phase="running"), expected_serial=record.serial)
+    around.store.save(replaced(record, phase="running"), expected_serial=record.serial)
     assert status_text(status(around.context(), "demo")).splitlines()[0] == "demo  running"
 
 

@@ -14,7 +14,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.watching.starting import Starting
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.readiness.waiting import Probe
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.resource import MachineState
 
 BOOT = "[tgi-deploy] phase=booting\n"
 PULL = BOOT + "[tgi-deploy] phase=pulling image=tgi:3.3.7\n[tgi-deploy] received mb=4096\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from fakes.surroundings import Surroundings, request
@@ -13,7 +12,8 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.reconcile.model import STRANGE_RULES, Found
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import STRANGE_RULES, Found
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def the(around, kind):
 
 
 def put(around, found, **changes):
-    around.world.things[found.id] = replace(found, **changes)
+    around.world.things[found.id] = replaced(found, **changes)
 
 
 def foreign(around, kind, thing_id, *, uses=""):
@@ -65,8 +65,8 @@ def stop_machine(around):
 
 def detach_volume(around):
     machine = the(around, "instance")
-    volume = replace(machine, key="volume:v", kind="volume", attributes={"id": "vol-ours"}, state="available")
-    around.world.things["vol-ours"] = replace(volume, attached=True)
+    volume = replaced(machine, key="volume:v", kind="volume", attributes={"id": "vol-ours"}, state="available")
+    around.world.things["vol-ours"] = replaced(volume, attached=True)
 
 
 def attach_volume(around):

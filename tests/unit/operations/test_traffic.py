@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fakes.cloud import KINDS, FakeWorld
 from fakes.surroundings import Surroundings, request
@@ -20,9 +18,10 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.reconcile.model import MachineState
 from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
 from tgi_deploy.targets.protocol import Traffic, reach_of
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import MachineState
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")
@@ -98,7 +97,7 @@ class Cloud:
 
     def machine(self, machine_id):
         state = self.cloud.machine(machine_id)
-        return replace(state, address=PUBLIC) if isinstance(state, MachineState) and state.address else state
+        return replaced(state, address=PUBLIC) if isinstance(state, MachineState) and state.address else state
 
 
 def public(around, **changes):
@@ -147,7 +146,7 @@ def test_the_same_up_again_needs_no_word_of_it(around):
 def test_a_machine_that_has_to_be_made_again_needs_no_word_of_it(around):
     bring_up(around, KEYED, plaintext=True)
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     assert bring_up(around, KEYED).changed
 
 
@@ -162,7 +161,7 @@ def without_agreement(around):
     """As a release before this one has recorded it."""
     bring_up(around, KEYED, plaintext=True)
     record = around.store.load("demo")
-    around.store.save(replace(record, plaintext=False), expected_serial=record.serial)
+    around.store.save(replaced(record, plaintext=False), expected_serial=record.serial)
 
 
 def test_a_record_that_does_not_say_so_is_completed_by_up_with_the_word(around):
@@ -223,8 +222,8 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
 def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, endpoint, notes, said):
     bring_up(around)
     recorded = around.store.load("demo")
-    machine = replace(recorded.machine, notes=notes)
-    found = unencrypted(replace(recorded.with_record(machine), endpoint=endpoint))
+    machine = replaced(recorded.machine, notes=notes)
+    found = unencrypted(replaced(recorded.with_record(machine), endpoint=endpoint))
     assert (found is None) if said is None else (said in found)
 
 

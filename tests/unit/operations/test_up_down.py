@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
@@ -21,11 +19,11 @@ from tgi_deploy.reconcile.errors import (
     QuotaError,
     ThrottledError,
 )
-from tgi_deploy.reconcile.model import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
 from tgi_deploy.targets.ec2.launch import Ec2Settings
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.names import default_name
 from tgi_deploy.values.plan import Rejection
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
 
 
 def bring_up(around, **changes):
@@ -395,7 +393,7 @@ def test_up_finishes_a_removal_that_was_begun_and_makes_one_anew(tmp_path, momen
 def test_a_dry_run_finishes_no_removal(around):
     bring_up(around)
     record = around.store.load("demo")
-    around.store.save(replace(record, phase="deleting"), expected_serial=record.serial)
+    around.store.save(replaced(record, phase="deleting"), expected_serial=record.serial)
     with pytest.raises(ConflictError) as caught:
         bring_up(around, dry_run=True)
     assert caught.value.code == "being_removed"
@@ -495,7 +493,7 @@ def test_the_end_of_a_lifetime_stays_when_up_goes_on(around):
 
 def end_by_itself(around):
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
 def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fakes.cloud import KilledError
 from fakes.surroundings import FakeEngine, on, plan, request
@@ -19,6 +17,7 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import BadRequestError, PermissionDeniedError
+from tgi_deploy.values.base import replaced
 
 SILENT = Probe(outcome="refused")
 
@@ -51,7 +50,7 @@ def test_a_machine_that_was_stopped_is_kept(around):
     up(around.context(), request(wait=True))
     (machine,) = around.world.running()
     around.probe = SILENT
-    around.world.things[machine.id] = replace(machine, state="stopped")
+    around.world.things[machine.id] = replaced(machine, state="stopped")
     error = failed(around, on_failure=never)
     assert machine.id in {found.id for found in around.world.left()}
     assert error.data["fate"] == "kept"
@@ -98,7 +97,7 @@ def test_what_only_tags_knew_is_kept(around):
 def test_a_new_machine_goes_and_what_was_around_it_stays(around):
     up(around.context(), request(wait=True))
     (machine,) = around.world.running()
-    around.world.things[machine.id] = replace(machine, state="terminated", alive=False)
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     around.clock.sleep(120)
     around.engine.model_id = "someone/else"
     error = failed(around)

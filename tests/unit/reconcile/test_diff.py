@@ -5,7 +5,8 @@ from decimal import Decimal
 import pytest
 
 from tgi_deploy.reconcile.diff import diff, in_order
-from tgi_deploy.reconcile.model import TAG_SPEC, Found, Ref, Resource, ResourceRecord, digest
+from tgi_deploy.values.deployment import ResourceRecord
+from tgi_deploy.values.resource import TAG_SPEC, Found, Ref, Resource, digest
 
 
 def resource(key, *needs, place="here", loose=(), **properties):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from fakes.cloud import FakeWorld, KilledError
@@ -18,9 +18,11 @@ from tgi_deploy.reconcile.errors import (
     TokenMismatchError,
 )
 from tgi_deploy.reconcile.executor import Executor, resolve
-from tgi_deploy.reconcile.model import ChangeSet, Deployment, Ref, Resource, Step
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.resource import ChangeSet, Ref, Resource, Step
 
 PLACE = "us-east-1"
 
@@ -34,7 +36,7 @@ class MemoryStore:
 
     def save(self, deployment, *, expected_serial):
         assert expected_serial == (self.saved[-1].serial if self.saved else 0)
-        self.saved.append(replace(deployment, serial=expected_serial + 1))
+        self.saved.append(replaced(deployment, serial=expected_serial + 1))
         return self.saved[-1]
 
     def append_event(self, event):
@@ -345,7 +347,7 @@ def test_a_repeated_request_keeps_its_moment_and_notes_the_new_one(bench):
 
 def test_what_was_made_before_a_crash_is_adopted(bench):
     first = bench.run((group(), machine()))
-    intent = replace(first.record("instance"), phase="intent", attributes={})
+    intent = replaced(first.record("instance"), phase="intent", attributes={})
     bench.store.saved.append(first.with_record(intent))
     deployment = bench.run((group(), machine()), first.with_record(intent))
     assert len(bench.world.running()) == 1

@@ -26,7 +26,7 @@ from waiting_fakes import (
 
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.readiness.deadlines import PhaseDeadline, PhasePatience
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.resource import MachineState
 
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
 

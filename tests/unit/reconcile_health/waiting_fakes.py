@@ -10,7 +10,7 @@ from builders.logs import GRAMMAR
 
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Probe, WaitSettings, wait_until_ready
-from tgi_deploy.reconcile.model import MachineState
+from tgi_deploy.values.resource import MachineState
 
 RUNNING = MachineState(state="running", address="http://127.0.0.1:8080")
 PENDING = MachineState(state="pending")

@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -16,9 +15,10 @@ from fakes.surroundings import plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.reconcile.model import Deployment, Event, ResourceRecord
 from tgi_deploy.state import codec, lock
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, Event, ResourceRecord
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
 FIRST_SPEED = ("ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens")
@@ -68,7 +68,7 @@ def path_of(store):
 def test_what_is_saved_is_read_back(store):
     saved = store.save(deployment(), expected_serial=0)
     assert saved.serial == 1
-    assert store.load("demo") == saved == replace(deployment(), serial=1)
+    assert store.load("demo") == saved == replaced(deployment(), serial=1)
 
 
 def test_optional_values_may_be_missing_things(store):
@@ -110,7 +110,7 @@ def test_a_stale_writer_is_refused_and_changes_nothing(store):
     first = store.save(deployment(), expected_serial=0)
     second = store.save(first, expected_serial=1)
     with pytest.raises(ConflictError) as caught:
-        store.save(replace(first, phase="failed"), expected_serial=1)
+        store.save(replaced(first, phase="failed"), expected_serial=1)
     assert caught.value.code == "stale_record"
     assert store.load("demo") == second
 
@@ -180,6 +180,7 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
         ("idle_s", [1]),
         ("plaintext", "true"),
         ("endpoint", 5),
+        ("shoe_size", 7),
         ("resources", [{}]),
         ("ttl_s", 10**12),
         ("created", "0001-01-01T00:00:00+00:00"),

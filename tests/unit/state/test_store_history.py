@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tgi_deploy.reconcile.model import Event
 from tgi_deploy.state.local import LocalStore
+from tgi_deploy.values.deployment import Event
 
 NOW = datetime(2026, 1, 9, tzinfo=UTC)
 

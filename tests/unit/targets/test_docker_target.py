@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 from builders.plans import altered, candidate, log_filter, profile
 
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.container import cache_layout
-from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.targets.container import container_for
 from tgi_deploy.targets.docker.commands import removal_command, tunnel
 from tgi_deploy.targets.docker.resources import Host, cache_name, is_place, resources
 from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
+from tgi_deploy.values.resource import KEPT
 from tgi_deploy.wiring import open_catalog, written
 
 
@@ -42,7 +40,7 @@ def test_the_cache_outlives_and_the_container_starts_after_it():
 
 def test_starting_it_again_makes_it_no_other_container():
     _, container = made()
-    stopped = replace(container, properties={**container.properties, "running": False})
+    stopped = replaced(container, properties={**container.properties, "running": False})
     assert stopped.spec == container.spec
 
 

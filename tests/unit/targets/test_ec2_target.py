@@ -7,10 +7,10 @@ from builders.plans import candidate, deployable, offer
 from fakes.surroundings import on
 
 from tgi_deploy.operations.deploying.readiness import endpoint
-from tgi_deploy.reconcile.model import Ref
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.targets.ec2.resources import Machine, pool_name, resources
+from tgi_deploy.values.resource import Ref
 from tgi_deploy.wiring import written
 
 IMAGE = MachineImage(id="ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="test")

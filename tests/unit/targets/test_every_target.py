@@ -23,7 +23,6 @@ from tgi_deploy.operations.launching.target_options import own_options
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.logs import logs
-from tgi_deploy.reconcile.model import KEPT, TAG_NAME, Deployment
 from tgi_deploy.reconcile.ports import SizedHandler
 from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
@@ -33,6 +32,8 @@ from tgi_deploy.targets.docker.launch import DockerSettings
 from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
 from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Target
+from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.resource import KEPT, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

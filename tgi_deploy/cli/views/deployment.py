@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
-    from tgi_deploy.reconcile.model import ChangeSet, Deployment, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
 

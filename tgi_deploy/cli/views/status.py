@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.listing import Row
     from tgi_deploy.operations.watching.starting import Starting
     from tgi_deploy.operations.watching.status import Status
-    from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.values.resource import Found
 
 
 _FEW: Final = 4

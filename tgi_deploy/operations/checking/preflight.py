@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, Problem
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME
 from tgi_deploy.values.check_result import document
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.targets.protocol import Attempt, Launch
+    from tgi_deploy.values.deployment import Deployment
 
 
 def preflight(context: Context, way: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.operations.watching.known import born
 from tgi_deploy.reconcile.claim import claimed, own, strange
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, TAG_OWNER
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 # Longer than a launch goes on without making, or waiting for, something of its own, and its clock may be ahead.
 FRESH: Final = timedelta(minutes=15) + CLOCKS_APART

@@ -9,7 +9,7 @@ from tgi_deploy.text import one_line
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
 
 _MOST: Final = 3

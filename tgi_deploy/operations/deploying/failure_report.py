@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.deployment import Deployment
 
 PROOF: Final = "proof"
 # These say all there is to say: what an engine that runs would log is beside the point.

@@ -13,7 +13,7 @@ from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_read
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.reconcile.model import Deployment, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan import Candidate
 
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;

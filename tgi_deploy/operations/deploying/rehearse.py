@@ -15,8 +15,8 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.reconcile.model import TAG_ID
 from tgi_deploy.values.names import default_name
+from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
     import re
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import UpRequest
-    from tgi_deploy.reconcile.model import Step
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.resource import Step
 
 _CALL_S: Final = 1.0
 _END_S: Final = 60.0

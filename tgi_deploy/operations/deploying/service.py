@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.proof import EngineClient, ProofStep
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan_document import PlanDocument, PlannedSpeed
 
 ReadyLevel = Literal["fast", "full"]

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.watching.known import machine_of, second_machines
 from tgi_deploy.operations.watching.status import second_machine
-from tgi_deploy.reconcile.model import TAG_OWNER, Step
+from tgi_deploy.values.resource import TAG_OWNER, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:

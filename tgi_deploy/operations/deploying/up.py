@@ -25,10 +25,11 @@ from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
-from tgi_deploy.reconcile.model import TAG_ID, ChangeSet, Deployment, digest
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.values.base import as_dict
+from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.names import check_name, default_name
+from tgi_deploy.values.resource import TAG_ID, ChangeSet, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.reconcile.model import Found
     from tgi_deploy.targets.protocol import Attempt, Launch, Settings
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.resource import Found
 
 Decision = Literal["keep", "remove"]
 
@@ -127,7 +128,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
             context.reporter.warn(rule)
-        deployment = replace(_starting_point(context, request, way, name, recorded, seen), plaintext=plaintext)
+        deployment = replaced(_starting_point(context, request, way, name, recorded, seen), plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(warning("second_machine", second_machine(deployment, machine)))
@@ -204,7 +205,7 @@ def _starting_point(
             f"'{name}' exists and was asked for differently{differences(recorded, request.plan, request.target)}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
         )
-    return recorded if recorded.wish == asked else replace(recorded, wish=asked, endpoint=None, target=request.target)
+    return recorded if recorded.wish == asked else replaced(recorded, wish=asked, endpoint=None, target=request.target)
 
 
 def _new(context: Context, target: str, place: str, name: str, asked: str, seen: Sequence[Found]) -> Deployment:
@@ -371,7 +372,7 @@ def _make_ready(
     url = endpoint(launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, deployment)
     lease.beat()
-    deployment = executor.save(replace(deployment, endpoint=url, lease_until=lease.until))
+    deployment = executor.save(replaced(deployment, endpoint=url, lease_until=lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
     record = deployment.machine
@@ -381,8 +382,8 @@ def _make_ready(
         ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
         proof = prove_service(context, _question(request, deployment.plan, url, ready))
     except DeployError as error:
-        raise _failed(context, request, replace(deployment, lease_until=lease.until), error, before) from error
-    deployment = executor.save(replace(deployment, phase="ready", lease_until=lease.until))
+        raise _failed(context, request, replaced(deployment, lease_until=lease.until), error, before) from error
+    deployment = executor.save(replaced(deployment, phase="ready", lease_until=lease.until))
     executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=_measurements(proof))
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 
@@ -408,7 +409,7 @@ def _failed(
 ) -> DeployError:
     """The same failure, saying why and what became of the machine."""
     executor = context.executor()
-    deployment = executor.save(replace(deployment, phase="failed"))
+    deployment = executor.save(replaced(deployment, phase="failed"))
     executor.event(deployment, error.code, error.message, level="error")
     error = with_diagnosis(context, deployment, error)
     there = before.left_of(deployment)

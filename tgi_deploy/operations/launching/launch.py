@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.targets.protocol import Attempt, Launch, Settings
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
 
@@ -78,7 +79,7 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
             way.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
         else:
-            deployment = executor.save(replace(deployment, phase="running"))
+            deployment = executor.save(replaced(deployment, phase="running"))
             return Launched(deployment=deployment, candidate=attempt.candidate, address=address)
     raise ValueError("a launch ends its attempts by raising why")
 
@@ -87,7 +88,7 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock
     """The record of what is about to be tried."""
     candidate = attempt.candidate
     owned = candidate.offer.market == "owned"
-    return replace(
+    return replaced(
         deployment,
         region=attempt.place,
         phase="creating",

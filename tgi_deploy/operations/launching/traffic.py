@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, Traffic, reach_of
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.model import Deployment, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
 
 def traffic_of(deployment: Deployment) -> Traffic | None:

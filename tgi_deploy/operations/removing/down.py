@@ -15,17 +15,20 @@ from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Deployment, Found
 from tgi_deploy.reconcile.observe import observe, owners_of
 from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Event, ResourceRecord, Step
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
+    from tgi_deploy.values.deployment import Event, ResourceRecord
+    from tgi_deploy.values.resource import Step
 
 _HIDDEN: Final = "not shown yet"
 
@@ -116,7 +119,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=volumes)
     going = [found for found in seen if found.id not in kept]
-    return _remove_seen(context, replace(deployment, given_up=False), going, {TAG_NAME: deployment.name})
+    return _remove_seen(context, replaced(deployment, given_up=False), going, {TAG_NAME: deployment.name})
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
@@ -174,7 +177,7 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
     """`tags` tell what else belongs to it."""
     name, places = deployment.name, places_of(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
-    deployment = executor.save(replace(deployment, phase="deleting"))
+    deployment = executor.save(replaced(deployment, phase="deleting"))
 
     def note(event: Event) -> None:
         context.store.append_event(event)

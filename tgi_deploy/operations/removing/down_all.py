@@ -30,15 +30,17 @@ from tgi_deploy.operations.watching.fleet import Seen, each, look_at_all, search
 from tgi_deploy.operations.watching.known import by_name
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
-from tgi_deploy.reconcile.model import TAG_ID, Deployment
 from tgi_deploy.reconcile.ports import BatchHandler
 from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 _ENDING: Final = frozenset({"shutting-down", "terminated"})  # a stopped machine costs its disk, and can be ended
 _BATCH: Final = 100  # ids in one TerminateInstances: one that is refused costs the others their batch
@@ -143,7 +145,7 @@ def _begin(context: Context, item: Seen) -> _Ending:
     recorded = context.store.load(item.name)
     deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
-    deployment = context.executor().save(replace(deployment, phase="deleting", given_up=False))
+    deployment = context.executor().save(replaced(deployment, phase="deleting", given_up=False))
     ending = _Ending(deployment=deployment, places=places, known={})
     _note(context, ending, item.found)
     return ending

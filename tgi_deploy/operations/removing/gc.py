@@ -19,8 +19,10 @@ from tgi_deploy.operations.removing.receipt import Ledger, Receipt
 from tgi_deploy.operations.watching.known import born
 from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
 from tgi_deploy.reconcile.ends import certain_end, ends_of
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
 from tgi_deploy.reconcile.observe import read_recorded
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Line
-    from tgi_deploy.reconcile.model import Found
+    from tgi_deploy.values.resource import Found
 
 _APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)
 _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -254,7 +256,7 @@ def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Foun
 def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
     """Only what has this very id: another deployment of the same name is none of its business."""
     ledger = Ledger()
-    nobodys = replace(stand_in(context, group.name, group.id, group.found[0].place), expires=group.expires)
+    nobodys = replaced(stand_in(context, group.name, group.id, group.found[0].place), expires=group.expires)
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}

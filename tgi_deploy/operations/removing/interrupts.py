@@ -16,9 +16,10 @@ from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.operations.watching.broken_off import on_record
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, ChangeSet
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import Patience
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Event, Found, Step
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
+    from tgi_deploy.values.deployment import Deployment, Event
+    from tgi_deploy.values.resource import Found, Step
 
 Fate = Literal["nothing", "removed", "kept", "ending", "left"]
 HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
@@ -306,7 +308,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
         return _remove_made(context, deployment, stops)
     if stops.hasty:
         return _remove_hastily(context, deployment, stops)
-    return Settled(fate="removed", receipt=remove_own(context, replace(deployment, given_up=True)))
+    return Settled(fate="removed", receipt=remove_own(context, replaced(deployment, given_up=True)))
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
@@ -335,7 +337,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     The record stays until there is proof.
     """
     executor, name = context.executor(), deployment.name
-    deployment = executor.save(replace(deployment, phase="deleting", given_up=True))
+    deployment = executor.save(replaced(deployment, phase="deleting", given_up=True))
     asked = _end_machines(context, deployment)
     ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))

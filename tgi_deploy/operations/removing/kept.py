@@ -6,15 +6,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.reconcile.ports import SizedHandler
+from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Ledger
-    from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import Found
 
 
 def kept_ids(deployment: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> frozenset[str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.removing.down import await_settled, remove_own
-from tgi_deploy.reconcile.model import KEPT, ChangeSet, Step
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import KEPT, ChangeSet, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
-    from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def remove_made(context: Context, deployment: Deployment, before: Before) -> Rec
     None where something stays: its receipt is for whoever removes that. Raises LeftBehindError.
     """
     if not before.ids:
-        return remove_own(context, replace(deployment, given_up=True))
+        return remove_own(context, replaced(deployment, given_up=True))
     if not before.has_machine_of(deployment):
         await_settled(context, deployment)
         steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *before.ids})

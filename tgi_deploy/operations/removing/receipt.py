@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.operations.watching.known import born, money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.model import TAG_PRICE, Event
+from tgi_deploy.values.deployment import Event
+from tgi_deploy.values.resource import TAG_PRICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 SCHEMA: Final = 1
 HASH: Final = "sha256"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment
+    from tgi_deploy.values.deployment import Deployment
 
 
 def spent_by(context: Context, deployment: Deployment) -> Spent:

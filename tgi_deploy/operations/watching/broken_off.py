@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, StillRunning
 from tgi_deploy.operations.watching.known import price_of
-from tgi_deploy.reconcile.model import KEPT
+from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from decimal import Decimal
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from tgi_deploy.operations.watching.logs import locate
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import MachineState
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.resource import MachineState
 
 _UP: Final = "tgi-deploy up "
 

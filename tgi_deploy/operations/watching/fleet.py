@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import Found
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

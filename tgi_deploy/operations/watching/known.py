@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.ends import moment_of
-from tgi_deploy.reconcile.model import TAG_CREATED, TAG_ID, TAG_NAME, TAG_PRICE
 from tgi_deploy.values.container import is_folder
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_NAME, TAG_PRICE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.resource import Found
 
 
 def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:

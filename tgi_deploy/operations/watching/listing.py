@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.operations.watching.fleet import is_late, load_all
 from tgi_deploy.operations.watching.known import by_name, machine_of, price_of
 from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
-from tgi_deploy.reconcile.model import TAG_NAME
 from tgi_deploy.reconcile.observe import owners_of, read_recorded
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ends import End
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ def _look(context: Context, place: str, records: Sequence[Deployment]) -> Iterat
         machine = recorded.machine
         if machine is not None and machine.place == place and machine.attributes.get("id", "") not in {"", *ids}:
             for found in read_recorded(machine, cloud):
-                yield replace(found, tags={**found.tags, TAG_NAME: recorded.name})
+                yield replaced(found, tags={**found.tags, TAG_NAME: recorded.name})
 
 
 def _planned_type(recorded: Deployment | None) -> str | None:

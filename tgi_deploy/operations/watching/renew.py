@@ -15,14 +15,16 @@ from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import TAG_LEASE, End, ends_of, lease_end, stamp
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found
     from tgi_deploy.reconcile.ports import Listener
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 # Renewed when this part of it is over: two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
@@ -102,7 +104,7 @@ def move_lease(context: Context, place: str, kind: str, machine_id: str, until: 
 
 def _record(context: Context, recorded: Deployment, until: datetime) -> Deployment:
     executor = context.executor()
-    recorded = executor.save(replace(recorded, lease_until=until))
+    recorded = executor.save(replaced(recorded, lease_until=until))
     executor.event(recorded, "renewed", f"the lease lasts until {stamp(until)}")
     return recorded
 

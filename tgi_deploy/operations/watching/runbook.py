@@ -14,11 +14,11 @@ from tgi_deploy.operations.planning.option_texts import DEFAULT_PORT
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import KEPT
 from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
+from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.access import Access
     from tgi_deploy.reconcile.ends import End
-    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.targets.protocol import Deployable, Target
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import RequestDocument

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.readiness.spot import notice_of
-from tgi_deploy.reconcile.model import RECLAIMED
+from tgi_deploy.values.resource import RECLAIMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tgi_deploy.reconcile.model import Found, MachineState
+    from tgi_deploy.values.resource import Found, MachineState
 
 
 def spot_notice(

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.reconcile.model import Deployment, Found, MachineState
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found, MachineState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

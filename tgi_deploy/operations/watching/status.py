@@ -12,8 +12,8 @@ from tgi_deploy.operations.watching.known import machine_of, price_of_all, secon
 from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.model import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.starting import Starting
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ends import End
-    from tgi_deploy.reconcile.model import Deployment, Found
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,9 +15,9 @@ from tgi_deploy.targets.reply import Reply, ReplyError, understood
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tgi_deploy.reconcile.model import Found
     from tgi_deploy.targets.aws.retry import Retrier
     from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.values.resource import Found
 
 _T = TypeVar("_T")
 PAGE_SIZE: Final = 200  # the most that DescribeLaunchTemplates gives; the others give up to 1000

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 from tgi_deploy.targets.aws.api import Api, acknowledged, carries, each, read_tags, tag_list
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.catalog.actions import policy_document, read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

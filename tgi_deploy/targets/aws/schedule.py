@@ -7,12 +7,13 @@ EventBridge Scheduler's universal target `ec2:terminateInstances`, made once, af
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, Found
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +75,7 @@ class Schedules:
             tags = self._tags(found.attributes["arn"])
         except GoneError:
             return None
-        return replace(found, key=tags.get(TAG_KEY, KIND), tags=tags)
+        return replaced(found, key=tags.get(TAG_KEY, KIND), tags=tags)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """The group, with the schedule in it."""
@@ -110,7 +111,7 @@ class Schedules:
     def _group(self, group: Reply) -> Found:
         found = self._found(group.text("Name"), group.text("Arn", prefix="arn:"), {}, group.moment("CreationDate"))
         state = group.choice("State", _STATES)
-        return replace(found, state=state.lower(), alive=state == _ACTIVE)
+        return replaced(found, state=state.lower(), alive=state == _ACTIVE)
 
     def _found(self, name: str, arn: str, tags: dict[str, str], created: str = "") -> Found:
         return Found(

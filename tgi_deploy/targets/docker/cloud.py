@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import TAG_ID, MachineState
 from tgi_deploy.targets.docker.console import console_of
 from tgi_deploy.targets.docker.container import KIND as CONTAINER
 from tgi_deploy.targets.docker.container import Containers
 from tgi_deploy.targets.docker.volume import KIND as VOLUME
 from tgi_deploy.targets.docker.volume import Volumes
+from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.reconcile.model import Found
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.targets.docker.api import Api
     from tgi_deploy.targets.reply import Reply
+    from tgi_deploy.values.resource import Found
 
 _KINDS: Final = (VOLUME, CONTAINER)
 _STATES: Final = {

@@ -6,9 +6,9 @@ import shlex
 from typing import Final
 from urllib.parse import urlsplit
 
-from tgi_deploy.reconcile.model import TAG_NAME
 from tgi_deploy.targets.docker.resources import container_name
 from tgi_deploy.targets.protocol import Commands
+from tgi_deploy.values.resource import TAG_NAME
 
 _COMMANDS: Final = {"container": "rm --force", "volume": "volume rm"}
 

@@ -10,9 +10,9 @@ from docker.types import DeviceRequest, Healthcheck, LogConfig, Mount
 
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.reconcile.model import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found
 from tgi_deploy.targets.docker.errors import is_engines
 from tgi_deploy.targets.reply import Reply, replies
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.reconcile.diff import diff
-from tgi_deploy.reconcile.model import ChangeSet
 from tgi_deploy.targets.container import container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
 from tgi_deploy.targets.docker.resources import LOOPBACK, VOLUME, Host, resources
 from tgi_deploy.targets.protocol import API_KEY_NOTE, BIND_NOTE, Attempt, Deployable, LaunchRequest, Traffic, reach_of
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import ChangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.reconcile.model import Deployment
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.docker.options import DockerOptions
     from tgi_deploy.targets.protocol import Look, Order, Surroundings
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import EngineRun
 
 _NO_MARKS: Final[Mapping[str, Any]] = {}
@@ -173,7 +174,7 @@ class DockerLaunch:
         volumes = self.cloud(self.place).handler(VOLUME)
         return ChangeSet(
             steps=tuple(
-                replace(step, reason="is there from before")
+                replaced(step, reason="is there from before")
                 if step.resource is not None
                 and (step.action, step.kind) == ("create", VOLUME)
                 and volumes.read({"id": step.resource.properties["name"]}) is not None

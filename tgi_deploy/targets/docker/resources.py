@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import KEPT, Resource
 from tgi_deploy.targets.docker.options import NAME
 from tgi_deploy.values.container import MODEL_DIR
+from tgi_deploy.values.resource import KEPT, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

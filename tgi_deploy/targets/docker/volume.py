@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tgi_deploy.reconcile.model import TAG_KEY, TAG_PREFIX, TAG_VERSION, Found
 from tgi_deploy.targets.reply import Reply, replies
+from tgi_deploy.values.resource import TAG_KEY, TAG_PREFIX, TAG_VERSION, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
-from tgi_deploy.reconcile.model import Found
 from tgi_deploy.targets.aws.api import Api, each, paged, tagged, tags_of
+from tgi_deploy.values.resource import Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.reconcile.model import TAG_ID
 from tgi_deploy.targets.aws import parameter, role, schedule
 from tgi_deploy.targets.aws.errors import by_class, death_class
 from tgi_deploy.targets.ec2 import address, attached, instance, launch_template, security_group, spot_request
 from tgi_deploy.targets.ec2.console import console_output
 from tgi_deploy.targets.ec2.images import resolve_image
 from tgi_deploy.targets.ec2.placement import placements
+from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.reconcile.model import Found, MachineState
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.ec2.region import MachineImage, Placement
+    from tgi_deploy.values.resource import Found, MachineState
 
 # In the order of creation. What a machine brings along stands before it: it can go only once the machine has. The
 # schedule is made last, yet stands among the first: it ends the machine from outside, so it goes after the machine.

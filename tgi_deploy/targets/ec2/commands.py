@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tgi_deploy.reconcile.model import TAG_NAME
 from tgi_deploy.targets.protocol import Commands
+from tgi_deploy.values.resource import TAG_NAME
 
 _EC2: Final = {
     "instance": "terminate-instances --instance-ids",

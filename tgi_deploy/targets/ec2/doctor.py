@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Problem
-from tgi_deploy.reconcile.model import TAG_ID, TAG_NAME, Deployment
 from tgi_deploy.secret import reference
 from tgi_deploy.targets.ec2.account_checks import (
     clock_finding,
@@ -24,7 +23,9 @@ from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
 from tgi_deploy.targets.ec2.survey import together
 from tgi_deploy.targets.protocol import Order
 from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.ends import Spent
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

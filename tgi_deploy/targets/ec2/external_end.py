@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.reconcile.model import TAG_ID, Ref, Resource
 from tgi_deploy.targets.ec2.secrets import ROLE
+from tgi_deploy.values.resource import TAG_ID, Ref, Resource
 
 if TYPE_CHECKING:
     from datetime import datetime

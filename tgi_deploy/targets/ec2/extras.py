@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from tgi_deploy.reconcile.model import Deployment, Resource
     from tgi_deploy.targets.ec2.launch import Ec2Settings
     from tgi_deploy.targets.ec2.secrets import SecretWishes
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Resource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
-from tgi_deploy.reconcile.model import RECLAIMED, TAG_KEY, Found, MachineState
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
+from tgi_deploy.values.resource import RECLAIMED, TAG_KEY, Found, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.reconcile.model import Deployment, Found
     from tgi_deploy.targets.ec2.pools import PoolMemory
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.protocol import Look, Order, Reach, Surroundings
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
 # What a region lacks: fallbacks in another one go on without it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tgi_deploy.reconcile.model import TAG_KEY, Found
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
+from tgi_deploy.values.resource import TAG_KEY, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

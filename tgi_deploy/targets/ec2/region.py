@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tgi_deploy.reconcile.ports import Cloud
 
 if TYPE_CHECKING:
-    from tgi_deploy.reconcile.model import MachineState
+    from tgi_deploy.values.resource import MachineState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

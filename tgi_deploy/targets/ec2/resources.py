@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.reconcile.model import Ref, Resource
+from tgi_deploy.values.resource import Ref, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.reconcile.model import Ref, Resource
 from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable
+from tgi_deploy.values.resource import Ref, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.reconcile.model import STRANGE_RULES, TAG_KEY, Found
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
 from tgi_deploy.targets.reply import Reply, ReplyError
+from tgi_deploy.values.resource import STRANGE_RULES, TAG_KEY, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

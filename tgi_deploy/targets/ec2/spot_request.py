@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from tgi_deploy.reconcile.errors import BadRequestError
-from tgi_deploy.reconcile.model import RECLAIMED, Found
 from tgi_deploy.targets.aws.api import Api, by_tags, each, tagged, tags_of
+from tgi_deploy.values.resource import RECLAIMED, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

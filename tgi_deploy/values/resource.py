@@ -1,29 +1,20 @@
-"""The words of the acting half: what is wanted, what exists, what to do, what is remembered.
-
-A `place` is an opaque name of where a resource lives (a region); the engine of change only compares it.
-"""
+"""Resources: what is wanted, what exists, and the steps between. A `place` is a name that only its target reads."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tgi_deploy.values.base import Moment, Seconds  # noqa: TC001 -- records are read by their annotations
-from tgi_deploy.values.plan_document import PlanDocument  # noqa: TC001 -- likewise
+from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Action = Literal["create", "adopt", "keep", "delete"]
-RecordPhase = Literal["intent", "created", "deleting"]
-DeploymentPhase = Literal["creating", "running", "ready", "failed", "deleting"]
-Level = Literal["info", "warning", "error"]
 
-SCHEMA: Final = 1
 # A note on what outlives its deployment unless asked otherwise; its value says what it is.
 KEPT: Final = "kept"
 # An attribute of a thing that lets callers in: what it lets in that nobody asked this tool for.
@@ -42,16 +33,14 @@ TAG_SPEC: Final = f"{TAG_PREFIX}spec"
 TAG_OWNER: Final = f"{TAG_PREFIX}owner"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ref:
+class Ref(Value, frozen=True, kw_only=True):
     """An attribute of another resource, known only once that one exists."""
 
     key: str
     attribute: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resource:
+class Resource(Value, frozen=True, kw_only=True):
     """One wanted thing.
 
     `loose` names properties that may change in place: they don't count in `spec`. `notes` are kept in its record
@@ -63,7 +52,7 @@ class Resource:
     place: str
     properties: Mapping[str, Any]
     loose: tuple[str, ...] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = {}
     is_machine: bool = False
 
     @property
@@ -78,8 +67,7 @@ class Resource:
         return digest({"kind": self.kind, "place": self.place, "properties": fixed})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(Value, frozen=True, kw_only=True):
     """A resource as the world shows it. `attributes["id"]` identifies it; not `alive` means on its way out.
 
     `attached` things belong to another resource and go with it; only a leftover of them is deleted by itself.
@@ -89,7 +77,7 @@ class Found:
     kind: str
     place: str
     attributes: Mapping[str, str]
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     state: str = ""
     alive: bool = True
     attached: bool = False
@@ -104,8 +92,7 @@ class Found:
         return self.tags.get(TAG_SPEC)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Value, frozen=True, kw_only=True):
     """One thing to do. Creating steps carry the wanted resource, the others what is known of the existing one."""
 
     action: Action
@@ -114,12 +101,11 @@ class Step:
     place: str
     reason: str
     resource: Resource | None = None
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = {}
     is_machine: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeSet:
+class ChangeSet(Value, frozen=True, kw_only=True):
     """The steps from what exists to what is wanted, in the order they must run."""
 
     steps: tuple[Step, ...]
@@ -127,94 +113,6 @@ class ChangeSet:
     @property
     def changes(self) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.action != "keep")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceRecord:
-    """What is remembered of a resource. An `intent` may or may not exist: it has to be looked up."""
-
-    key: str
-    kind: str
-    place: str
-    phase: RecordPhase
-    spec: str
-    attempt: int
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-    is_machine: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deployment:
-    """A named thing in the world, as the record on disk keeps it.
-
-    `plan` is None before the first launch; `wish` is a hash of what was asked for; `serial` rises with every save;
-    `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
-    as user@host. `spent_usd` is what machines before the present one had cost when its end was fixed, None where no
-    ceiling counts that; `given_up`: `up` itself removes it, so that its cost counts for the next one of its name.
-    `plaintext`: somebody has agreed that an API key travels unencrypted to a public address.
-    """
-
-    name: str
-    id: str
-    target: str
-    region: str
-    phase: DeploymentPhase
-    created: Moment
-    updated: Moment
-    wish: str = ""
-    plan: PlanDocument | None = None
-    resources: tuple[ResourceRecord, ...] = ()
-    endpoint: str | None = None
-    usd_per_hour: Decimal | None = None
-    ttl_s: Seconds | None = None
-    expires: Moment | None = None
-    idle_s: Seconds | None = None
-    lease_s: Seconds | None = None
-    lease_until: Moment | None = None
-    attempt: int = 0
-    serial: int = 0
-    schema: int = SCHEMA
-    owner: str = ""
-    plaintext: bool = False
-    spent_usd: Decimal | None = None
-    given_up: bool = False
-
-    def record(self, key: str) -> ResourceRecord | None:
-        return next((item for item in self.resources if item.key == key), None)
-
-    @property
-    def machine(self) -> ResourceRecord | None:
-        """The record of what runs the engine."""
-        return next((item for item in self.resources if item.is_machine), None)
-
-    def with_record(self, record: ResourceRecord) -> Deployment:
-        """This deployment with `record` in the place of the one of the same key, or behind the others."""
-        if self.record(record.key) is None:
-            return replace(self, resources=(*self.resources, record))
-        kept = tuple(record if item.key == record.key else item for item in self.resources)
-        return replace(self, resources=kept)
-
-    def without_record(self, key: str) -> Deployment:
-        return replace(self, resources=tuple(item for item in self.resources if item.key != key))
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Everywhere this deployment has, or may have, something."""
-        return tuple(dict.fromkeys((self.region, *(item.place for item in self.resources))))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """One line of a deployment's history."""
-
-    at: Moment
-    deployment: str
-    code: str
-    text: str
-    level: Level = "info"
-    step: str | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def digest(value: object) -> str:
@@ -242,8 +140,7 @@ def _refs(value: object) -> Iterator[Ref]:
             yield from _refs(item)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineState:
+class MachineState(Value, frozen=True, kw_only=True):
     """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it.
 
     `reclaimed`: the cloud has taken a spot machine back. `remedy` is what to do about its end, empty where only the
