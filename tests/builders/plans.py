@@ -17,9 +17,9 @@ from tgi_deploy.values.container import Container, Health, Image, Mount, Restart
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget
 from tgi_deploy.values.hardware import Accelerator, InstanceType
 from tgi_deploy.values.model import ModelSpec, Profile
-from tgi_deploy.values.plan import Candidate, Cost, CostLine, EngineRun, Performance, Storage
+from tgi_deploy.values.plan import Candidate, Cost, EngineRun, Performance, Storage
 from tgi_deploy.values.serving import Access, Metrics
-from tgi_deploy.values.supply import Offer
+from tgi_deploy.values.supply import CostLine, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

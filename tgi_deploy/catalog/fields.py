@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from tgi_deploy.catalog.names import suggestion
 from tgi_deploy.values.base import Value, Where
 
 # More than anything that is counted in bytes or parameters; beyond it, arithmetic with fractions ends in infinities.
@@ -143,7 +144,7 @@ def read(raw: object, fields: Mapping[str, Field], where: Where) -> dict[str, An
     for key, value in table(raw, where).items():
         field = fields.get(key)
         if field is None:
-            raise where.child(key).error("is not a known key")
+            raise where.child(key).error(f"is not a known key. {suggestion(key, fields) or ''}".rstrip(". "))
         if field.target == "":
             continue
         try:

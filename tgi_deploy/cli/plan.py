@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         "tgi-deploy plan llama3-13b --budget 5",
         "tgi-deploy plan llama3-70b --region all --market any --prefer cost",
         "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
+        "tgi-deploy plan llama3-70b --own dgx-h100.toml",
         "tgi-deploy plan llama3-8b --target docker",
         "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
         "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @profiles_dir_option
 @offline_option
 @picture_options
+@click.option("--own", type=LOCK_FILE, metavar="FILE", help="Hardware you own or would buy, and which rental it beats.")
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
@@ -53,6 +56,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     explain: bool,
     lock: Path | None,
     locked: Path | None,
+    own: Path | None,
     pictures: Pictures,
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
@@ -61,9 +65,11 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     account, and no network but for a hub model that is neither in the catalogue nor was read before.
     """
     if locked is not None:
-        return _reprinted(
-            locked, texts, profiles_dir, other="--lock" if lock else "--explain" if explain else pictures.option
-        )
+        other = "--lock" if lock else "--own" if own else "--explain" if explain else pictures.option
+        return _reprinted(locked, texts, profiles_dir, other=other)
+    if own is not None:
+        _refuse_beside_own("--lock" if lock else pictures.option)
+        return _owned(own, texts, _catalog(profiles_dir, offline=offline), explain=explain)
     pictures.check()
     texts, notices = _supplied(texts, target, profiles_dir, offline=offline)
     outcome = decide(texts, profiles_dir, offline=offline)
@@ -89,6 +95,27 @@ def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None, *, oth
             hint=f"leave {other} out",
         )  # fmt: skip
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
+
+
+def _refuse_beside_own(other: str | None) -> None:
+    if other is not None:
+        raise InputError(
+            "conflicting_options", f"--own and {other} exclude each other: only what can be deployed is kept or drawn",
+            hint=f"leave {other} out, or plan with --hardware",
+        )  # fmt: skip
+
+
+def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -> Result:
+    from tgi_deploy.catalog.owned import owned_machine  # noqa: PLC0415 -- few plans are of owned hardware
+    from tgi_deploy.cli.views.own import own_text  # noqa: PLC0415 -- few plans are of owned hardware
+    from tgi_deploy.operations.planning.own import plan_owned  # noqa: PLC0415 -- few plans are of owned hardware
+
+    outcome = plan_owned(texts, owned_machine(path), catalog, os.environ)
+    if isinstance(outcome, NoFeasiblePlan):
+        return no_plan_result("plan", texts, outcome, explain=explain)
+    made, owned = outcome
+    result = _plan_result(made, (), explain=explain)
+    return replace(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
 
 
 def _supplied(

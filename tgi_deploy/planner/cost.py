@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.values.plan import Cost, CostLine, Storage
+from tgi_deploy.values.plan import Cost, Storage
 from tgi_deploy.values.sizes import GIB
+from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
 
 if TYPE_CHECKING:
     from tgi_deploy.values.supply import ExtraPrices, Offer
 
-HOURS_PER_MONTH: Final = Decimal(730)
 _CENT: Final = Decimal("0.01")
 _CENT_OF_A_CENT: Final = Decimal("0.0001")
 
@@ -47,7 +47,9 @@ def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, m
     Several machines need a load balancer before them.
     """
     several = f"{machines} x " if machines > 1 else ""
-    lines = [(f"{several}instance", offer.usd_per_hour or Decimal(0))]
+    lines = [(f"{several}{line.item}", line.usd_per_hour) for line in offer.bill]
+    if not lines:
+        lines.append((f"{several}instance", offer.usd_per_hour or Decimal(0)))
     if extras is not None:
         volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
         gib = f"{several}root volume, {storage.root_volume_gib} GiB gp3"

@@ -27,7 +27,8 @@ _NAMES: Final[dict[Metric, tuple[str, str, str]]] = {
 def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
     offer = chosen.offer
     if offer.market == "owned":
-        yield "the machine is yours: no price, and the accelerators are taken to be free of other work"
+        price = "no price" if offer.usd_per_hour is None else "its price is what your books come to"
+        yield f"the machine is yours: {price}, and the accelerators are taken to be free of other work"
     else:
         kind = "estimated" if offer.estimated else "listed"
         yield f"{offer.market} price as {kind} on {offer.price_date} ({offer.price_source})"

@@ -12,7 +12,7 @@ from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
 from tgi_deploy.values.quality import QualityClass
 from tgi_deploy.values.request import Limit, Market, Metric, Request
 from tgi_deploy.values.serving import Access, Metrics
-from tgi_deploy.values.supply import Offer
+from tgi_deploy.values.supply import CostLine, Offer
 
 
 class Span(Value, frozen=True, kw_only=True):
@@ -50,11 +50,6 @@ class Performance(Value, frozen=True, kw_only=True):
     utilisation: float = 1.0
     ttft_ms_p95: float | None = None
     tpot_ms_p95: float | None = None
-
-
-class CostLine(Document, frozen=True, kw_only=True):
-    item: str
-    usd_per_hour: Decimal
 
 
 class Cost(Value, frozen=True, kw_only=True):

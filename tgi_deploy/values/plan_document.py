@@ -10,9 +10,10 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from tgi_deploy.values.base import Document
-from tgi_deploy.values.plan import Bearing, CostLine, FrontierPoint, Neighbor, Storage
+from tgi_deploy.values.plan import Bearing, FrontierPoint, Neighbor, Storage
 from tgi_deploy.values.quality import QualityClass
 from tgi_deploy.values.request import Market, Metric, RequestDocument
+from tgi_deploy.values.supply import CostLine
 
 
 class PlannedModel(Document, frozen=True, kw_only=True):

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Final
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.engine import Release
 from tgi_deploy.values.hardware import InstanceType
 from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.speed_constants import Constants
 
+HOURS_PER_MONTH: Final = Decimal(730)
+
+
+class CostLine(Document, frozen=True, kw_only=True):
+    item: str
+    usd_per_hour: Decimal
+
 
 class Offer(Value, frozen=True, kw_only=True):
-    """An instance type in a region and market. No price means unknown (or owned): never free."""
+    """An instance type in a region and market. No price means unknown (or owned): never free.
+
+    `bill` is what the price consists of, where that is known: of a machine one owns and keeps books on.
+    """
 
     instance_type: InstanceType
     region: str
@@ -23,6 +34,7 @@ class Offer(Value, frozen=True, kw_only=True):
     price_source: str = ""
     price_date: str = ""
     estimated: bool = False
+    bill: tuple[CostLine, ...] = ()
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.text import gib, plural, usd
-from tgi_deploy.values.plan import Cost, CostLine
+from tgi_deploy.values.plan import Cost
+from tgi_deploy.values.supply import CostLine
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.performance import usd_per_million, with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.plan import Cost, CostLine, Performance, Plan, Span, UsdSpan
+from tgi_deploy.values.plan import Cost, Performance, Plan, Span, UsdSpan
+from tgi_deploy.values.supply import CostLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -121,7 +121,7 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
 
 
 def _price(point: FrontierPoint) -> str:
-    return "" if point.market == "owned" else f"{usd(point.total_usd_per_hour)}/h"
+    return f"{usd(point.total_usd_per_hour)}/h" if point.total_usd_per_hour else ""
 
 
 def _runs(point: FrontierPoint) -> str:

@@ -101,10 +101,11 @@ def _cost(candidate: Candidate, request: Request) -> str:
     rows.append(("sum", candidate.cost.usd_per_hour))
     month = usd_per_month(candidate.cost.usd_per_hour)
     decimals = max(_DECIMALS, *(-int(amount.as_tuple().exponent) for _, amount in rows))
-    lines = [f"  {item:<{_LABEL}}{f'${amount:,.{decimals}f}':>12}" for item, amount in rows]
+    label = max(_LABEL, *(len(item) + 1 for item, _ in rows))
+    lines = [f"  {item:<{label}}{f'${amount:,.{decimals}f}':>12}" for item, amount in rows]
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
-    lines.append(f"  {'a month of 730 hours':<{_LABEL}}{f'${month:,.2f}':>12}")
+    lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
     return "\n".join([heading("Cost an hour"), *lines])
 
 

@@ -1,0 +1,207 @@
+"""`plan --own`: the engine on a machine that was bought, what that costs, and which rental it beats when."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.option_texts import resolve, variable_of_option
+from tgi_deploy.operations.planning.plan import supply_for, with_advice
+from tgi_deploy.planner.performance import with_prices
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.search import Search
+from tgi_deploy.values.base import Value, replaced
+from tgi_deploy.values.owned import Books, OwnedMachine, books, break_even_months
+from tgi_deploy.values.plan import NoFeasiblePlan, Plan
+from tgi_deploy.values.request import Market
+from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
+
+_CENT: Final = Decimal("0.01")
+_BESIDE: Final = ("hardware", "instance", "disk")
+
+
+class Rental(Value, frozen=True, kw_only=True):
+    """What meets the same request for rent, and after how many months the purchase is cheaper; None: never.
+
+    `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
+    share of the time only. `same_hardware`: as many of the same accelerators.
+    """
+
+    instance_type: str
+    region: str
+    market: Market
+    accelerator: str
+    accelerator_count: int
+    machines: int
+    replicas: int
+    num_shard: int
+    quantize: str
+    usd_per_hour: Decimal
+    usd_per_million_output_tokens: Decimal | None
+    output_tokens_per_s: float
+    estimated: bool
+    price_source: str
+    price_date: str
+    same_hardware: bool
+    break_even_months: Decimal | None
+    break_even_months_if_switched_off: Decimal | None
+
+
+class Owned(Value, frozen=True, kw_only=True):
+    """`data.own`: the books on the machines that the plan takes, and the rentals beside them, the planner's best first.
+
+    Dollars are of all `machines` of the plan together; `power_kw` is of one, at the meter.
+    """
+
+    name: str
+    source: str
+    hardware: str
+    machines: int
+    utilization: Decimal
+    useful_life_years: Decimal
+    purchase_usd: Decimal
+    power_kw: Decimal
+    lines: tuple[CostLine, ...]
+    usd_per_hour: Decimal
+    usd_per_month: Decimal
+    running_usd_per_month: Decimal
+    usd_per_million_output_tokens: Decimal | None
+    rentals: tuple[Rental, ...]
+
+
+def plan_owned(
+    texts: OptionTexts, machine: OwnedMachine, catalog: Catalog, environ: Mapping[str, str]
+) -> tuple[Plan, Owned] | NoFeasiblePlan:
+    """Return the plan on the owned machine with its books. Raises InputError for what cannot be asked for."""
+    _refuse(texts)
+    request = resolve(_on(machine, texts), environ, catalog)
+    supply, kept = _supply(machine, request, catalog)
+    made = make_plan(request, supply, catalog.engine)
+    if isinstance(made, NoFeasiblePlan):
+        return with_advice(made, supply, catalog)
+    rented = _rental_request(texts, request, environ, catalog)
+    search = Search(rented, supply_for(rented, catalog), catalog.engine)
+    owned = _owned(machine, kept, made)
+    rentals = tuple(_rental(item, rented, owned, made) for item in _best_of_each(search))
+    return made, replaced(owned, rentals=rentals)
+
+
+def _refuse(texts: OptionTexts) -> None:
+    given = next((name for name in _BESIDE if getattr(texts, name) is not None), None)
+    if given is not None:
+        raise InputError(
+            "conflicting_options", f"--own and --{given} exclude each other",
+            hint="the file of --own names the hardware; leave the other option out",
+        )  # fmt: skip
+
+
+def _on(machine: OwnedMachine, texts: OptionTexts) -> OptionTexts:
+    """The options, completed by what the file says and they do not."""
+    share = None if machine.utilization is None else f"{machine.utilization:f}"
+    return replaced(
+        texts,
+        hardware=machine.hardware,
+        utilisation=texts.utilisation or share,
+        max_machines=texts.max_machines or str(machine.machines),
+    )
+
+
+def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
+    """Return the machine as the only offer, at the price that its books come to."""
+    supply = supply_for(request, catalog)
+    offer = supply.offers[0]
+    hardware = offer.instance_type
+    kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilisation)))
+    if machine.interconnect is not None:
+        hardware = replaced(hardware, interconnect=machine.interconnect)
+    priced = replaced(
+        offer, instance_type=hardware, usd_per_hour=kept.usd_per_hour, bill=kept.lines, price_source=machine.source
+    )
+    return replaced(supply, offers=(priced,), extra_prices={}), kept
+
+
+def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
+    """The same request to those who rent out: on demand and spot, unless a market is named."""
+    hidden = variable_of_option("hardware")
+    rented = resolve(texts, {name: value for name, value in environ.items() if name != hidden}, catalog)
+    markets = rented.markets
+    if texts.market is None and variable_of_option("market") not in environ:
+        markets = ("on-demand", "spot")
+    return replaced(rented, utilisation=request.utilisation, markets=markets)
+
+
+def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
+    chosen = made.chosen
+    return Owned(
+        name=machine.name or machine.hardware,
+        source=machine.source,
+        hardware=chosen.offer.instance_type.name,
+        machines=chosen.machines,
+        utilization=Decimal(str(made.request.utilisation)),
+        useful_life_years=machine.useful_life_years,
+        purchase_usd=machine.purchase_usd * chosen.machines,
+        power_kw=kept.power_kw,
+        lines=chosen.cost.lines,
+        usd_per_hour=chosen.cost.usd_per_hour,
+        usd_per_month=_a_month(chosen.cost.usd_per_hour),
+        running_usd_per_month=_a_month(kept.running_usd_per_hour * chosen.machines),
+        usd_per_million_output_tokens=chosen.performance.usd_per_million_output_tokens,
+        rentals=(),
+    )
+
+
+def _a_month(usd_per_hour: Decimal) -> Decimal:
+    return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
+
+
+def _best_of_each(search: Search) -> Iterator[Configuration]:
+    """The best of each accelerator, count and market, in the planner's order."""
+    seen = set()
+    for item in search.run().configurations:
+        hardware = item.offer.instance_type
+        key = (hardware.accelerator.name, hardware.accelerator_count, item.offer.market)
+        if key not in seen:
+            seen.add(key)
+            yield item
+
+
+def _rental(item: Configuration, request: Request, owned: Owned, made: Plan) -> Rental:
+    offer, evaluation = item.offer, item.evaluation
+    hardware, mine = offer.instance_type, made.chosen.offer.instance_type
+    if evaluation.performance is None:
+        raise AssertionError("a configuration has been timed")
+    speed = with_prices(evaluation.performance, item.usd_per_hour, request)
+    return Rental(
+        instance_type=hardware.name,
+        region=offer.region,
+        market=offer.market,
+        accelerator=hardware.accelerator.name,
+        accelerator_count=hardware.accelerator_count,
+        machines=item.machines,
+        replicas=evaluation.replicas,
+        num_shard=evaluation.num_shard,
+        quantize=evaluation.scheme.name,
+        usd_per_hour=item.usd_per_hour,
+        usd_per_million_output_tokens=speed.usd_per_million_output_tokens,
+        output_tokens_per_s=round(speed.output_tokens_per_s, 1),
+        estimated=offer.estimated,
+        price_source=offer.price_source,
+        price_date=offer.price_date,
+        same_hardware=(hardware.accelerator, hardware.accelerator_count) == (mine.accelerator, mine.accelerator_count),
+        break_even_months=_break_even(owned, item.usd_per_hour),
+        break_even_months_if_switched_off=_break_even(owned, item.usd_per_hour * owned.utilization),
+    )
+
+
+def _break_even(owned: Owned, rental_usd_per_hour: Decimal) -> Decimal | None:
+    return break_even_months(owned.purchase_usd, owned.running_usd_per_month, rental_usd_per_hour * HOURS_PER_MONTH)

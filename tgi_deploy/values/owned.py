@@ -1,0 +1,106 @@
+"""What a machine costs that was bought: purchase over its life, power, hosting; and when buying beats renting.
+
+Everything is per machine and in US dollars; an hour is one of 730 a month. The purchase is spread evenly over the
+useful life, without interest and with nothing left at its end.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final
+
+from tgi_deploy.values.base import Value
+from tgi_deploy.values.hardware import Interconnect
+from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
+
+_MONTHS_PER_YEAR: Final = 12
+_WATTS_PER_KW: Final = 1000
+_CENT_OF_A_CENT: Final = Decimal("0.0001")
+_TENTH: Final = Decimal("0.1")
+
+
+class OwnedMachine(Value, frozen=True, kw_only=True):
+    """A machine and the books on it. `hardware` and `interconnect` are as for hardware without a price.
+
+    `board_w` is what each accelerator draws while busy, `host_w` the rest of the machine, `idle_w` all of it while it
+    has nothing to do (None: as much as busy). `machines` is how many there are, `utilization` the share of the time
+    at the planned load where the file states one, `source` where the figures are from.
+    """
+
+    hardware: str
+    name: str = ""
+    source: str = ""
+    interconnect: Interconnect | None = None
+    machines: int = 1
+    purchase_usd: Decimal
+    useful_life_years: Decimal
+    board_w: Decimal
+    host_w: Decimal
+    idle_w: Decimal | None = None
+    pue: Decimal
+    usd_per_kwh: Decimal
+    hosting_usd_per_month: Decimal = Decimal(0)
+    utilization: Decimal | None = None
+
+    @property
+    def life_months(self) -> Decimal:
+        return self.useful_life_years * _MONTHS_PER_YEAR
+
+
+class Books(Value, frozen=True, kw_only=True):
+    """What one machine costs at a utilization. `power_kw` is its mean draw, cooling and losses (PUE) included."""
+
+    lines: tuple[CostLine, ...]
+    power_kw: Decimal
+    running_usd_per_hour: Decimal
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        return sum((line.usd_per_hour for line in self.lines), start=Decimal(0))
+
+
+def books(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Books:
+    """Return what a machine with so many accelerators costs an hour, each line with its arithmetic."""
+    watts = _mean_watts(machine, accelerators, utilization)
+    power_kw = watts / _WATTS_PER_KW * machine.pue
+    purchase = _per_hour(machine.purchase_usd / machine.life_months)
+    power = _rounded(power_kw * machine.usd_per_kwh)
+    hosting = _per_hour(machine.hosting_usd_per_month)
+    kilowatts = f"{_plain(watts / _WATTS_PER_KW)} kW x {_plain(machine.pue)} PUE"
+    lines = (
+        (f"purchase, ${machine.purchase_usd:,} over {_plain(machine.useful_life_years)} years", purchase),
+        (f"power, {kilowatts} x ${_plain(machine.usd_per_kwh)}/kWh", power),
+        (f"hosting, ${machine.hosting_usd_per_month:,} a month", hosting),
+    )
+    return Books(
+        lines=tuple(CostLine(item=item, usd_per_hour=usd) for item, usd in lines),
+        power_kw=power_kw.quantize(Decimal("0.001"), ROUND_HALF_UP),
+        running_usd_per_hour=power + hosting,
+    )
+
+
+def break_even_months(
+    purchase_usd: Decimal, running_usd_per_month: Decimal, rental_usd_per_month: Decimal
+) -> Decimal | None:
+    """Return after how many months the rent that was saved has paid for the purchase; None: never."""
+    saved = rental_usd_per_month - running_usd_per_month
+    return (purchase_usd / saved).quantize(_TENTH, ROUND_HALF_UP) if saved > 0 else None
+
+
+def _mean_watts(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Decimal:
+    busy = machine.board_w * accelerators + machine.host_w
+    idle = busy if machine.idle_w is None else machine.idle_w
+    return busy * utilization + idle * (1 - utilization)
+
+
+def _per_hour(usd_per_month: Decimal) -> Decimal:
+    return _rounded(usd_per_month / HOURS_PER_MONTH)
+
+
+def _rounded(usd: Decimal) -> Decimal:
+    return usd.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)
+
+
+def _plain(number: Decimal) -> str:
+    """At most four decimals, none that are zero."""
+    return f"{number.quantize(_CENT_OF_A_CENT).normalize():f}"
