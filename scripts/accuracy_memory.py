@@ -121,7 +121,7 @@ def outcomes(catalog: Catalog) -> str:
     lines = ["| known outcome | it | the plan |", "| --- | --- | --- |"]
     for file in sorted(_OUTCOMES.glob("outcome-*.toml")):
         case = tomllib.loads(file.read_text(encoding="utf-8"))
-        texts = OptionTexts(**{**case["wish"], "set": tuple(case["wish"].get("set", ()))})
+        texts = OptionTexts(**{**case["request"], "set": tuple(case["request"].get("set", ()))})
         worked = "works" if case["expect"]["outcome"] == "plan" else "fails"
         judged = "works" if isinstance(plan(texts, catalog, {}), Plan) else "refuses"
         lines.append(f"| {case['about'].rstrip('.')} | {worked} | {judged} |")

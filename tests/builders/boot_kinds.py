@@ -35,8 +35,8 @@ class Kind:
         return self.deployable().candidate.offer.instance_type.accelerator_count
 
     def deployable(self) -> Deployable:
-        wished = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.texts}
-        texts = OptionTexts(**wished)
+        requested = {"model": "zephyr-7b", "instance": "g6e.xlarge", "regions": ("us-east-1",), **self.texts}
+        texts = OptionTexts(**requested)
         found = plan(texts, open_catalog(), {})
         assert isinstance(found, Plan), found
         made = deployable(found, texts, {}, name="boot")

@@ -58,4 +58,9 @@ def test_every_code_that_is_shown_is_explained():
 def test_no_code_is_explained_twice():
     codes = [item["code"] for item in read_tool_codes()]
     assert len(codes) == len(set(codes))
+
+
+def test_no_two_codes_mean_the_same():
+    meanings = [item["meaning"] for item in read_tool_codes()]
+    assert len(meanings) == len(set(meanings))
     assert {item["kind"] for item in read_tool_codes()} == {"error", "rejection", "warning"}

@@ -13,7 +13,7 @@ from builders.iam import allows
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.policy import makes_roles, policy
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes, delivery
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource, delivery
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "policy" / "escalations.toml").read_text(encoding="utf-8"))
 ACTIONS = read_actions()
@@ -60,8 +60,8 @@ def test_the_judgment_sees_the_way_up_once_the_condition_is_gone():
 
 
 def test_what_roles_are_made_for_lies_inside_the_boundary():
-    key = SecretWish(reference="env:KEY")
-    secrets = delivery(SecretWishes(hub_token=key, api_key=key), name="demo", deployment_id="1", region="us-east-1")
+    key = SecretSource(reference="env:KEY")
+    secrets = delivery(Secrets(hub_token=key, api_key=key), name="demo", deployment_id="1", region="us-east-1")
     ends = external_end(name="demo", deployment_id="1", region="us-east-1", expires=MOMENT, machine_key="instance")
     needed = [item for role in (*secrets.resources, *ends) for item in role.properties.get("statements", ())]
     assert len(needed) == 2

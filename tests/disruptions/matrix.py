@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 NAME = "llama3-13b"
-WISH = (NAME, "--budget", "5", "--ttl", "2h")
-UP = ("up", *WISH, "--yes")
+REQUEST = (NAME, "--budget", "5", "--ttl", "2h")
+UP = ("up", *REQUEST, "--yes")
 KEY = "DISRUPTIONS_API_KEY"
 EVERYTHING = ("--api-key-from-env", KEY, "--external-ttl")
 DOWN = ("down", NAME, "--yes")

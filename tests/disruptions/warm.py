@@ -21,7 +21,7 @@ import boto3
 import botocore.loaders
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
-from disruptions.matrix import WISH
+from disruptions.matrix import REQUEST
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import down, frame, main, up  # noqa: F401 -- what commands import, to be there
@@ -41,12 +41,12 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def warm_up():
-    """Read once what never changes: the SDK's service descriptions, our catalogue, the plan of each wish."""
+    """Read once what never changes: the SDK's service descriptions, our catalogue, the plan of each request."""
     wiring.catalog = functools.cache(wiring.catalog)
     make = app_plan.plan
-    planned = functools.cache(lambda wish, catalog: make(wish, catalog, {}))
-    app_plan.plan = lambda wish, catalog, _environ: planned(wish, catalog)
-    frame.run(main.ROOT, ["plan", *WISH, "--json"])
+    planned = functools.cache(lambda texts, catalog: make(texts, catalog, {}))
+    app_plan.plan = lambda texts, catalog, _environ: planned(texts, catalog)
+    frame.run(main.ROOT, ["plan", *REQUEST, "--json"])
     load = botocore.loaders.JSONFileLoader.load_file
     botocore.loaders.JSONFileLoader.load_file = lambda self, path: _loaded(load, type(self), path)
     for layer in LAYERS:

@@ -157,9 +157,9 @@ def planner_request(**changes: Any) -> Request:
     return Request(**(values | changes))
 
 
-def plan(*fallbacks: Any, chosen: Any = None, **wishes: Any) -> Plan:
+def plan(*fallbacks: Any, chosen: Any = None, **request: Any) -> Plan:
     return Plan(
-        request=planner_request(**wishes),
+        request=planner_request(**request),
         chosen=chosen or candidate(),
         fallbacks=fallbacks,
         rejections=(),

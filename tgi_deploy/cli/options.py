@@ -137,7 +137,7 @@ def _with_options(function: CommandFunction, lock: str | None) -> CommandFunctio
 
 
 def plan_option_words(function: CommandFunction) -> CommandFunction:
-    """Add every option of a plan without a MODEL; the function gets them as words of a command line, `wishes`."""
+    """Add every option of a plan without a MODEL; the function gets them as words of a command line, `plan_words`."""
 
     def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         words: list[str] = ["--allow-turing"] if given.pop("allow_turing") else []
@@ -145,7 +145,7 @@ def plan_option_words(function: CommandFunction) -> CommandFunction:
             value = given.pop(option.field)
             values = value if option.repeats else filter(None, [value])
             words.extend(word for item in values for word in (option.flag, item))
-        return function(wishes=tuple(words), **given)
+        return function(plan_words=tuple(words), **given)
 
     decorated: CommandFunction = _ALLOW_TURING(standing_in(with_words, function))
     for option in reversed(_PLAN_OPTIONS):

@@ -79,7 +79,6 @@ def _usage_code(error: click.ClickException) -> str:
         (click.NoSuchOption, "unknown_option"),
         (click.MissingParameter, "missing_argument"),
         (click.BadParameter, "bad_option_value"),
-        (click.FileError, "bad_file"),
         (MissingCommandError, "missing_command"),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")

@@ -64,7 +64,7 @@ _ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
 @profiles_dir_option
 @sandbox_option
 @yes_option
-def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened."""
     reports = Reports.of(given)
     reports.check()
@@ -88,7 +88,7 @@ def smoke_command(*, names: tuple[str, ...], wishes: tuple[str, ...], **given: A
     if not given["yes"]:
         need_answer("bringing models up", dry_run=False)
         click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
-    return _smoke(models, wishes, given, reports)
+    return _smoke(models, plan_words, given, reports)
 
 
 def _is_recorded(name: str, *, sandbox: bool) -> bool:
@@ -118,11 +118,11 @@ def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Res
     )
 
 
-def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
+def _smoke(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 
-    jobs = [_job(model, wishes, given) for model in dict.fromkeys(models)]
+    jobs = [_job(model, plan_words, given) for model in dict.fromkeys(models)]
     if given["sandbox"]:
         wiring.sandbox_start()
     programs = wiring.child_programs(_hear)
@@ -137,10 +137,10 @@ def _smoke(models: Sequence[str], wishes: tuple[str, ...], given: dict[str, Any]
     )
 
 
-def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
+def _job(model: str, plan_words: tuple[str, ...], given: dict[str, Any]) -> Job:
     from tgi_deploy.operations.deploying.smoke import Job, smoke_name  # noqa: PLC0415 -- help is printed without what acts
 
-    words = list(wishes)
+    words = list(plan_words)
     facts = wiring.target_named(given["target"]).facts
     refused = {name for item in facts.refuses for name in item.options}
     if "ttl" not in refused and not _has_end(words, os.environ):
@@ -152,7 +152,7 @@ def _job(model: str, wishes: tuple[str, ...], given: dict[str, Any]) -> Job:
     return Job(
         model=model,
         name=smoke_name(model, os.urandom(3).hex()),
-        wishes=(*words, "--ready", given["ready"]),
+        plan_words=(*words, "--ready", given["ready"]),
         everywhere=("--target", given["target"], *(("--sandbox",) if given["sandbox"] else ())),
         machine_kind=facts.machine_kind,
     )

@@ -6,16 +6,28 @@ import os.path
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.values.container import grouped, mount_of, mounted
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.container import Container, Health, Mount, Redaction
-    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.plan import Candidate, EngineRun
 
 _WEIGHTS: Final = "weights"
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("b", 1))
+
+
+def api_key_variable(engine: EngineRun) -> str:
+    """Return the container's variable that sets the API key. Raises InputError `api_key_unsupported`."""
+    if engine.access.key_variable is None:
+        raise InputError(
+            "api_key_unsupported",
+            f"version {engine.version} of the engine asks for no API key",
+            hint="choose a newer --engine-version, or leave the API key out",
+        )
+    return engine.access.key_variable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

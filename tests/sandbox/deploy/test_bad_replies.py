@@ -68,9 +68,9 @@ def planned():
     """What is the same in every run is made once: the plan, and the SDK's descriptions of services."""
     patch = pytest.MonkeyPatch()
     make, load = app_plan.plan, JSONFileLoader.load_file
-    plans = functools.cache(lambda wish, catalog: make(wish, catalog, {}))
+    plans = functools.cache(lambda texts, catalog: make(texts, catalog, {}))
     files = functools.cache(lambda kind, path: load(kind(), path))
-    patch.setattr(app_plan, "plan", lambda wish, catalog, _environ: plans(wish, catalog))
+    patch.setattr(app_plan, "plan", lambda texts, catalog, _environ: plans(texts, catalog))
     patch.setattr(wiring, "catalog", functools.cache(wiring.catalog))
     patch.setattr(JSONFileLoader, "load_file", lambda self, path: files(type(self), path))
     yield

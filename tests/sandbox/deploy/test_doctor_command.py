@@ -8,7 +8,7 @@ import pytest
 
 from tgi_deploy import wiring
 
-WISH = ("llama3-13b", "--budget", "5")
+REQUEST = ("llama3-13b", "--budget", "5")
 DENIED = {
     "code": "UnauthorizedOperation",
     "status": 403,
@@ -22,7 +22,7 @@ def found(said, severity):
 
 
 def test_a_model_in_the_sandbox_is_in_order(program):
-    said = program.here("doctor", *WISH)
+    said = program.here("doctor", *REQUEST)
     assert said.code == 0, said.out
     assert found(said, "error") == set()
     assert {"identity", "clock", "region", "machine_image", "zones", "permissions", "quota"} <= found(said, "ok")
@@ -39,7 +39,7 @@ def test_the_account_alone(program):
 
 def test_a_low_quota_is_an_error_with_the_request_to_run(program):
     program.fault(name="low-quota")
-    said = program.run("doctor", *WISH, "--instance", "g6e.xlarge", "--sandbox")
+    said = program.run("doctor", *REQUEST, "--instance", "g6e.xlarge", "--sandbox")
     assert said.code == 1
     assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(said.out.split())
     assert f"→ {REQUEST} --desired-value 4 --region us-east-1" in said.out
@@ -48,18 +48,18 @@ def test_a_low_quota_is_an_error_with_the_request_to_run(program):
 
 def test_preflight_stops_before_anything_is_made(program):
     program.fault(action="DryRun:RunInstances", **DENIED)
-    said = program.here("up", *WISH, "--no-wait", "--yes")
+    said = program.here("up", *REQUEST, "--no-wait", "--yes")
     assert said.code == 1
     (error,) = said.json["errors"]
     assert error["code"] == "permission_denied"
     assert "ec2:RunInstances is not allowed" in error["message"]
     assert program.calls("CreateSecurityGroup") == []
-    assert program.here("up", *WISH, "--no-wait", "--yes").code == 0
+    assert program.here("up", *REQUEST, "--no-wait", "--yes").code == 0
 
 
 def test_preflight_costs_no_more_than_eight_calls(program):
     def calls(*more):
-        program.here("up", *WISH, "--dry-run", *more)
+        program.here("up", *REQUEST, "--dry-run", *more)
         return len(program.all_calls())
 
     without = calls("--no-preflight")
@@ -68,7 +68,7 @@ def test_preflight_costs_no_more_than_eight_calls(program):
 
 def test_what_it_warns_of_is_in_the_envelope(program):
     program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
-    said = program.here("up", *WISH, "--dry-run")
+    said = program.here("up", *REQUEST, "--dry-run")
     assert said.code == 0
     (told,) = [item["message"] for item in said.json["warnings"] if item["code"] == "quota_unknown"]
     assert "servicequotas:GetServiceQuota is not allowed" in told
@@ -76,7 +76,7 @@ def test_what_it_warns_of_is_in_the_envelope(program):
 
 def test_a_quota_refused_at_launch_prints_the_request(program):
     program.fault(name="quota", times=9)
-    said = program.here("up", *WISH, "--instance", "g6e.xlarge", "--no-wait", "--yes")
+    said = program.here("up", *REQUEST, "--instance", "g6e.xlarge", "--no-wait", "--yes")
     assert said.code == 1
     (error,) = said.json["errors"]
     assert error["code"] == "quota_exceeded"
@@ -87,9 +87,9 @@ def test_a_quota_refused_at_launch_prints_the_request(program):
 
 def test_the_next_run_remembers_where_there_was_no_capacity(program):
     program.fault(name="capacity", times=1)
-    assert program.here("up", *WISH, "--no-wait", "--yes").code == 0
+    assert program.here("up", *REQUEST, "--no-wait", "--yes").code == 0
     program.here("down", "llama3-13b", "--yes")
-    again = program.run("up", *WISH, "--no-wait", "--yes", "--sandbox")
+    again = program.run("up", *REQUEST, "--no-wait", "--yes", "--sandbox")
     assert "us-east-1a/g6e.xlarge/on-demand: InsufficientInstanceCapacity" in again.err
     assert "skipped for now" in again.err
     zones = [call["params"]["Placement.AvailabilityZone"] for call in program.calls("RunInstances")]
@@ -99,7 +99,7 @@ def test_the_next_run_remembers_where_there_was_no_capacity(program):
 
 def test_without_credentials_it_says_what_it_can(program, monkeypatch, tmp_path):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
-    said = program.run("doctor", *WISH, "--json")
+    said = program.run("doctor", *REQUEST, "--json")
     assert said.code == 1
     assert said.json["errors"][0]["code"] == "no_credentials"
     assert {"python", "state_folder", "extras"} <= found(said, "ok")

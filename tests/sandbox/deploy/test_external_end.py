@@ -49,9 +49,9 @@ def test_a_machine_whose_own_timer_is_dead_is_ended_from_outside(fast, capsys):
         return code, json.loads(capsys.readouterr().out)
 
     api.control(fast.endpoint, "POST", "/_sandbox/faults", {"name": "dark", "times": 2})
-    wish = ("up", "llama3-13b", "--yes", "--no-wait", "--ttl", "5m")
-    assert run(*wish, "--name", "none")[0] == 0
-    assert run(*wish, "--name", "belt", "--external-ttl")[0] == 0
+    words = ("up", "llama3-13b", "--yes", "--no-wait", "--ttl", "5m")
+    assert run(*words, "--name", "none")[0] == 0
+    assert run(*words, "--name", "belt", "--external-ttl")[0] == 0
     until(lambda: sorted(states(fast)) == ["running", "terminated"])
     assert states(fast)[0] == "running"  # by the same moment, and with nobody outside to end it
     for name in ("belt", "none"):

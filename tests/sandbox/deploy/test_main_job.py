@@ -111,7 +111,7 @@ def test_an_engine_out_of_memory_can_be_kept(program):
     assert program.instances()[0]["phase"] == "failed"
 
 
-def test_the_same_name_for_another_wish_is_a_conflict(program):
+def test_the_same_name_for_another_request_is_a_conflict(program):
     program.here(*UP, "--no-wait")
     said = program.here("up", "llama3-8b", "--name", "llama3-13b", "--yes", "--no-wait")
     assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken")

@@ -22,7 +22,7 @@ from tgi_deploy.wiring import open_catalog
 # Any profile may be asked for; about fifteen of them, and three older releases, keep this quick.
 EVERY = open_catalog().profile_names()
 PROFILES = EVERY[:: len(EVERY) // 15]
-WISHES = [
+REQUESTS = [
     *((name, "3.3.7") for name in PROFILES),
     ("llama3-8b", "2.0.4"),
     ("llama3-8b", "2.4.1"),
@@ -44,7 +44,7 @@ def _container(catalog, candidate, memory_bytes):
 
 
 @pytest.mark.parametrize("prefer", ["quality", "cost"])
-@pytest.mark.parametrize(("name", "version"), WISHES)
+@pytest.mark.parametrize(("name", "version"), REQUESTS)
 def test_the_chosen_candidate_starts(catalog, name, version, prefer):
     made = plan(OptionTexts(model=name, prefer=prefer, engine_version=version, regions=("us-east-1",)), catalog, {})
     assert isinstance(made, Plan)

@@ -92,8 +92,8 @@ class Account:
         return answer
 
     def up(self, *words: str) -> dict[str, Any]:
-        wish = ("llama3-13b", "--budget", "5", "--name", "demo", "--allow-cidr", "203.0.113.7/32")
-        return self.run("up", *wish, "--no-wait", "--yes", *words)
+        request = ("llama3-13b", "--budget", "5", "--name", "demo", "--allow-cidr", "203.0.113.7/32")
+        return self.run("up", *request, "--no-wait", "--yes", *words)
 
     def down(self) -> dict[str, Any]:
         return self.run("down", "demo", "--yes")

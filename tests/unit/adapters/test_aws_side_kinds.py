@@ -14,7 +14,7 @@ from tgi_deploy.secret import Secret
 from tgi_deploy.targets.ec2 import cloud as aws_cloud
 from tgi_deploy.targets.ec2.commands import removal_command
 from tgi_deploy.targets.ec2.external_end import external_end
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes, delivery
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource, delivery
 
 CANARY = "hf_canary0123456789"
 IDENTITY = "0123456789ab"
@@ -33,10 +33,13 @@ def tags(key, **changes):
     } | changes
 
 
-def wanted(**wishes):
+def wanted(**secrets):
     """The resources of a deployment with a hub token and an API key, by key."""
-    given = {"hub_token": SecretWish(reference="env:HF_TOKEN"), "api_key": SecretWish(reference="env:KEY")} | wishes
-    made = delivery(SecretWishes(**given), name="demo", deployment_id=IDENTITY, region=REGION)
+    given = {
+        "hub_token": SecretSource(reference="env:HF_TOKEN"),
+        "api_key": SecretSource(reference="env:KEY"),
+    } | secrets
+    made = delivery(Secrets(**given), name="demo", deployment_id=IDENTITY, region=REGION)
     return {item.key: item for item in made.resources}
 
 
@@ -309,7 +312,7 @@ def test_the_commands_that_remove_an_instance_profile_do_so(bench, profile, role
 def test_names_fit_where_they_have_to():
     name, identity, region = "m" * 40, "0" * 12, "ap-northeast-1"
     made = delivery(
-        SecretWishes(hub_token=SecretWish(reference="env:T")), name=name, deployment_id=identity, region=region
+        Secrets(hub_token=SecretSource(reference="env:T")), name=name, deployment_id=identity, region=region
     ).resources
     ends = external_end(
         name=name, deployment_id=identity, region=region, expires=datetime.now(UTC), machine_key="instance"

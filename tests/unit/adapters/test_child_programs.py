@@ -82,12 +82,12 @@ def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, heard, t
 
 
 def test_a_launch_that_was_just_begun_is_stopped_too(programs, tmp_path):
-    """The wish came between the look whether there is one and the start of the process."""
+    """The request to stop came between the look whether there is one and the start of the process."""
     programs.stop()
     assert programs.run(("up", str(tmp_path / "never"))).exit_code != 0
 
 
-def test_a_wish_that_comes_while_another_is_passed_on_does_not_wait_for_itself(programs, heard, tmp_path, monkeypatch):
+def test_a_request_that_comes_while_another_is_passed_on_does_not_wait(programs, heard, tmp_path, monkeypatch):
     """A signal handler can be interrupted by the next signal."""
     with running(programs, heard, "up", tmp_path) as replies:
         (process, _words) = next(iter(programs._running.items()))

@@ -19,7 +19,7 @@ from tgi_deploy.values.hardware import Interconnect
 from tgi_deploy.values.speed_constants import missing
 from tgi_deploy.wiring import open_catalog
 
-WISH = OptionTexts(model="llama3-8b", regions=("us-east-1",))
+REQUEST = OptionTexts(model="llama3-8b", regions=("us-east-1",))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ A_NUMBER = "should be a number, zero or more"
 )  # fmt: skip
 def test_broken_constants_of_speed(changed, change, message):
     catalog = changed(SPEED_FILE, change)
-    assert said(SPEED_FILE, lambda: plan(WISH, catalog, {})) == message
+    assert said(SPEED_FILE, lambda: plan(REQUEST, catalog, {})) == message
     assert (
         said(SPEED_FILE, lambda: answer(Question(model="llama3-8b", accelerator="L4", engine="tgi"), catalog))
         == message
@@ -143,7 +143,7 @@ def test_a_users_constants_come_first(changed):
     question = Question(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
     slow = changed(SPEED_FILE, put_at("constants", "engine.tgi.step_ms", value={"value": 1000}))
     assert answer(question, slow).performance.tpot_ms > 1000 > answer(question, open_catalog()).performance.tpot_ms
-    assert plan(WISH, slow, {}).chosen.performance.tpot_ms > 1000
+    assert plan(REQUEST, slow, {}).chosen.performance.tpot_ms > 1000
 
 
 def test_a_users_rules_of_memory_come_first(changed):

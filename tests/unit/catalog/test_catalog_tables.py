@@ -80,6 +80,6 @@ def test_broken_cures(mine, edits):
 def test_a_cure_that_nobody_knows_is_refused_before_anything_is_made(mine):
     cures = read_cures(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
     with pytest.raises(InputError, match="there is no change 'pray'") as caught:
-        Healer(engine=Tgi(), edits=cures, plan_again=lambda wish: wish)
+        Healer(engine=Tgi(), edits=cures, plan_again=lambda texts: texts)
     assert caught.value.code == "bad_phase_table"
     assert "more_shards" in caught.value.hint

@@ -156,7 +156,7 @@ def test_explain_shows_every_refusal(made):
     assert len(re.findall(r"^  \w+: ", refused, re.MULTILINE)) == len(made.rejections)
 
 
-def test_what_a_wish_can_change_is_refused_first(made):
+def test_what_a_request_can_change_is_refused_first(made):
     codes = re.findall(r"^  (\w+) \(", section(plan_text(made, explain=False), "Refused"), re.MULTILINE)
     assert codes.index("over_budget") < codes.index("arch_flash_attention")
 

@@ -140,7 +140,7 @@ def test_at_a_terminal_it_is_asked(monkeypatch, answer, removes, capsys):
     assert "instance i-1" in capsys.readouterr().err
 
 
-def test_no_answer_is_another_wish_to_stop(monkeypatch):
+def test_no_answer_is_another_request_to_stop(monkeypatch):
     monkeypatch.setattr(stopping, "can_ask", lambda: True)
 
     def abort(_text):

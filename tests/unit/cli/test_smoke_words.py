@@ -14,27 +14,27 @@ NOTHING = dict.fromkeys(("profiles_dir", "sandbox", *(item.name for item in targ
 }
 
 
-def job(*wishes, **given):
-    return smoke._job("phi3-mini", wishes, NOTHING | given)
+def job(*plan_words, **given):
+    return smoke._job("phi3-mini", plan_words, NOTHING | given)
 
 
 def test_a_smoke_ends_itself_even_if_nobody_says_when():
-    assert job().wishes == ("--ttl", "1h", "--ready", "full")
+    assert job().plan_words == ("--ttl", "1h", "--ready", "full")
 
 
 @pytest.mark.parametrize("end", ["--ttl", "--max-spend", "--lease", "--idle-timeout"])
 def test_an_end_of_ones_own_stands(end):
-    assert job(end, "2").wishes[:2] == (end, "2")
-    assert "1h" not in job(end, "2").wishes
+    assert job(end, "2").plan_words[:2] == (end, "2")
+    assert "1h" not in job(end, "2").plan_words
 
 
 def test_an_end_of_the_environment_stands(monkeypatch):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "20m")
-    assert "--ttl" not in job().wishes
+    assert "--ttl" not in job().plan_words
 
 
 def test_a_host_of_ones_own_has_no_end():
-    assert "--ttl" not in job(target="docker").wishes
+    assert "--ttl" not in job(target="docker").plan_words
 
 
 def test_every_run_looks_where_it_was_brought_up():
@@ -45,13 +45,13 @@ def test_every_run_looks_where_it_was_brought_up():
 
 def test_options_are_passed_on_as_they_were_given():
     words = job("--budget", "2", api_key_from_env="KEY", plaintext=True, external_ttl=True, sandbox=True)
-    assert words.wishes[:2] == ("--budget", "2")
-    assert words.wishes[-6:] == ("--api-key-from-env", "KEY", "--plaintext", "--external-ttl", "--ready", "full")
+    assert words.plan_words[:2] == ("--budget", "2")
+    assert words.plan_words[-6:] == ("--api-key-from-env", "KEY", "--plaintext", "--external-ttl", "--ready", "full")
     assert words.everywhere == ("--target", "ec2", "--sandbox")
 
 
 def test_a_profiles_folder_is_passed_on_as_a_word():
-    assert job(profiles_dir=Path("mine")).wishes[2:4] == ("--profiles-dir", "mine")
+    assert job(profiles_dir=Path("mine")).plan_words[2:4] == ("--profiles-dir", "mine")
 
 
 def test_a_reader_that_has_gone_does_not_stop_what_is_heard(monkeypatch):

@@ -179,7 +179,7 @@ def test_missing_extras_are_warnings_that_say_how_to_get_them():
         (
             FakeInstallation(docker=Engine(version="29", runtimes=("runc",)), gpus=()),
             True,
-            ["ok docker", "error nvidia_runtime_missing", "error gpu_missing"],
+            ["ok docker", "error nvidia_runtime_missing", "error no_gpu"],
         ),
     ],
 )

@@ -10,10 +10,10 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 
 MOST_CALLS = 8
-SECRETS = SecretWishes(hub_token=SecretWish(reference="env:HF_TOKEN"))
+SECRETS = Secrets(hub_token=SecretSource(reference="env:HF_TOKEN"))
 
 
 @pytest.fixture

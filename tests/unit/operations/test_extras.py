@@ -18,12 +18,12 @@ from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 
 SIDE = ("parameter", "role", "instance-profile", "schedule")
-SECRETS = SecretWishes(
-    hub_token=SecretWish(reference="env:HF_TOKEN"),
-    api_key=SecretWish(reference="env:TGI_KEY"),
+SECRETS = Secrets(
+    hub_token=SecretSource(reference="env:HF_TOKEN"),
+    api_key=SecretSource(reference="env:TGI_KEY"),
     api_key_variable="TGI_KEY",
 )
 EXTRAS = {"secrets": SECRETS, "external_ttl": True, "lifetime_s": lambda _price: 3600}
@@ -39,12 +39,12 @@ def around(tmp_path, world):
     return Surroundings(home=tmp_path / "state", world=world)
 
 
-def wished(**settings):
+def requested(**settings):
     return request(settings={**EXTRAS, **settings})
 
 
-def bring_up(around, wish=None):
-    return up(around.context(), wish or wished())
+def bring_up(around, request=None):
+    return up(around.context(), request or requested())
 
 
 def take_down(around, **context):
@@ -155,7 +155,7 @@ def test_a_deployment_without_extras_asks_no_other_service_until_its_removal_is_
     assert {name.partition(" ")[0] for name in asked} == {"find"}
 
 
-def test_another_wish_for_the_key_is_another_deployment(around):
+def test_another_request_for_the_key_is_another_deployment(around):
     bring_up(around, request())
     with pytest.raises(ConflictError, match="asked for differently"):
         bring_up(around)
@@ -163,7 +163,7 @@ def test_another_wish_for_the_key_is_another_deployment(around):
 
 def test_an_end_from_outside_needs_an_end(around, world):
     with pytest.raises(InputError) as caught:
-        bring_up(around, wished(lifetime_s=lambda _price: None))
+        bring_up(around, requested(lifetime_s=lambda _price: None))
     assert caught.value.code == "external_ttl_without_end"
     assert world.creations == []
 

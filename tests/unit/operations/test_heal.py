@@ -18,7 +18,7 @@ from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
-WISH = OptionTexts(model="example", budget="5", set=("max-best-of=4",))
+REQUEST = OptionTexts(model="example", budget="5", set=("max-best-of=4",))
 START = "[tgi-deploy] phase=starting-engine\nStarting shard\n"
 PREFILL = (
     f"{START}Warming up model\nRuntimeError: Not enough memory to handle 4096 prefill tokens. "
@@ -72,7 +72,11 @@ class Sick:
     def up(self, made=None, **changes: Any):
         healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
         return up_and_heal(
-            self.context(), WISH, lambda _wish, chosen: request(chosen, wait=True, **changes), made or plan(), healer
+            self.context(),
+            REQUEST,
+            lambda _texts, chosen: request(chosen, wait=True, **changes),
+            made or plan(),
+            healer,
         )
 
 
@@ -115,7 +119,7 @@ def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
 def planning_for(around, seconds):
     """A planner that takes its time, while the machine that failed still runs."""
 
-    def plan_again(_wish):
+    def plan_again(_texts):
         around.clock.sleep(seconds)
         return plan()
 
@@ -151,14 +155,14 @@ def test_a_full_disk_is_doubled(around):
 def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
     sick = Sick(around, (PREFILL,))
     refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
-    outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _wish: refused)
+    outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
     assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
     assert outcome.deployment.phase == "ready"
     assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
 
 
-def test_a_change_that_does_not_go_with_the_wish_is_none(around):
-    def refuse(_wish):
+def test_a_change_that_does_not_go_with_the_request_is_none(around):
+    def refuse(_texts):
         raise InputError("conflicting_options", "no disk for your own machine", hint="x")
 
     with pytest.raises(DeployError):
@@ -223,6 +227,6 @@ def test_changes_of_the_options(code, field, value):
 
     healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
     error = DeployError("engine_failed", "x", failure=Failure(diagnosis=Diagnosis(finding=code)))
-    cure = healer.cure(error, replaced(WISH, env=()), plan(), ())
+    cure = healer.cure(error, replaced(REQUEST, env=()), plan(), ())
     assert getattr(cure.texts, field) == value
     assert asked == [cure.texts]

@@ -181,7 +181,7 @@ def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(
     assert around.store.load("demo").phase == "deleting"
 
 
-def test_a_launch_is_finished_and_recorded_before_the_wish_is_heard(around):
+def test_a_launch_is_finished_and_recorded_before_the_request_is_heard(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
     assert settled.fate == "kept"
     assert not stops.abandoned
@@ -189,7 +189,7 @@ def test_a_launch_is_finished_and_recorded_before_the_wish_is_heard(around):
     assert {item["phase"] for item in settled.exists} == {"created"}
 
 
-def test_a_second_wish_cuts_the_launch_and_what_came_of_it_is_found(around):
+def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
     def twice(stops):
         stops.arrive(hasty=False)
         stops.arrive(hasty=False)
@@ -200,7 +200,7 @@ def test_a_second_wish_cuts_the_launch_and_what_came_of_it_is_found(around):
     assert around.world.left() == []
 
 
-def test_a_second_wish_while_removing_leaves_at_once_and_says_what_exists(around):
+def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(around):
     around.world.slow_to_end = 10**9
     stops = Stops()
     context = guard(around.context(), stops)
@@ -214,7 +214,7 @@ def test_a_second_wish_while_removing_leaves_at_once_and_says_what_exists(around
     assert around.store.load("demo").phase == "deleting"
 
 
-def test_a_second_wish_at_the_question_leaves_at_once(around):
+def test_a_second_request_at_the_question_leaves_at_once(around):
     def ask(_things):
         raise KeyboardInterrupt
 

@@ -26,8 +26,8 @@ from tgi_deploy.values.resource import KEPT
 from tgi_deploy.wiring import target_for, target_named
 
 
-def planned(**wishes):
-    made = plan(**wishes)
+def planned(**asked):
+    made = plan(**asked)
     return Subject(name="demo", target=target_for(made), plan=plan_document(made))
 
 
@@ -84,7 +84,7 @@ def test_every_alert_has_three_commands_and_no_place_left_to_fill():
         assert place not in text
 
 
-def test_the_up_command_wishes_the_same_again():
+def test_the_up_command_asks_for_the_same_again():
     (line, *_) = commands(page(planned(flags={"--max-batch-size": "4"}, markets=("spot",))), "tgi-deploy up")
     for said in ("--budget 5", "--context 8192", "--set max-batch-size=4", "--market spot", "--name demo"):
         assert said in line
@@ -119,7 +119,7 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
 
 
 @pytest.mark.parametrize(
-    ("wished", "said"),
+    ("requested", "said"),
     [
         ({"env": {"NCCL_P2P_DISABLE": "1"}}, "--env NCCL_P2P_DISABLE=1"),
         ({"disk_gib": 300}, "--disk 300"),
@@ -132,9 +132,9 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
         ({"quality": "exact"}, "--quality exact"),
     ],
 )
-def test_no_part_of_the_wish_is_left_out_of_the_up_command(wished, said):
+def test_no_part_of_the_request_is_left_out_of_the_up_command(requested, said):
     subject = planned()
-    subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **wished))
+    subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **requested))
     (line, *_) = commands(page(subject), "tgi-deploy up")
     assert said in line
 
@@ -155,8 +155,8 @@ def test_every_field_of_a_request_is_known_here():
 
 
 def test_a_machine_of_ones_own_is_brought_up_on_docker():
-    wished = of_ones_own()
-    (line, *_) = commands(page(wished), "tgi-deploy up")
+    requested = of_ones_own()
+    (line, *_) = commands(page(requested), "tgi-deploy up")
     assert "--hardware 1xL40S" in line
     assert "--target docker" in line
     assert "--region" not in line

@@ -30,7 +30,7 @@ FINDING = {
 JOB = Job(
     model="phi3-mini",
     name="smoke-phi3-mini-abc123",
-    wishes=("--ttl", "1h"),
+    plan_words=("--ttl", "1h"),
     everywhere=("--sandbox",),
     machine_kind="instance",
 )

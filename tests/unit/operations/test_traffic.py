@@ -18,15 +18,15 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")
-KEYED = SecretWishes(api_key=SecretWish(reference="env:KEY"), api_key_variable="KEY")
-STORED = SecretWishes(api_key=SecretWish(parameter="/tgi-deploy/team/key"), instance_profile="reader")
+KEYED = Secrets(api_key=SecretSource(reference="env:KEY"), api_key_variable="KEY")
+STORED = Secrets(api_key=SecretSource(parameter="/tgi-deploy/team/key"), instance_profile="reader")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def public(around, **changes):
 
 
 def bring_up(around, secrets=None, *, plaintext=False, **changes):
-    settings = {"secrets": secrets or SecretWishes(), "plaintext": plaintext}
+    settings = {"secrets": secrets or Secrets(), "plaintext": plaintext}
     return up(public(around), request(settings=settings, **changes))
 
 

@@ -129,7 +129,7 @@ def test_up_again_after_no_wait_goes_on_to_wait(around):
     assert len(around.world.running()) == 1
 
 
-def test_a_name_of_another_wish_is_taken(around):
+def test_a_name_of_another_request_is_taken(around):
     bring_up(around)
     with pytest.raises(ConflictError) as caught:
         up(around.context(), request(plan(context_tokens=4096)))
@@ -171,7 +171,7 @@ def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
     assert len(around.world.there("launch-template")) == 1
 
 
-def test_a_fallback_that_the_wish_rules_out_leaves_nothing(around):
+def test_a_fallback_that_the_request_rules_out_leaves_nothing(around):
     """How long --max-spend lasts is known only when its price is: too short a time for this one."""
 
     def lifetime_s(_price):

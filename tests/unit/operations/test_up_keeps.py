@@ -134,10 +134,10 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
     made = plan(on("g6e.2xlarge"))
     up(around.context(), request(made, wait=False))
     around.engine = Deaf()
-    healer = Healer(engine=Tgi(), edits={"generate_failed": ("other_machine",)}, plan_again=lambda _wish: made)
+    healer = Healer(engine=Tgi(), edits={"generate_failed": ("other_machine",)}, plan_again=lambda _texts: made)
     with pytest.raises(DeployError) as caught:
         up_and_heal(
-            around.context(), OptionTexts(model="x"), lambda _wish, chosen: request(chosen, wait=True), made, healer
+            around.context(), OptionTexts(model="x"), lambda _texts, chosen: request(chosen, wait=True), made, healer
         )
     assert caught.value.data["fate"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1

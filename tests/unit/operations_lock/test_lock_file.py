@@ -67,7 +67,7 @@ def test_a_lock_comes_back_as_it_was(locked):
     assert lock.plan.chosen.instance_type == "g6e.xlarge"
 
 
-def test_the_environment_becomes_part_of_the_wish(made, catalog):
+def test_the_environment_becomes_part_of_the_request(made, catalog):
     environ = {"TGI_DEPLOY_CONTEXT": "4096", "TGI_DEPLOY_BUDGET": "9", "TGI_DEPLOY_REGION": "eu-west-1", "HOME": "/"}
     document = document_of(made, catalog, environ=environ)
     assert document["wish"] == {
@@ -92,7 +92,7 @@ def _plan_document(outcome):
     return plan_document(outcome)
 
 
-def test_an_owned_machine_has_no_region_in_its_wish(catalog):
+def test_an_owned_machine_has_no_region_in_its_request(catalog):
     texts = OptionTexts(model="llama3-8b", hardware="1xRTX-4090")
     document = document_of(plan(texts, catalog, {}), catalog, texts)
     assert document["wish"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
@@ -119,7 +119,7 @@ def test_the_hash_is_sha256_of_canonical_json(made):
     assert len(config_sha256(small)) == hashlib.sha256().digest_size * 2
 
 
-def test_a_wish_is_written_without_what_was_not_asked(made):
+def test_a_request_is_written_without_what_was_not_asked(made):
     assert texts_document(OptionTexts(model="x")) == {"model": "x"}
 
 

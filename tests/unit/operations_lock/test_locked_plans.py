@@ -66,7 +66,7 @@ def test_a_changed_world_is_a_warning_and_the_lock_is_printed_all_the_same(tool,
     assert says in err
 
 
-def test_a_wish_that_can_no_longer_be_planned_is_a_warning(tool, locked):
+def test_a_request_that_can_no_longer_be_planned_is_a_warning(tool, locked):
     path, printed = locked
     path.write_text(
         path.read_text().replace('"model": "llama3-13b",\n    "budget"', '"model": "llama9",\n    "budget"')
@@ -126,7 +126,7 @@ def test_force_can_not_bring_back_what_is_gone(edited, catalog):
     assert raised.value.code == "locked_choice_gone"
 
 
-def test_a_wish_that_nothing_meets_any_more_is_stale(locked, catalog):
+def test_a_request_that_nothing_meets_any_more_is_stale(locked, catalog):
     path, _ = locked
     path.write_text(path.read_text().replace('"budget": "5"', '"budget": "0.1"'))
     lock = lock_of(path)

@@ -15,7 +15,7 @@ from tgi_deploy.operations.planning.what_if import CSV_COLUMNS, SWEPT, read_swee
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 
-WISH = OptionTexts(model="llama3-8b", budget="5")
+REQUEST = OptionTexts(model="llama3-8b", budget="5")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_what_is_no_sweep(text):
 
 def test_every_row_is_the_plan_of_its_value(catalog):
     sweep = read_sweep("min-tokens-per-s=1,8,64,400000")
-    rows = what_if(WISH, sweep, catalog, {})
+    rows = what_if(REQUEST, sweep, catalog, {})
     for value, row in zip(sweep.values, rows, strict=True):
-        made = plan(replaced(WISH, min_tokens_per_s=value), catalog, {})
+        made = plan(replaced(REQUEST, min_tokens_per_s=value), catalog, {})
         assert row.value == value
         assert row.choice == (made.chosen if isinstance(made, Plan) else None)
     assert rows[0].choice is not None
@@ -69,18 +69,18 @@ def test_every_row_is_the_plan_of_its_value(catalog):
 
 def test_the_swept_value_stands_above_everything_else(catalog):
     environ = {"TGI_DEPLOY_BUDGET": "0.1", "TGI_DEPLOY_REGION": "eu-west-1"}
-    rows = what_if(replaced(WISH, budget="0.2"), read_sweep("budget=5"), catalog, environ)
+    rows = what_if(replaced(REQUEST, budget="0.2"), read_sweep("budget=5"), catalog, environ)
     assert rows[0].choice is not None
     assert rows[0].choice.offer.region == "eu-west-1"
 
 
 @pytest.mark.parametrize("setting", SWEPT)
-def test_every_setting_is_a_field_of_the_wish(setting):
-    assert hasattr(WISH, SWEPT[setting])
+def test_every_setting_is_a_field_of_the_request(setting):
+    assert hasattr(REQUEST, SWEPT[setting])
 
 
 def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog, tool):
-    (row,) = what_if(replaced(WISH, budget=None), read_sweep("budget=0.1"), catalog, {})
+    (row,) = what_if(replaced(REQUEST, budget=None), read_sweep("budget=0.1"), catalog, {})
     lines = tool("plan", "llama3-8b", "--budget", "0.1")[1].splitlines()
     refused = lines[next(at for at, line in enumerate(lines) if line.startswith("Refused")) + 1]
     machine, _, price = row.reason.partition(" x1 none: ")
@@ -89,14 +89,14 @@ def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog,
 
 
 def test_a_value_that_cannot_be_meant_is_a_row(catalog):
-    rows = what_if(WISH, read_sweep("context=4096,99999999"), catalog, {})
+    rows = what_if(REQUEST, read_sweep("context=4096,99999999"), catalog, {})
     assert rows[0].choice is not None
     assert (rows[1].choice, rows[1].code) == (None, "context_too_long")
 
 
-def test_a_wish_that_is_wrong_anyway_is_an_error(catalog):
+def test_a_request_that_is_wrong_anyway_is_an_error(catalog):
     with pytest.raises(InputError) as raised:
-        what_if(replaced(WISH, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
+        what_if(replaced(REQUEST, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
     assert raised.value.code == "bad_quantize"
 
 

@@ -12,7 +12,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.why_not import verdict, why_not
 from tgi_deploy.values.plan import Plan
 
-WISHES = (
+REQUESTS = (
     OptionTexts(model="llama3-13b", budget="5"),
     OptionTexts(model="llama3-8b", budget="1", prefer="cost"),
     OptionTexts(model="llama3-70b", regions=("us-east-1", "eu-west-1"), market="any", prefer="speed"),
@@ -32,7 +32,7 @@ TYPES = (
 
 
 @pytest.mark.sampled(16)
-@pytest.mark.parametrize("texts", WISHES, ids=lambda texts: texts.model)
+@pytest.mark.parametrize("texts", REQUESTS, ids=lambda texts: texts.model)
 @pytest.mark.parametrize("name", TYPES)
 def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
     made = plan(texts, catalog, {})
@@ -52,7 +52,7 @@ def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
     assert (item.best is None) == all(way.codes for way in item.ways)
 
 
-@pytest.mark.parametrize("texts", WISHES, ids=lambda texts: texts.model)
+@pytest.mark.parametrize("texts", REQUESTS, ids=lambda texts: texts.model)
 def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
     made = plan(texts, catalog, {})
     assert isinstance(made, Plan)
@@ -66,7 +66,7 @@ def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
 
 
 def test_the_memory_of_a_card_adds_up(catalog):
-    ways = why_not(WISHES[0], "g5.xlarge", catalog, {}).explanations[0].ways
+    ways = why_not(REQUESTS[0], "g5.xlarge", catalog, {}).explanations[0].ways
     assert ways
     for way in ways:
         memory = way.memory
@@ -97,7 +97,7 @@ def test_a_pinned_instance_is_still_compared(catalog):
 
 
 def test_a_card_is_every_type_that_has_it(catalog):
-    found = why_not(WISHES[0], "l4", catalog, {})
+    found = why_not(REQUESTS[0], "l4", catalog, {})
     assert (found.name, found.kind, found.rentable) == ("L4", "accelerator", True)
     names = {item.hardware.name for item in found.explanations}
     assert names == {item.name for item in catalog.instance_types().values() if item.accelerator.name == "L4"}
@@ -112,7 +112,7 @@ def test_a_card_that_nobody_rents_is_a_machine_of_your_own(catalog):
 def test_unknown_names_are_refused(catalog):
     for name, code in (("g99.xlarge", "unknown_instance_type"), ("Voodoo", "unknown_accelerator")):
         with pytest.raises(InputError) as raised:
-            why_not(WISHES[0], name, catalog, {})
+            why_not(REQUESTS[0], name, catalog, {})
         assert raised.value.code == code
 
 
@@ -159,7 +159,7 @@ def test_the_text(tool, name, says):
     assert "memory of one card:" in out
 
 
-def test_a_type_that_the_wished_region_lacks(tool):
+def test_a_type_that_the_requested_region_lacks(tool):
     _, out, _ = tool("why-not", "llama3-13b", "p5.48xlarge", "--region", "eu-west-3")
     assert "not_offered" in out
     assert "no on-demand offer in eu-west-3" in out

@@ -35,7 +35,7 @@ def typed(value: str) -> Setting:
     return Setting(value=value, source="flag")
 
 
-def wished(environ: dict[str, str] | None = None, **settings: Any) -> Any:
+def requested(environ: dict[str, str] | None = None, **settings: Any) -> Any:
     return resolve(OptionTexts(**({"model": "llama3.1-8b"} | settings)), environ or {}, catalog())
 
 
@@ -112,21 +112,21 @@ def test_the_hint_is_the_amount_as_it_was_meant(text: str, hint: str) -> None:
 )
 def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
     with pytest.raises(InputError) as refused:
-        wished(**settings)
+        requested(**settings)
     assert str(refused.value.hint).startswith(hint)
 
 
 @pytest.mark.parametrize(("name", "value"), [("ENGINE_VERSION", "9.9"), ("INSTANCE", "g99.xlarge")])
 def test_a_name_from_the_environment_that_is_unknown_is_told_by_its_variable(name: str, value: str) -> None:
     with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: There is no"):
-        wished({f"TGI_DEPLOY_{name}": value})
+        requested({f"TGI_DEPLOY_{name}": value})
     with pytest.raises(InputError, match=r"^There is no"):
-        wished(**{name.lower(): value})
+        requested(**{name.lower(): value})
 
 
 def test_nothing_is_told_as_too_little() -> None:
     with pytest.raises(InputError, match="'0' is not more than 0"):
-        wished(budget="0")
+        requested(budget="0")
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("64", 64), ("08", 8)])
@@ -198,11 +198,11 @@ def test_how_long_an_amount_lasts_is_not_asked_before_there_is_a_price() -> None
 @pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])
 def test_a_wrong_end_is_refused_before_anything_is_planned(settings: dict[str, str]) -> None:
     with pytest.raises(InputError):
-        wished(**settings)
+        requested(**settings)
 
 
 def test_defaults() -> None:
-    found = wished()
+    found = requested()
     assert (found.input_tokens, found.output_tokens, found.concurrency, found.context_tokens) == (1024, 256, 8, 8192)
     assert found.budget_usd_per_hour is None
     assert (found.prefer, found.quantize, found.markets) == ("cost", "auto", ("on-demand",))
@@ -223,7 +223,7 @@ def test_defaults() -> None:
     ],
 )
 def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], tokens: tuple[int, int, int]) -> None:
-    found = wished(**settings)
+    found = requested(**settings)
     assert (found.context_tokens, found.input_tokens, found.output_tokens) == tokens
 
 
@@ -251,7 +251,7 @@ def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], token
     ],
 )
 def test_settings_from_the_environment(name: str, value: str, field: str, expected: object) -> None:
-    assert getattr(wished({f"TGI_DEPLOY_{name}": value}), field) == expected
+    assert getattr(requested({f"TGI_DEPLOY_{name}": value}), field) == expected
 
 
 @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ def test_a_message_names_the_setting_by_the_way_it_came(source: Any, named: str)
 
 
 def test_an_empty_variable_is_none() -> None:
-    assert wished({"TGI_DEPLOY_BUDGET": "", "TGI_DEPLOY_REGION": ""}).budget_usd_per_hour is None
+    assert requested({"TGI_DEPLOY_BUDGET": "", "TGI_DEPLOY_REGION": ""}).budget_usd_per_hour is None
 
 
 def test_regions_are_taken_once_and_all_means_all() -> None:
-    assert wished(regions=("us-west-2", "us-west-2")).regions == ("us-west-2",)
-    assert wished(regions=("us-west-2", "all")).regions == catalog().regions()
+    assert requested(regions=("us-west-2", "us-west-2")).regions == ("us-west-2",)
+    assert requested(regions=("us-west-2", "all")).regions == catalog().regions()
 
 
 def test_a_shown_value_is_short_and_printable() -> None:
@@ -299,14 +299,14 @@ def test_a_shown_value_is_short_and_printable() -> None:
 )
 def test_other_refusals(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError) as refused:
-        wished(**settings)
+        requested(**settings)
     assert refused.value.hint
 
 
 def test_variables_reach_the_engine():
-    assert wished(env=("NCCL_P2P_DISABLE=1", "A=b=c")).env == (("NCCL_P2P_DISABLE", "1"), ("A", "b=c"))
+    assert requested(env=("NCCL_P2P_DISABLE=1", "A=b=c")).env == (("NCCL_P2P_DISABLE", "1"), ("A", "b=c"))
 
 
 def test_a_disk_of_a_size():
-    assert (wished().disk_gib, wished(disk="500").disk_gib) == (None, 500)
-    assert wished({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200
+    assert (requested().disk_gib, requested(disk="500").disk_gib) == (None, 500)
+    assert requested({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200

@@ -55,7 +55,7 @@ def catalog() -> Catalog:
 
 
 def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
-    raw = dict(case["wish"])
+    raw = dict(case["request"])
     for name in ("regions", "set"):
         raw[name] = tuple(raw.get(name, ()))
     return plan(OptionTexts(**raw), catalog(), case.get("env", {}))
@@ -65,7 +65,7 @@ def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
 def test_case(path: Path) -> None:
     case = tomllib.loads(path.read_text(encoding="utf-8"))
     expect = case["expect"]
-    assert set(case) <= {"about", "wish", "env", "expect"}
+    assert set(case) <= {"about", "request", "env", "expect"}
     assert set(expect) <= SECTIONS
     if expect["outcome"] == "error":
         with pytest.raises(InputError) as refused:

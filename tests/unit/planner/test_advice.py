@@ -32,7 +32,7 @@ MORE: dict[str, tuple[OptionTexts, set[str]]] = {
     ),
     "speed": (OptionTexts(model="llama3-8b", ttft_ms="20", tpot_ms="500"), {"ttft"}),
     "elsewhere": (OptionTexts(model="llama3-8b", regions=("ap-east-1",)), {"region", "allow_turing"}),
-    "two-wishes-too-many": (OptionTexts(model="llama3-70b", budget="1", num_shard="3"), {"budget+num_shard"}),
+    "two-limits-too-many": (OptionTexts(model="llama3-70b", budget="1", num_shard="3"), {"budget+num_shard"}),
     "everything-is-asked-for-already": (OptionTexts(model="llama3-8b", budget="0.01", regions=("all",)), {"budget"}),
 }
 
@@ -49,7 +49,7 @@ def answered(name: str) -> tuple[OptionTexts, Mapping[str, str], Plan | NoFeasib
     else:
         case = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
         raw: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in case["wish"].items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in case["request"].items()
         }
         texts, environ = OptionTexts(**raw), case.get("env", {})
     return texts, environ, plan(texts, catalog(), environ)
@@ -107,6 +107,6 @@ def test_a_budget_is_rounded_up_to_the_cent() -> None:
 
 
 def test_what_is_left_out_of_a_set_is_not_enough() -> None:
-    codes = {miss.code for miss in answered("two-wishes-too-many")[2].near_misses}
+    codes = {miss.code for miss in answered("two-limits-too-many")[2].near_misses}
     assert "budget" not in codes
     assert "num_shard" not in codes

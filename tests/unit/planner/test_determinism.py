@@ -15,7 +15,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
-WISHES = (
+REQUESTS = (
     OptionTexts(model="llama3-13b", budget="5"),
     OptionTexts(model="mixtral-8x7b", regions=("us-west-2", "eu-west-1"), market="any", prefer="value"),
     OptionTexts(model="qwen2.5-72b", budget="0.5"),
@@ -25,7 +25,7 @@ WISHES = (
 def digest() -> str:
     """Of all answers, with a catalogue read anew."""
     catalog = open_catalog()
-    made = [plan(texts, catalog, {}) for texts in WISHES]
+    made = [plan(texts, catalog, {}) for texts in REQUESTS]
     documents = [plan_document(one) if isinstance(one, Plan) else no_plan_document(one) for one in made]
     return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()
 

@@ -315,7 +315,7 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert relaxations(request, replaced(supply, offers=tuple(reversed(supply.offers))), catalog().engine) == found
 
 
-def test_a_wish_that_can_be_met_needs_no_change() -> None:
+def test_a_request_that_can_be_met_needs_no_change() -> None:
     request = requested({"context": "2048"})
     assert isinstance(make_plan(request, small_supply(), catalog().engine), Plan)
     assert relaxations(request, small_supply(), catalog().engine) == ()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.report.report import Report
 
-WISHES = {
+REQUESTS = {
     "plan": OptionTexts(model="llama3-13b", budget="5"),
     "everywhere": OptionTexts(model="llama3-70b", budget="12", market="any", regions=("all",)),
     "no-plan": OptionTexts(model="llama3-70b", budget="1"),
@@ -31,7 +31,8 @@ WISHES = {
 def reports() -> dict[str, Report]:
     catalog = open_catalog()
     return {
-        name: report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets()) for name, texts in WISHES.items()
+        name: report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets())
+        for name, texts in REQUESTS.items()
     }
 
 

@@ -48,14 +48,15 @@ _GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_MADE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """A model to smoke under a name of its own. `wishes` and `everywhere` are words of the command line.
+    """A model to smoke under a name of its own. `plan_words` and `everywhere` are words of the command line.
 
-    `everywhere` goes with every run (`--sandbox`), `wishes` with `up` alone. `machine_kind`: what the engine runs in.
+    `everywhere` goes with every run (`--sandbox`), `plan_words` with `up` alone. `machine_kind`: what the engine
+    runs in.
     """
 
     model: str
     name: str
-    wishes: tuple[str, ...] = ()
+    plan_words: tuple[str, ...] = ()
     everywhere: tuple[str, ...] = ()
     machine_kind: str = ""
 
@@ -153,7 +154,7 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
     began = clock.monotonic()
     if programs.stopping:
         return Smoked(job=job, exit_code=INTERRUPTED, cases=(_interrupted("launching"),), took_s=0.0)
-    words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.wishes, *job.everywhere)
+    words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.plan_words, *job.everywhere)
     came_up = programs.run(words)
     findings = _diagnose(programs, job, came_up)
     began_removal = clock.monotonic()

@@ -37,9 +37,9 @@ HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
 
 @dataclass(slots=True)
 class Stops:
-    """The wishes to stop, and what this run has done so far.
+    """The requests to stop, and what this run has done so far.
 
-    `holding`: a call is under way that must not be cut; the first wish waits for it, the second doesn't.
+    `holding`: a call is under way that must not be cut; the first request waits for it, the second doesn't.
     `from_before`: ids of deployments that were found before this run had a record of its own.
     `abandoned`: a creating call was cut all the same: what it made may come to light later.
     """
@@ -77,7 +77,7 @@ class Stops:
 
     @contextmanager
     def held(self, *, on: bool = False) -> Iterator[None]:
-        """Put a wish off until the end of the block. With `on` it stays put off after a success, until a save ends."""
+        """Put off a request to stop until the end of the block; with `on`, after a success, until a save ends."""
         if not self.holding:
             self.check()
         self.holding = True
@@ -268,8 +268,8 @@ def settle(
 ) -> Settled:
     """After an interrupted `up`: keep or remove what it has made, and say what exists.
 
-    `ask` gets what exists and says whether to remove it; it is not asked in haste. Nothing is raised: a further
-    wish to stop, or a cloud that doesn't answer, leaves things as they are, on record.
+    `ask` gets what exists and answers whether to remove it; it is not asked in haste. Nothing is raised: a further
+    request to stop, or a cloud that doesn't answer, leaves things as they are, on record.
     """
     try:
         if not stops.made_something:

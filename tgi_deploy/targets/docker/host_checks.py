@@ -67,7 +67,7 @@ def _gpu_findings(host: Installation, runtimes: tuple[str, ...]) -> tuple[Proble
         runtime = error("nvidia_runtime_missing", f"docker knows only {', '.join(runtimes)}", remedy)
     gpu = ok("gpu", "; ".join(cards), cards=list(cards))
     if not cards:
-        gpu = error("gpu_missing", "nvidia-smi lists no GPU", "install NVIDIA's driver, or use a machine with a GPU")
+        gpu = error("no_gpu", "nvidia-smi lists no GPU", "install NVIDIA's driver, or use a machine with a GPU")
     return (runtime, gpu)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.reconcile.diff import diff
-from tgi_deploy.targets.container import container_for
+from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
 from tgi_deploy.targets.docker.resources import LOOPBACK, VOLUME, Host, resources
@@ -51,7 +51,7 @@ class DockerSettings:
 
 
 def settings_of(request: LaunchRequest) -> DockerSettings:
-    """Raises InputError `no_api_key`."""
+    """Raises InputError `api_key_unsupported`."""
     options: DockerOptions = request.options
     return DockerSettings(
         place=request.supplied.place,
@@ -68,12 +68,7 @@ def settings_of(request: LaunchRequest) -> DockerSettings:
 def _secrets(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str], ...]:
     wanted = [(HUB_TOKEN, HUB_TOKEN)] if options.hub_token_from_env else []
     if options.api_key_from_env is not None:
-        variable = engine.access.key_variable
-        if variable is None:
-            raise InputError(
-                "no_api_key", f"release {engine.version} asks for no API key", hint="choose a newer --engine-version"
-            )
-        wanted.append((variable, options.api_key_from_env))
+        wanted.append((api_key_variable(engine), options.api_key_from_env))
     return tuple(wanted)
 
 

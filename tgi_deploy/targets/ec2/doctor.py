@@ -19,7 +19,7 @@ from tgi_deploy.targets.ec2.launch import ENGINE_ARCHITECTURE, Ec2Settings
 from tgi_deploy.targets.ec2.launch_checks import disk_finding, image_finding
 from tgi_deploy.targets.ec2.options import NAME, hub_token_variable
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
-from tgi_deploy.targets.ec2.secrets import SecretWish, SecretWishes
+from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 from tgi_deploy.targets.ec2.survey import together
 from tgi_deploy.targets.protocol import Order
 from tgi_deploy.values.base import Frozen
@@ -57,8 +57,10 @@ class AccountLook(Frozen, frozen=True, kw_only=True):
 def settings_of(options: Ec2Options, environ: Mapping[str, str]) -> Ec2Settings:
     """Return them as `up` would have them. Who may connect and how long it lives does not matter here."""
     named, variable = options.hub_token_parameter, hub_token_variable(environ)
-    token = SecretWish(parameter=named) if named else SecretWish(reference=reference(variable)) if variable else None
-    return Ec2Settings(cidrs=(), subnet=options.subnet, ami=options.ami, secrets=SecretWishes(hub_token=token))
+    token = (
+        SecretSource(parameter=named) if named else SecretSource(reference=reference(variable)) if variable else None
+    )
+    return Ec2Settings(cidrs=(), subnet=options.subnet, ami=options.ami, secrets=Secrets(hub_token=token))
 
 
 def examine(look: AccountLook) -> tuple[Problem, ...]:

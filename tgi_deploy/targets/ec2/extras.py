@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.targets.ec2.launch import Ec2Settings
-    from tgi_deploy.targets.ec2.secrets import SecretWishes
+    from tgi_deploy.targets.ec2.secrets import Secrets
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Resource
 
@@ -33,8 +33,8 @@ class Extras:
 
 def make_extras(settings: Ec2Settings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
     """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
-    wishes = settings.secrets
-    delivered = delivery(wishes, name=deployment.name, deployment_id=deployment.id, region=region)
+    secrets = settings.secrets
+    delivered = delivery(secrets, name=deployment.name, deployment_id=deployment.id, region=region)
     return Extras(
         names={
             "hub_token_parameter": delivered.hub_token_parameter,
@@ -43,13 +43,16 @@ def make_extras(settings: Ec2Settings, deployment: Deployment, region: str, expi
         },
         before=delivered.resources,
         after=_end(deployment, region, expires) if settings.external_ttl else (),
-        notes=_notes(wishes),
+        notes=_notes(secrets),
     )
 
 
-def _notes(wishes: SecretWishes) -> dict[str, str]:
+def _notes(secrets: Secrets) -> dict[str, str]:
     """Where the API key is to be found, by name: the caller's variable, and a parameter that was there before."""
-    named = {API_KEY_NOTE: wishes.api_key_variable, API_KEY_PARAMETER_NOTE: wishes.api_key and wishes.api_key.parameter}
+    named = {
+        API_KEY_NOTE: secrets.api_key_variable,
+        API_KEY_PARAMETER_NOTE: secrets.api_key and secrets.api_key.parameter,
+    }
     return {note: name for note, name in named.items() if name}
 
 

@@ -18,7 +18,7 @@ from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
 from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
-from tgi_deploy.targets.ec2.secrets import SecretWishes
+from tgi_deploy.targets.ec2.secrets import Secrets
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Spent, WantedEnds, spent_words
@@ -49,7 +49,7 @@ class Ec2Settings:
     ends: WantedEnds = field(default_factory=WantedEnds)
     subnet: str | None = None
     ami: str | None = None
-    secrets: SecretWishes = field(default_factory=SecretWishes)
+    secrets: Secrets = field(default_factory=Secrets)
     external_ttl: bool = False
     plaintext: bool = False
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import checked, reference
+from tgi_deploy.targets.container import api_key_variable
 from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable
 from tgi_deploy.values.resource import Ref, Resource
 
@@ -37,7 +38,7 @@ _WHAT: Final = {HUB_TOKEN: "hub token", _API_KEY: "API key"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretWish:
+class SecretSource:
     """One secret: a parameter that exists, or a reference (`env:HF_TOKEN`) to what one is to be made of."""
 
     parameter: str | None = None
@@ -45,18 +46,18 @@ class SecretWish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretWishes:
+class Secrets:
     """`api_key_variable` is where the caller's own requests find the key. `instance_profile` is one that exists."""
 
-    hub_token: SecretWish | None = None
-    api_key: SecretWish | None = None
+    hub_token: SecretSource | None = None
+    api_key: SecretSource | None = None
     api_key_variable: str | None = None
     instance_profile: str | None = None
 
     @property
     def makes(self) -> bool:
         """Whether anything has to be made for them."""
-        return any(wish is not None and wish.reference for wish in (self.hub_token, self.api_key))
+        return any(source is not None and source.reference for source in (self.hub_token, self.api_key))
 
     @property
     def hub_token_parameter(self) -> str | None:
@@ -74,27 +75,27 @@ class Delivery:
     resources: tuple[Resource, ...]
 
 
-def secret_wishes(options: Ec2Options, plan: Plan, environment: Mapping[str, str], *, wait: bool) -> SecretWishes:
+def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], *, wait: bool) -> Secrets:
     """Return what becomes of each secret; `wait`: the engine will be asked, so its key has to be known here.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
     `conflicting_options`, `parameter_out_of_reach`.
     """
-    wishes = SecretWishes(
+    secrets = Secrets(
         hub_token=_hub_token(options, plan, environment),
         api_key=_api_key(options, environment, plan.chosen.engine, wait=wait),
         api_key_variable=options.api_key_from_env,
         instance_profile=options.instance_profile,
     )
-    _check_reach(wishes)
-    return wishes
+    _check_reach(secrets)
+    return secrets
 
 
-def _check_reach(wishes: SecretWishes) -> None:
+def _check_reach(secrets: Secrets) -> None:
     """A role that is made for the machine reads no further than its boundary."""
-    named = (wish.parameter for wish in (wishes.hub_token, wishes.api_key) if wish is not None)
+    named = (source.parameter for source in (secrets.hub_token, secrets.api_key) if source is not None)
     outside = next((name for name in named if name is not None and not name.startswith(FOLDER)), None)
-    if outside is not None and wishes.makes and wishes.instance_profile is None:
+    if outside is not None and secrets.makes and secrets.instance_profile is None:
         raise InputError(
             "parameter_out_of_reach",
             f"the role that is made for the machine reads parameters under {FOLDER} alone, and {outside} is not there",
@@ -102,7 +103,7 @@ def _check_reach(wishes: SecretWishes) -> None:
         )
 
 
-def _hub_token(options: Ec2Options, plan: Plan, environment: Mapping[str, str]) -> SecretWish | None:
+def _hub_token(options: Ec2Options, plan: Plan, environment: Mapping[str, str]) -> SecretSource | None:
     if options.hub_token_parameter is not None:
         if options.hub_token_from_env:
             raise InputError(
@@ -110,28 +111,23 @@ def _hub_token(options: Ec2Options, plan: Plan, environment: Mapping[str, str]) 
                 "--hub-token-parameter and --hub-token-from-env name two tokens",
                 hint="give one of the two",
             )
-        return SecretWish(parameter=options.hub_token_parameter)
+        return SecretSource(parameter=options.hub_token_parameter)
     variable = hub_token_variable(environment)
     needed = plan.request.model.model.gated or bool(plan.chosen.engine.container.secrets)
     if not options.hub_token_from_env and not (needed and variable):
         return None
     name = variable or TOKEN_VARIABLES[0]
     checked(environment.get(name), name, "the hub token")
-    return SecretWish(reference=reference(name))
+    return SecretSource(reference=reference(name))
 
 
 def _api_key(
     options: Ec2Options, environment: Mapping[str, str], engine: EngineRun, *, wait: bool
-) -> SecretWish | None:
+) -> SecretSource | None:
     variable, parameter = options.api_key_from_env, options.api_key_parameter
     if variable is None and parameter is None:
         return None
-    if engine.access.key_variable is None:
-        raise InputError(
-            "api_key_unsupported",
-            f"version {engine.version} of the engine asks for no API key",
-            hint="choose a newer --engine-version, or leave the API key out",
-        )
+    api_key_variable(engine)
     if variable is not None:
         _check_variable(variable, environment, example=f"{engine.name.upper()}_API_KEY")
     elif wait:
@@ -140,7 +136,7 @@ def _api_key(
             f"the engine will want the key in {parameter}, and nothing tells it to this computer",
             hint="add --api-key-from-env VARIABLE with the same key, or --no-wait",
         )
-    return SecretWish(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
+    return SecretSource(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
 
 
 def _check_variable(variable: str, environment: Mapping[str, str], *, example: str) -> None:
@@ -153,18 +149,18 @@ def _check_variable(variable: str, environment: Mapping[str, str], *, example: s
     checked(environment.get(variable), variable, "the API key")
 
 
-def delivery(wishes: SecretWishes, *, name: str, deployment_id: str, region: str) -> Delivery:
-    """How the wished secrets reach a machine of deployment `name` in `region`."""
-    named = {HUB_TOKEN: wishes.hub_token, _API_KEY: wishes.api_key}
-    there = {key: wish for key, wish in named.items() if wish is not None}
-    names = {key: wish.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, wish in there.items()}
-    made = [_parameter(key, names[key], wish.reference, region) for key, wish in there.items() if wish.reference]
-    own_role = bool(made) and wishes.instance_profile is None
+def delivery(secrets: Secrets, *, name: str, deployment_id: str, region: str) -> Delivery:
+    """Return how the secrets reach a machine of deployment `name` in `region`."""
+    named = {HUB_TOKEN: secrets.hub_token, _API_KEY: secrets.api_key}
+    there = {key: source for key, source in named.items() if source is not None}
+    names = {key: source.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, source in there.items()}
+    made = [_parameter(key, names[key], source.reference, region) for key, source in there.items() if source.reference]
+    own_role = bool(made) and secrets.instance_profile is None
     profile = f"tgi-deploy-{deployment_id}-{region}"
     return Delivery(
         hub_token_parameter=names.get(HUB_TOKEN),
         api_key_parameter=names.get(_API_KEY),
-        instance_profile=profile if own_role else wishes.instance_profile,
+        instance_profile=profile if own_role else secrets.instance_profile,
         resources=(*made, *(_access(profile, name, region, tuple(names.values())) if own_role else ())),
     )
 

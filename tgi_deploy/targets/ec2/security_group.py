@@ -47,7 +47,7 @@ class SecurityGroups:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Let the wished addresses in. Rules of others are left alone."""
+        """Let the requested addresses in. Rules of others are left alone."""
         for cidr in properties["cidrs"]:
             self._allow(attributes["id"], properties["port"], cidr)
 

@@ -80,11 +80,11 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     def settings(self, request: LaunchRequest) -> Ec2Settings:
         """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
         from tgi_deploy.targets.ec2.launch import Ec2Settings  # noqa: PLC0415 -- planning loads nothing that acts
-        from tgi_deploy.targets.ec2.secrets import secret_wishes  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- likewise
 
         options: Ec2Options = request.options
         return Ec2Settings(
-            secrets=secret_wishes(options, request.plan, request.environ, wait=request.wait),
+            secrets=secrets_of(options, request.plan, request.environ, wait=request.wait),
             cidrs=options.networks or (self.caller_cidr(),),
             ends=request.ends,
             subnet=options.subnet,

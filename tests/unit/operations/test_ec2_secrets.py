@@ -13,43 +13,43 @@ from fakes.surroundings import plan
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import Secret, checked, reference, variable_of
 from tgi_deploy.targets.ec2.options import Ec2Options
-from tgi_deploy.targets.ec2.secrets import SecretWish, secret_wishes
+from tgi_deploy.targets.ec2.secrets import SecretSource, secrets_of
 from tgi_deploy.values.serving import Access
 
 CANARY = "canary0123456789"
 
 
-def wishes(environment=None, *, gated=False, key_variable="API_KEY", wait=True, **options):
+def secrets(environment=None, *, gated=False, key_variable="API_KEY", wait=True, **options):
     chosen = candidate(engine=engine(access=Access(key_variable=key_variable)))
     wanted = plan(chosen=chosen, model=profile(gated=gated))
-    return secret_wishes(Ec2Options(**options), wanted, environment or {}, wait=wait)
+    return secrets_of(Ec2Options(**options), wanted, environment or {}, wait=wait)
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
 def test_a_gated_model_takes_the_token_that_is_there(variable):
-    assert wishes({variable: CANARY}, gated=True).hub_token == SecretWish(reference=f"env:{variable}")
+    assert secrets({variable: CANARY}, gated=True).hub_token == SecretSource(reference=f"env:{variable}")
 
 
 def test_an_open_model_takes_no_token_unless_asked_to():
-    assert wishes({"HF_TOKEN": CANARY}).hub_token is None
-    asked = wishes({"HF_TOKEN": CANARY}, hub_token_from_env=True)
-    assert (asked.hub_token, asked.makes) == (SecretWish(reference="env:HF_TOKEN"), True)
+    assert secrets({"HF_TOKEN": CANARY}).hub_token is None
+    asked = secrets({"HF_TOKEN": CANARY}, hub_token_from_env=True)
+    assert (asked.hub_token, asked.makes) == (SecretSource(reference="env:HF_TOKEN"), True)
 
 
 def test_a_parameter_that_exists_goes_before_the_environment():
-    found = wishes({"HF_TOKEN": CANARY}, gated=True, hub_token_parameter="/team/token", instance_profile="reader")
+    found = secrets({"HF_TOKEN": CANARY}, gated=True, hub_token_parameter="/team/token", instance_profile="reader")
     assert (found.hub_token, found.makes, found.instance_profile) == (
-        SecretWish(parameter="/team/token"),
+        SecretSource(parameter="/team/token"),
         False,
         "reader",
     )
 
 
 def test_the_api_key_is_a_reference_too():
-    found = wishes({"KEY": CANARY}, api_key_from_env="KEY")
-    assert (found.api_key, found.api_key_variable) == (SecretWish(reference="env:KEY"), "KEY")
-    given = wishes({"KEY": CANARY}, api_key_from_env="KEY", api_key_parameter="/team/key")
-    assert given.api_key == SecretWish(parameter="/team/key")
+    found = secrets({"KEY": CANARY}, api_key_from_env="KEY")
+    assert (found.api_key, found.api_key_variable) == (SecretSource(reference="env:KEY"), "KEY")
+    given = secrets({"KEY": CANARY}, api_key_from_env="KEY", api_key_parameter="/team/key")
+    assert given.api_key == SecretSource(parameter="/team/key")
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ def test_the_api_key_is_a_reference_too():
 )
 def test_what_could_not_work_is_refused_without_showing_it(environment, options, code):
     with pytest.raises(InputError) as caught:
-        wishes(environment, **options)
+        secrets(environment, **options)
     assert caught.value.code == code
     assert CANARY not in "".join(traceback.format_exception(caught.value)) + str(caught.value.hint)
 
 
 def test_a_key_that_only_the_store_knows_is_fine_where_nothing_is_asked():
-    assert wishes(api_key_parameter="/k", wait=False).api_key == SecretWish(parameter="/k")
+    assert secrets(api_key_parameter="/k", wait=False).api_key == SecretSource(parameter="/k")
 
 
 def test_a_role_that_is_made_would_not_reach_a_parameter_outside_our_folder():
     both = {"hub_token_from_env": True, "api_key_parameter": "/team/key", "wait": False}
     with pytest.raises(InputError, match="/team/key is not there") as caught:
-        wishes({"HF_TOKEN": CANARY}, **both)
+        secrets({"HF_TOKEN": CANARY}, **both)
     assert caught.value.code == "parameter_out_of_reach"
-    assert wishes({"HF_TOKEN": CANARY}, **both, instance_profile="reader").instance_profile == "reader"
+    assert secrets({"HF_TOKEN": CANARY}, **both, instance_profile="reader").instance_profile == "reader"
     inside = both | {"api_key_parameter": "/tgi-deploy/team/key"}
-    assert wishes({"HF_TOKEN": CANARY}, **inside).api_key == SecretWish(parameter="/tgi-deploy/team/key")
+    assert secrets({"HF_TOKEN": CANARY}, **inside).api_key == SecretSource(parameter="/tgi-deploy/team/key")
 
 
 def test_a_secret_shows_only_when_it_is_told_to():
