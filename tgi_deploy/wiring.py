@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.control import SandboxInfo
     from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
-    from tgi_deploy.targets.ec2.connection import Connection
     from tgi_deploy.targets.protocol import Artifact, Deployable, Target
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
-TARGETS: Final = ("ec2", "docker")  # the first is meant where none is named
-FORMS: Final = ("docker", "compose", "user-data", "launch-template")
 
 
 class Progress(Reporter, Listener, Protocol):
@@ -69,11 +66,8 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- likewise
 
-    local = sandbox_start() if setup.sandbox else None
     unsearched: dict[tuple[str, str], str] = {}
-    ec2 = _ec2_connection(local, unsearched)
-    _ = ec2.sessions  # settings that can't be used are an error of every command
-    there = (_ec2_target(ec2, setup), _docker_target())
+    there = tuple(make(setup, unsearched) for make in _TARGETS.values())
     return Context(
         store=LocalStore(_records(sandbox=setup.sandbox)),
         clock=SystemClock(),
@@ -101,13 +95,22 @@ def context(setup: Setup) -> Context:
 @cache
 def target_named(name: str) -> Target:
     """Return a target; nothing is asked of it. It knows neither the sandbox nor profiles of the caller's own."""
-    made = {"ec2": lambda: _ec2_target(_ec2_connection(None, {}), None), "docker": _docker_target}
-    return made[name]()
+    return _TARGETS[name](None, {})
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the name of every target, the one that is meant where none is named first."""
+    return tuple(_TARGETS)
 
 
 def targets() -> tuple[Target, ...]:
     """Return every target, the one that is meant where none is named first."""
-    return tuple(map(target_named, TARGETS))
+    return tuple(map(target_named, _TARGETS))
+
+
+def forms() -> tuple[str, ...]:
+    """Return what the targets can write: what can be run here and now comes first."""
+    return tuple(form for target in reversed(targets()) for form in target.forms)
 
 
 def target_for(plan: Plan) -> Target:
@@ -135,22 +138,21 @@ def written(form: str, deployable: Deployable, templates_dir: Path | None = None
     return target.artifact(form, deployable, templates_dir=templates_dir)
 
 
-def _ec2_connection(local: SandboxInfo | None, unsearched: dict[tuple[str, str], str]) -> Connection:
-    from tgi_deploy.targets.ec2.connection import Connection  # noqa: PLC0415 -- see context()
+def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.ec2.connection import Connection  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- likewise
 
-    return Connection(
+    local = sandbox_start() if setup and setup.sandbox else None
+    connection = Connection(
         secret_of=_secret_of,
         endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
         access_key=local.access_key if local else None,
         unsearched=unsearched,
     )
-
-
-def _ec2_target(connection: Connection, setup: Setup | None) -> Target:
-    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- likewise
-
+    if setup:
+        _ = connection.sessions  # settings that can't be used are an error of every command that acts
     profiles_dir = setup.profiles_dir if setup else None
     why_quiet = _hub_quiet(setup) if setup else "nobody asked for it"
     survey = connection.survey(
@@ -169,10 +171,14 @@ def _ec2_target(connection: Connection, setup: Setup | None) -> Target:
     )
 
 
-def _docker_target() -> Target:
+def _docker_target(_setup: Setup | None, _unsearched: dict[tuple[str, str], str]) -> Target:
     from tgi_deploy.targets.docker.target import docker_target  # noqa: PLC0415 -- see context()
 
     return docker_target(os.environ)
+
+
+# By name; the first is meant where none is named.
+_TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target}
 
 
 def _caller_cidr() -> str:
@@ -212,8 +218,9 @@ def engine_named(name: str | None = None) -> Engine:
 def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
     """Return the catalogue with every engine. Raises InputError `unreadable_path`."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- likewise
 
-    return Catalog.open(user_dir, more=more, engines=engines())
+    return Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
 
 
 def _owner() -> str:
@@ -238,7 +245,7 @@ def _new_id() -> str:
 
 def region_notice(setup: Setup) -> str | None:
     """Return what to tell when the region was nobody's choice."""
-    from tgi_deploy.operations.planning.region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
     if setup.regions or source != "default" or setup.sandbox:

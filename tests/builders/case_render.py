@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from builders import plans
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.wiring import FORMS, written
+from tgi_deploy.wiring import forms, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def outputs(folder: Path) -> dict[str, str]:
     deployable = load(folder)
     files: dict[str, str] = {}
     errors: list[str] = []
-    for kind in FORMS:
+    for kind in forms():
         try:
             artifact = written(kind, deployable)
         except DeployError as error:

@@ -16,13 +16,12 @@ from tgi_deploy import wiring
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 AT_HOME = ("targets", "sandbox")
-NAMES = (*wiring.TARGETS, "aws", "amazon", "boto", "boto3", "botocore", "iam", "ssm", "ami")
+NAMES = (*wiring.target_names(), "aws", "amazon", "boto", "boto3", "botocore", "iam", "ssm", "ami")
 WORD = re.compile(rf"(?i)(?<![a-z])(?:{'|'.join(NAMES)})(?![a-z])")
 
 SHOWN = "help and examples show a user what to type"
 PRICES = "reads a provider's prices, types and permissions: data under profiles/aws"
 LINES = "reads logs of machines, which container runtimes and agents write into"
-REGION = "planning takes its default region from where AWS's own tools take theirs"
 ALLOWED = {
     "catalog/actions.py": PRICES,
     "catalog/hardware.py": PRICES,
@@ -46,7 +45,6 @@ ALLOWED = {
     "diagnosis/lines.py": LINES,
     "operations/checking/local_checks.py": "names this package's own extras",
     "operations/planning/predict_speed.py": "where a published figure was measured",
-    "operations/planning/region.py": REGION,
     "operations/planning/option_texts.py": "says why a type of the catalog is not offered",
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
     "values/speed_constants.py": "where a published figure was measured",

@@ -216,15 +216,15 @@ class FakeHandler:
             self._end(found)
         self.world.leave(f"delete {self.kind}")
 
-    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
         """Machines alone."""
         if self.kind != "instance" or self.world.refuses_batches:
-            return False
+            return frozenset()
         self.world.enter("delete_many instance", {"id": " ".join(item["id"] for item in many)})
         for item in many:
             self._end(self.world.things[item["id"]])
         self.world.leave("delete_many instance")
-        return True
+        return frozenset(item["id"] for item in many)
 
     def _end(self, found: Found) -> None:
         if self.kind != "instance":

@@ -17,7 +17,7 @@ from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.state.local import LocalStore
 from tgi_deploy.targets.docker.target import docker_target
-from tgi_deploy.targets.ec2.launch import Ec2Settings
+from tgi_deploy.targets.ec2.options import Ec2Options
 from tgi_deploy.targets.ec2.target import Ec2Target
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.plan import Plan
@@ -196,7 +196,9 @@ def request(wanted: Plan | None = None, **changes: Any) -> UpRequest:
     values: dict[str, Any] = {
         "plan": wanted or plan(),
         "target": "ec2",
-        "settings": Ec2Settings(**{"cidrs": ("203.0.113.7/32",), "ends": ends, **own}),
+        "options": Ec2Options(**own),
+        "ends": ends,
+        "environ": {},
         "confirm": lambda _proposal: True,
         "on_failure": lambda _error: "remove",
         "name": "demo",

@@ -19,7 +19,7 @@ from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
@@ -31,24 +31,45 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.request import Market
 
+    DefaultRegion = Callable[[Mapping[str, str]], tuple[str, str]]
+
 ENGINE_FILE: Final = "engine.json"
 QUALITY_FILE: Final = "quality.json"
 LOCAL_REGION: Final = "local"
 
 
-class Catalog:
-    """Facts about models, hardware, prices and engine releases. The first of `engines` is what plans are made with."""
+def _unconfigured(_environ: Mapping[str, str]) -> tuple[str, str]:
+    return LOCAL_REGION, "default"
 
-    def __init__(self, store: Store, more: MoreModels | None = None, engines: Sequence[Engine] = ()) -> None:
+
+class Catalog:
+    """Facts about models, hardware, prices and engine releases. The first of `engines` is what plans are made with.
+
+    `default_region` returns the region to use where none is named, and where an environment has it from.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        more: MoreModels | None = None,
+        engines: Sequence[Engine] = (),
+        default_region: DefaultRegion = _unconfigured,
+    ) -> None:
         self._store = store
         self._hardware = Hardware(store)
         self._models = Models(store, more)
         self._engines = tuple(engines)
+        self.default_region = default_region
         self._releases: dict[str, Release] = {}
 
     @classmethod
     def open(
-        cls, user_dir: Path | None = None, *, more: MoreModels | None = None, engines: Sequence[Engine] = ()
+        cls,
+        user_dir: Path | None = None,
+        *,
+        more: MoreModels | None = None,
+        engines: Sequence[Engine] = (),
+        default_region: DefaultRegion = _unconfigured,
     ) -> Catalog:
         """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, `more` behind it.
 
@@ -61,7 +82,7 @@ class Catalog:
                 f"{quoted(str(user_dir))} is no folder with profiles.",
                 hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
             )
-        return cls(Store.behind(user_dir), more, engines)
+        return cls(Store.behind(user_dir), more, engines, default_region)
 
     @property
     def date(self) -> str:

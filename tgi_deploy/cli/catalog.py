@@ -16,7 +16,6 @@ from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
 from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import capability, compare, compare_document
-from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import gib, one_line, usd
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _compare(
     """
     catalog = wiring.open_catalog(profiles_dir)
     said = {
-        "region": region or default_region(os.environ)[0],
+        "region": region or catalog.default_region(os.environ)[0],
         "release": engine_version or catalog.default_release,
     }
     entries = compare(names, catalog, **said)

@@ -188,8 +188,8 @@ sandbox_option: Final = _option(
 )
 target_option: Final = _option(
     "--target",
-    type=click.Choice(wiring.TARGETS),
-    default=wiring.TARGETS[0],
+    type=click.Choice(wiring.target_names()),
+    default=wiring.target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     section=_PLACES,
@@ -225,8 +225,8 @@ _LOOK_IN: Final = click.option(
 )
 _LOOK_AT: Final = click.option(
     "--target",
-    type=click.Choice(wiring.TARGETS),
-    default=wiring.TARGETS[0],
+    type=click.Choice(wiring.target_names()),
+    default=wiring.target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     help="Look in regions of EC2, or on the current Docker host.",

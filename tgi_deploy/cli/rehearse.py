@@ -122,23 +122,16 @@ def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_di
 def _request(texts: OptionTexts, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.protocol import LaunchRequest, Supplied  # noqa: PLC0415 -- likewise
     from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- likewise
 
     release = catalog.release(plan.chosen.engine.version)
     target = context.targets[0]
-    wanted = LaunchRequest(
-        plan=plan,
-        options=target.options(),
-        ends=WantedEnds(lifetime_s=wanted_ends(texts, os.environ).lifetime_s),
-        supplied=Supplied(),
-        environ={},
-        wait=True,
-    )
     return UpRequest(
         plan=plan,
         target=target.name,
-        settings=target.settings(wanted),
+        options=target.options(),
+        ends=WantedEnds(lifetime_s=wanted_ends(texts, os.environ).lifetime_s),
+        environ={},
         confirm=lambda _proposal: True,
         on_failure=lambda _error: "remove",
         versions=release.reported_as,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     ),
 )
 @plan_options
-@click.option("--as", "kind", type=click.Choice(wiring.FORMS), required=True, help="What to render.")
+@click.option("--as", "kind", type=click.Choice(wiring.forms()), required=True, help="What to render.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
 @name_option
 @profiles_dir_option

@@ -136,7 +136,7 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
             wiring.context(setup),
             (lambda guarded: _up_and_heal(texts, plan, guarded, *surroundings))
             if options.heal
-            else (lambda guarded: (up(guarded, _request(texts, plan, guarded, *surroundings)), ())),
+            else (lambda guarded: (up(guarded, _request(texts, plan, *surroundings)), ())),
             name=options.name or default_name(plan.request.model.name),
             quiet=progress.stop,
         )
@@ -202,7 +202,7 @@ def _up_and_heal(
     return up_and_heal(
         context,
         texts,
-        lambda changed, made: _request(changed, made, context, catalog, options, found, progress),
+        lambda changed, made: _request(changed, made, catalog, options, found, progress),
         plan,
         healer,
     )
@@ -222,7 +222,6 @@ def _places(texts: OptionTexts, plan: Plan, found: Supplied) -> tuple[str, ...]:
 def _request(
     texts: OptionTexts,
     plan: Plan,
-    context: Context,
     catalog: Catalog,
     options: Options,
     found: Supplied,
@@ -230,23 +229,15 @@ def _request(
 ) -> UpRequest:
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.protocol import LaunchRequest  # noqa: PLC0415 -- likewise
 
-    settings = context.target(options.target.name).settings(
-        LaunchRequest(
-            plan=plan,
-            options=options.own,
-            ends=wanted_ends(texts, os.environ),
-            supplied=found,
-            environ=os.environ,
-            wait=options.wait,
-        )
-    )
     release = catalog.release(plan.chosen.engine.version)
     return UpRequest(
         plan=plan,
         target=options.target.name,
-        settings=settings,
+        options=options.own,
+        ends=wanted_ends(texts, os.environ),
+        supplied=found,
+        environ=os.environ,
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.executor import Executor
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.targets.protocol import target_at
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.plan import Candidate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +87,10 @@ class Context:
         """Return what the health check of a deployment answers, None for one without an endpoint."""
         url = recorded.endpoint
         return None if url is None else self.probe(url + self.engine_of(recorded).health.path)
+
+    def ready_deadline_s(self, candidate: Candidate) -> int:
+        """Return how long a candidate's engine may take until it answers."""
+        return ready_deadline_s(candidate)
 
     def executor(self) -> Executor:
         return Executor(

@@ -59,8 +59,8 @@ class Handler(Protocol):
 class BatchHandler(Protocol):
     """A handler that can also delete many at once."""
 
-    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
-        """Begin to delete all of them in one request. False: nothing was done, each has to be asked for by itself."""
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
+        """Begin to delete them in few requests. Return the ids that it was begun for; the rest go one by one."""
 
 
 @runtime_checkable

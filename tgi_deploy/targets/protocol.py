@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkab
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.ends import Spent, WantedEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.retry import Pace
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import Spent, WantedEnds
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
@@ -97,35 +97,18 @@ class Supplied(Frozen, frozen=True, kw_only=True):
 
 
 class LaunchRequest(Frozen, frozen=True, kw_only=True):
-    """What settings are made of. `options` is a value of the target's own type; `wait`: the engine will be asked."""
+    """What is to be launched. `options` is a value of the target's own type; `wait`: the engine will be asked."""
 
     plan: Plan
     options: Any
-    ends: WantedEnds
-    supplied: Supplied
+    ends: WantedEnds = WantedEnds()
+    supplied: Supplied = Supplied()
     environ: Mapping[str, str]
-    wait: bool
+    wait: bool = True
 
 
-class Settings(Protocol):
-    """What a launch needs beside the plan; the rest is the target's own."""
-
-    @property
-    def plaintext(self) -> bool:
-        """Whether somebody has agreed that an API key travels unencrypted to a public address."""
-
-
-class Order(Frozen, frozen=True, kw_only=True):
-    """What is to be launched. `settings` is what the target's own `settings` returned.
-
-    `spent` returns what a name's machines have cost so far, `ready_deadline_s` how long a candidate's engine may take
-    until it answers.
-    """
-
-    plan: Plan
-    settings: Any
-    ready_deadline_s: Callable[[Candidate], int]
-    spent: Callable[[Deployment], Spent]
+def no_spending(_deployment: Deployment) -> Spent:
+    return Spent()
 
 
 def reach_of(host: str) -> Reach:
@@ -209,6 +192,9 @@ class Surroundings(Protocol):
     def log_grammar(self) -> Callable[[str | None], LogGrammar]:
         """Returns what the log of an engine of that name is read by."""
 
+    def ready_deadline_s(self, candidate: Candidate) -> int:
+        """Return how long a candidate's engine may take until it answers."""
+
 
 class Launch(Protocol):
     """A plan's way to a running machine."""
@@ -219,11 +205,15 @@ class Launch(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """What will go to its endpoint, by the settings: nothing is asked."""
+        """What will go to its endpoint, by the options: nothing is asked."""
+
+    @property
+    def plaintext(self) -> bool:
+        """Whether somebody has agreed that an API key travels unencrypted to a public address."""
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        """What the settings add to the request itself: a deployment that lacks it is not the one asked for."""
+        """What the options add to the request itself: a deployment that lacks it is not the one asked for."""
 
     @property
     def rare_kinds(self) -> bool:
@@ -346,11 +336,13 @@ class Target(Protocol):
     def takes(self, plan: Plan) -> bool:
         """Return whether a plan can be carried out here."""
 
-    def settings(self, request: LaunchRequest) -> Settings:
-        """Return what `launch` takes. Raises InputError for secrets that are missing or can't be delivered."""
+    def launch(
+        self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
+    ) -> Launch:
+        """Return the plan's way to a machine. `spent` returns what a name's machines have cost so far.
 
-    def launch(self, around: Surroundings, order: Order) -> Launch:
-        """Return the plan's way to a machine."""
+        Raises InputError for secrets that are missing or can't be delivered.
+        """
 
     def cloud(self, place: str) -> Cloud:
         """Return what is found and changed in one place."""
@@ -370,7 +362,6 @@ class AccountRequest(Frozen, frozen=True, kw_only=True):
     plan: Plan | None
     place: str
     environ: Mapping[str, str]
-    ready_deadline_s: Callable[[Candidate], int]
 
 
 class Policy(Frozen, frozen=True, kw_only=True):

@@ -10,10 +10,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
-from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 
 MOST_CALLS = 8
-SECRETS = Secrets(hub_token=SecretSource(reference="env:HF_TOKEN"))
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def test_all_in_order_it_goes_on_and_asks_little(around):
 
 
 def with_secret(around, inspector):
-    return bring_up(around, inspector, settings={"secrets": SECRETS})
+    return bring_up(around, inspector, settings={"hub_token_from_env": True}, environ={"HF_TOKEN": "hf_planted"})
 
 
 def test_a_launch_that_makes_a_role_looks_for_its_boundary(around):

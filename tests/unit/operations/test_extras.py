@@ -18,15 +18,11 @@ from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 
 SIDE = ("parameter", "role", "instance-profile", "schedule")
-SECRETS = Secrets(
-    hub_token=SecretSource(reference="env:HF_TOKEN"),
-    api_key=SecretSource(reference="env:TGI_KEY"),
-    api_key_variable="TGI_KEY",
-)
-EXTRAS = {"secrets": SECRETS, "external_ttl": True, "lifetime_s": lambda _price: 3600}
+SECRETS = {"hub_token_from_env": True, "api_key_from_env": "TGI_KEY"}
+ENVIRON = {"HF_TOKEN": "hf_planted", "TGI_KEY": "sekret-key-1"}
+EXTRAS = {**SECRETS, "external_ttl": True, "lifetime_s": lambda _price: 3600}
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def around(tmp_path, world):
 
 
 def requested(**settings):
-    return request(settings={**EXTRAS, **settings})
+    return request(settings={**EXTRAS, **settings}, environ=ENVIRON)
 
 
 def bring_up(around, request=None):
@@ -228,7 +224,7 @@ def test_a_failover_to_another_region_takes_the_secrets_along(around, world):
 
     world.on_call = refuse
     wanted = plan(on("g6.xlarge", region="eu-west-1"), regions=("us-east-1", "eu-west-1"))
-    bring_up(around, request(wanted, settings=EXTRAS))
+    bring_up(around, request(wanted, settings=EXTRAS, environ=ENVIRON))
     assert {found.place for found in world.left()} == {"eu-west-1"}
     take_down(around)
     assert world.left() == []

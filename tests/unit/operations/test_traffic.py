@@ -18,15 +18,14 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")
-KEYED = Secrets(api_key=SecretSource(reference="env:KEY"), api_key_variable="KEY")
-STORED = Secrets(api_key=SecretSource(parameter="/tgi-deploy/team/key"), instance_profile="reader")
+KEYED = {"api_key_from_env": "KEY"}
+STORED = {"api_key_parameter": "/tgi-deploy/team/key", "instance_profile": "reader"}
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,8 @@ def public(around, **changes):
 
 
 def bring_up(around, secrets=None, *, plaintext=False, **changes):
-    settings = {"secrets": secrets or Secrets(), "plaintext": plaintext}
-    return up(public(around), request(settings=settings, **changes))
+    settings = {**(secrets or {}), "plaintext": plaintext}
+    return up(public(around), request(settings=settings, environ={"KEY": "sekret-key-1"}, **changes))
 
 
 @pytest.mark.parametrize("secrets", [KEYED, STORED])
@@ -192,7 +191,7 @@ def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
 
 
 def test_on_this_computer_nothing_is_said_and_nothing_asked_for(around):
-    outcome = up(around.context(), request(settings={"secrets": KEYED}))
+    outcome = up(around.context(), request(settings=KEYED, environ={"KEY": "sekret-key-1"}))
     assert (outcome.changed, outcome.proposal.findings) == (True, ())
     assert unencrypted(outcome.deployment) is None
 

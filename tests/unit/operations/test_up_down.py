@@ -19,7 +19,6 @@ from tgi_deploy.reconcile.errors import (
     QuotaError,
     ThrottledError,
 )
-from tgi_deploy.targets.ec2.launch import Ec2Settings
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.names import default_name
 from tgi_deploy.values.plan import Rejection
@@ -421,7 +420,7 @@ def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
 def test_another_address_is_let_in_without_a_new_machine(around):
     bring_up(around)
     lose_record(around)
-    bring_up(around, settings={"cidrs": ("198.51.100.1/32",)})
+    bring_up(around, settings={"allow_cidr": ("198.51.100.1/32",)})
     (group,) = around.world.there("security-group")
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.1/32", "203.0.113.7/32"]
     assert len(around.world.running()) == 1
@@ -599,11 +598,6 @@ def strike_down(around, point, moment):
     except KilledError:
         return True
     return False
-
-
-def test_launch_settings_have_no_public_default():
-    with pytest.raises(TypeError):
-        Ec2Settings(lifetime_s=lambda _price: None)
 
 
 def test_no_error_of_up_is_anything_but_a_deploy_error(around):

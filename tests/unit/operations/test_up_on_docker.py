@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,10 @@ from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable, HostRefusedError
-from tgi_deploy.targets.docker.launch import DockerSettings
+from tgi_deploy.targets.docker.options import DockerOptions
 from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
+from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.values.base import replaced
 
 URL = "unix:///var/run/docker.sock"
@@ -73,11 +73,16 @@ def owned_plan(**changes):
     return plan(chosen=replaced(there, engine=engine), regions=("local",), markets=("owned",), hardware="1xA10G")
 
 
-def wanted(*, settings=None, engine=None, **changes):
-    return replace(
-        request(owned_plan(**(engine or {})), **changes),
-        target="docker",
-        settings=DockerSettings(place="docker", **{"known": frozenset({"HF_TOKEN"}), **(settings or {})}),
+def wanted(*, options=None, engine=None, supplied=None, **changes):
+    return request(
+        owned_plan(**(engine or {})),
+        **{
+            "target": "docker",
+            "options": DockerOptions(**(options or {})),
+            "supplied": Supplied(**{"place": "docker", "local": True, **(supplied or {})}),
+            "environ": {"HF_TOKEN": "hf_planted"},
+            **changes,
+        },
     )
 
 
@@ -107,7 +112,7 @@ def test_up_pulls_makes_the_cache_and_one_running_container(around, docker):
 
 
 def test_the_container_is_what_was_planned(around, docker):
-    bring_up(around, docker, settings={"devices": ("GPU-a", "GPU-b")})
+    bring_up(around, docker, supplied={"devices": ("GPU-a", "GPU-b")})
     sent = the_container(docker)["request"]
     host = sent["host_config"]
     assert host["port_bindings"] == {80: ("127.0.0.1", 8080)}
@@ -136,7 +141,7 @@ def test_a_secret_goes_to_the_container_alone(around, docker):
 
 def test_a_secret_that_is_not_set_stops_everything_before_anything_is_made(around, docker):
     with pytest.raises(InputError) as caught:
-        bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)}, settings={"known": frozenset()})
+        bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)}, environ={})
     assert caught.value.code == "secret_missing"
     assert not docker.volumes
     assert not around.store.names()
@@ -341,7 +346,7 @@ def of_a_folder(path="/models/mine"):
         asked.plan.request, model=replaced(model, model=replaced(model.model, local_path=path, hub_id="mine"))
     )
     made = replaced(asked.plan, request=asked_for, chosen=replaced(chosen, engine=engine))
-    return replace(asked, plan=made)
+    return replaced(asked, plan=made)
 
 
 def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
@@ -437,9 +442,9 @@ def test_gc_leaves_running_containers_alone_and_collects_lone_records(around, do
 
 def test_a_remote_host_must_publish_its_port_where_it_can_be_reached(around, docker):
     with pytest.raises(InputError) as caught:
-        bring_up(around, docker, settings={"local": False})
+        bring_up(around, docker, supplied={"local": False})
     assert caught.value.code == "not_reachable"
-    assert bring_up(around, docker, settings={"local": False, "bind": "192.0.2.7"}).changed
+    assert bring_up(around, docker, supplied={"local": False}, options={"bind": "192.0.2.7"}).changed
 
 
 def test_the_same_name_on_another_target_is_a_conflict(around, docker):

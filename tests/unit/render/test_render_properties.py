@@ -18,7 +18,7 @@ from builders.hostile import UNPRINTABLE
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.names import check_name
-from tgi_deploy.wiring import FORMS, written
+from tgi_deploy.wiring import forms, written
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
@@ -55,7 +55,7 @@ def test_sizes_secrets_and_determinism_over_many_candidates():
         user_data = written("user-data", deployable)
         assert len(user_data.text.encode()) <= MAX_BYTES
         assert yaml.safe_load(user_data.text)
-        for kind in FORMS:
+        for kind in forms():
             artifact = written(kind, deployable)
             assert written(kind, deployable) == artifact
             assert not SECRET_LIKE.search(artifact.text)
@@ -70,31 +70,31 @@ def test_secret_pattern_finds_secrets():
 def test_secrets_of_the_callers_environment_stay_there(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", "open-sesame")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
-    for kind in FORMS:
+    for kind in forms():
         assert "open-sesame" not in written(kind, many()[0]).text
 
 
 def test_order_of_the_environment_does_not_matter():
     one = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"A": "1", "B": "2"})))
     two = plans.deployable(candidate=plans.candidate(engine=plans.engine(env={"B": "2", "A": "1"})))
-    for kind in FORMS:
+    for kind in forms():
         assert written(kind, one) == written(kind, two)
 
 
 def test_rendering_changes_nothing_in_another_process():
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from builders import plans;"
-        "from tgi_deploy.wiring import FORMS, written;"
-        "print(*(written(kind, plans.deployable()).sha256 for kind in FORMS))"
+        "from tgi_deploy.wiring import forms, written;"
+        "print(*(written(kind, plans.deployable()).sha256 for kind in forms()))"
     )
     tests = Path(plans.__file__).parents[1]
     command = [sys.executable, "-c", program, str(tests)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
-    assert done.stdout.split() == [written(kind, plans.deployable()).sha256 for kind in FORMS]
+    assert done.stdout.split() == [written(kind, plans.deployable()).sha256 for kind in forms()]
 
 
 @pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", forms())
 def test_control_characters_are_refused_wherever_they_stand(kind, value: str):
     for changes in ({"args": ("--x", value)}, {"env": {"V": value}}, {"image": value}):
         deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tgi_deploy import wiring
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.launch import first_attempt, way_of
+from tgi_deploy.operations.launching.launch import first_attempt
 from tgi_deploy.operations.launching.target_options import own_options
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
@@ -28,42 +28,39 @@ from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable
-from tgi_deploy.targets.docker.launch import DockerSettings
 from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
-from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Target
+from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Supplied, Target
 from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.resource import KEPT, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.operations.deploying.up import UpRequest
 
 RARE = ("parameter", "role", "instance-profile", "schedule")
 
 
 @dataclass
 class Bench:
-    """A target, a plan for it, and its world: `kill_at` ends the process after so many creating calls."""
+    """A target, a request for it, and its world: `kill_at` ends the process after so many creating calls."""
 
     target: Target
     place: str
-    plan: Plan
-    settings: Any
+    request: UpRequest
     context: Callable[[], Any]
     kill_at: Callable[[int | None], None]
     machines: Callable[[], int]
 
     def up(self) -> Deployment:
-        wanted = replace(request(self.plan), target=self.target.name, settings=self.settings)
-        return up(self.context(), wanted).deployment
+        return up(self.context(), self.request).deployment
 
     def down(self) -> Any:
         return down(self.context(), ("demo",), lambda _removals: True)
 
     def way(self) -> Any:
-        return way_of(self.context(), self.target.name, self.plan, self.settings)
+        return self.target.launch(self.context(), self.request)
 
     def attempt(self) -> Any:
         at = Surroundings(home=None).clock.now()
@@ -95,8 +92,7 @@ def on_ec2(home: Path) -> Bench:
     return Bench(
         target=target,
         place="us-east-1",
-        plan=plan(),
-        settings=request().settings,
+        request=request(),
         context=lambda: around.context(targets=(target,)),
         kill_at=counting(world, lambda name: name.startswith("create ")),
         machines=lambda: len(world.running()),
@@ -121,8 +117,12 @@ def on_docker(home: Path) -> Bench:
     return Bench(
         target=target,
         place="docker",
-        plan=plan(chosen=there, regions=("local",), markets=("owned",), hardware="1xA10G"),
-        settings=DockerSettings(place="docker"),
+        request=request(
+            plan(chosen=there, regions=("local",), markets=("owned",), hardware="1xA10G"),
+            target="docker",
+            options=target.options(),
+            supplied=Supplied(place="docker", local=True),
+        ),
         context=lambda: around.context(
             targets=(fake_ec2(around.world.cloud), target), cloud=target.cloud, regions=("docker",)
         ),
@@ -134,7 +134,7 @@ def on_docker(home: Path) -> Bench:
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_docker}
 
 
-@pytest.fixture(params=wiring.TARGETS)
+@pytest.fixture(params=wiring.target_names())
 def bench(request, tmp_path, monkeypatch):
     """Every target that the program knows: one without a bench fails here."""
     monkeypatch.setattr("os.fsync", lambda _handle: None)
@@ -246,7 +246,7 @@ def test_every_form_is_written_the_same_twice(bench):
         first = bench.target.artifact(form, deployable(), templates_dir=None)
         assert first == bench.target.artifact(form, deployable(), templates_dir=None)
         assert (first.kind, bool(title), first.text.endswith("\n")) == (form, True, True)
-        assert form in wiring.FORMS
+        assert form in wiring.forms()
 
 
 def test_every_option_has_help_and_every_other_targets_is_refused(bench):

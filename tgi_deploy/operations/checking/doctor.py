@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.checking.local_checks import extras_findings, python_finding, state_finding
-from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.targets.protocol import Account, AccountRequest, LocalHost
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
             plan=request.plan,
             place=request.plan.chosen.offer.region if request.plan else context.regions[0],
             environ=os.environ,
-            ready_deadline_s=ready_deadline_s,
         )
         findings.extend(chosen.examine(context, asked))
     return tuple(findings)

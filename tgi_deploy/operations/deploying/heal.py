@@ -164,7 +164,7 @@ def up_and_heal(
     while True:
         asked = request(attempts.texts, attempts.plan)
         try:
-            outcome = up(context, replace(asked, on_failure=_deciding(attempts, asked.on_failure)))
+            outcome = up(context, replaced(asked, on_failure=_deciding(attempts, asked.on_failure)))
         except DeployError as error:
             cure = attempts.take(error)
             if cure is None:

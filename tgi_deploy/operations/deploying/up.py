@@ -6,6 +6,7 @@ Killed anywhere and run again it goes on from there: what exists is adopted, nev
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
@@ -16,7 +17,7 @@ from tgi_deploy.operations.deploying.failure_report import report_kept, report_l
 from tgi_deploy.operations.deploying.readiness import endpoint, wait
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
-from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch, way_of
+from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_made
@@ -26,6 +27,7 @@ from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.names import check_name, default_name
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import Attempt, Launch, Settings
+    from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
@@ -69,24 +71,19 @@ class Proposal:
         return bool(self.surplus) and len(self.changes.steps) == len(self.surplus)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpRequest:
+class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
 
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
-    that all of it may go. `versions` are all that the engine's release may report itself as. `settings` are those of
-    the target `target`.
+    that all of it may go. `versions` are all that the engine's release may report itself as.
     """
 
-    plan: Plan
     target: str
-    settings: Settings
     confirm: Callable[[Proposal], bool]
     on_failure: Callable[[DeployError], Decision]
     remove_all: bool = False
     versions: tuple[str, ...] = ()
     name: str | None = None
-    wait: bool = True
     ready: ReadyLevel = "full"
     dry_run: bool = False
     preflight: bool = True
@@ -117,11 +114,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.name or default_name(request.plan.request.model.name)
     check_name(name)
     with context.store.lock(name, command=context.command):
-        way = way_of(
-            context, request.target, request.plan, request.settings, spent=lambda known: spent_by(context, known)
-        )
+        way = context.target(request.target).launch(context, request, spent=partial(spent_by, context))
         recorded = context.store.load(name)
-        plaintext = _agreed(request, recorded)
+        plaintext = _agreed(way, recorded)
         way.traffic.check(plaintext=plaintext)
         recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
         everything = _observe(context, name, recorded, _regions(request.plan, way), side=way.rare_kinds)
@@ -141,10 +136,10 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         return UpOutcome(deployment=deployment, changed=False)
 
 
-def _agreed(request: UpRequest, recorded: Deployment | None) -> bool:
+def _agreed(way: Launch, recorded: Deployment | None) -> bool:
     """Whether an API key may travel unencrypted: said now, or said when the deployment that is there was brought up."""
     said_before = recorded is not None and recorded.phase != "deleting" and recorded.plaintext
-    return request.settings.plaintext or said_before
+    return way.plaintext or said_before
 
 
 def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:

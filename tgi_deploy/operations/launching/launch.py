@@ -6,32 +6,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
-from tgi_deploy.targets.protocol import Failover, ImagePull, Order
+from tgi_deploy.targets.protocol import Failover, ImagePull
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.ends import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Clock
-    from tgi_deploy.targets.protocol import Attempt, Launch, Settings
+    from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
-
-
-def _nothing(_deployment: Deployment) -> Spent:
-    return Spent()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,14 +35,6 @@ class Launched:
     deployment: Deployment
     candidate: Candidate
     address: str
-
-
-def way_of(
-    context: Context, target: str, plan: Plan, settings: Settings, *, spent: Callable[[Deployment], Spent] = _nothing
-) -> Launch:
-    """Return the plan's way to a machine on a target. `spent` returns what a name's machines have cost so far."""
-    order = Order(plan=plan, settings=settings, spent=spent, ready_deadline_s=ready_deadline_s)
-    return context.target(target).launch(context, order)
 
 
 def first_attempt(way: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:

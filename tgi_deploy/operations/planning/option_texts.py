@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.load import asked_load
-from tgi_deploy.operations.planning.region import default_region
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Frozen, Value
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
@@ -388,14 +387,14 @@ def _regions(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog, h
     asked = texts.regions or tuple(filter(None, environ.get("TGI_DEPLOY_REGION", "").split(",")))
     if ALL_REGIONS in asked:
         return catalog.regions()
-    return tuple(dict.fromkeys(asked)) or (default_region(environ)[0],)
+    return tuple(dict.fromkeys(asked)) or (catalog.default_region(environ)[0],)
 
 
-def region_source(texts: OptionTexts, environ: Mapping[str, str]) -> str:
+def region_source(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> str:
     """Where the requested regions came from, as a message names it."""
     if texts.regions:
         return "--region"
-    return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else default_region(environ)[1]
+    return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else catalog.default_region(environ)[1]
 
 
 def _markets(settings: Settings) -> tuple[Market, ...]:

@@ -27,7 +27,9 @@ def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Pl
     except InputError as error:
         if error.code != "unknown_region":
             raise
-        raise InputError(error.code, f"{region_source(texts, environ)}: {error.message}", hint=error.hint) from None
+        raise InputError(
+            error.code, f"{region_source(texts, environ, catalog)}: {error.message}", hint=error.hint
+        ) from None
     made = make_plan(request, supply, catalog.engine)
     return made if isinstance(made, Plan) else with_advice(made, supply, catalog)
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _ENDING: Final = frozenset({"shutting-down", "terminated"})  # a stopped machine costs its disk, and can be ended
-_BATCH: Final = 100  # ids in one TerminateInstances: one that is refused costs the others their batch
 _LOCKED_AT_ONCE: Final = 400  # each lock is an open file; a process may have 1024 as a rule
 
 
@@ -244,19 +243,17 @@ def _can_end(found: Found) -> bool:
 
 
 def _not_batched(context: Context, machines: Sequence[tuple[_Ending, Found]]) -> list[tuple[_Ending, Found]]:
-    """End machines by the hundred; those that can't be: a batch that holds a refused one is refused."""
+    """End machines many at once; return those that were not."""
     groups: dict[tuple[str, str], list[tuple[_Ending, Found]]] = {}
     for ending, found in machines:
         groups.setdefault((found.place, found.kind), []).append((ending, found))
     singly: list[tuple[_Ending, Found]] = []
     for (place, kind), items in groups.items():
         handler = context.cloud(place).handler(kind)
-        for start in range(0, len(items), _BATCH):
-            some = items[start : start + _BATCH]
-            if not isinstance(handler, BatchHandler) or not handler.delete_many(
-                [found.attributes for _, found in some]
-            ):
-                singly.extend(some)
+        ended: frozenset[str] = frozenset()
+        if isinstance(handler, BatchHandler):
+            ended = handler.delete_many([found.attributes for _, found in items])
+        singly.extend(item for item in items if item[1].id not in ended)
     return singly
 
 

@@ -142,9 +142,9 @@ class _GuardedHandler:
         with self.stops.held():
             self.inner.delete(attributes)
 
-    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
         if not isinstance(self.inner, BatchHandler):
-            return False
+            return frozenset()
         with self.stops.held():
             return self.inner.delete_many(many)
 

@@ -11,8 +11,8 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
-from tgi_deploy.targets.docker.resources import LOOPBACK, VOLUME, Host, resources
-from tgi_deploy.targets.protocol import API_KEY_NOTE, BIND_NOTE, Attempt, Deployable, LaunchRequest, Traffic, reach_of
+from tgi_deploy.targets.docker.resources import VOLUME, Host, resources
+from tgi_deploy.targets.protocol import API_KEY_NOTE, BIND_NOTE, Attempt, Deployable, Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import ChangeSet
 
@@ -22,50 +22,18 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.docker.options import DockerOptions
-    from tgi_deploy.targets.protocol import Look, Order, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import EngineRun
 
 _NO_MARKS: Final[Mapping[str, Any]] = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DockerSettings:
-    """What only a container needs.
+def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str], ...]:
+    """Return (variable of the container, variable here) beside what the model needs.
 
-    `place`: the Docker host; `bind`: its address that the port is published on; `devices`: its GPUs by UUID, None to
-    count them from 0; `secrets`: (variable of the container, variable here) beside what the model needs; `known`:
-    names of the variables that are set here; `local`: whether the host is this computer;
-    `api_key_variable`: where the caller's own requests find the key; `plaintext`: it may travel unencrypted to a public
-    address.
+    Raises InputError `api_key_unsupported`.
     """
-
-    place: str
-    bind: str = LOOPBACK
-    devices: tuple[str, ...] | None = None
-    secrets: tuple[tuple[str, str], ...] = ()
-    known: frozenset[str] = frozenset()
-    local: bool = True
-    api_key_variable: str | None = None
-    plaintext: bool = False
-
-
-def settings_of(request: LaunchRequest) -> DockerSettings:
-    """Raises InputError `api_key_unsupported`."""
-    options: DockerOptions = request.options
-    return DockerSettings(
-        place=request.supplied.place,
-        local=request.supplied.local,
-        bind=options.address,
-        devices=request.supplied.devices,
-        secrets=_secrets(options, request.plan.chosen.engine),
-        known=frozenset(request.environ),
-        api_key_variable=options.api_key_from_env,
-        plaintext=options.plaintext,
-    )
-
-
-def _secrets(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str], ...]:
     wanted = [(HUB_TOKEN, HUB_TOKEN)] if options.hub_token_from_env else []
     if options.api_key_from_env is not None:
         wanted.append((api_key_variable(engine), options.api_key_from_env))
@@ -74,25 +42,30 @@ def _secrets(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerLaunch:
-    """`pull_image(place, image, listener)` has an image on a host."""
+    """`secrets` are as `secrets_of` returns them. `pull_image(place, image, listener)` has an image on a host."""
 
     around: Surroundings
-    order: Order
+    request: LaunchRequest
+    secrets: tuple[tuple[str, str], ...]
     cloud: Callable[[str], Cloud]
     pull_image: Callable[..., None]
 
     @property
-    def settings(self) -> DockerSettings:
-        settings: DockerSettings = self.order.settings
-        return settings
+    def options(self) -> DockerOptions:
+        options: DockerOptions = self.request.options
+        return options
 
     @property
     def place(self) -> str:
-        return self.settings.place
+        return self.request.supplied.place
 
     @property
     def traffic(self) -> Traffic:
-        return Traffic(reach=reach_of(self.settings.bind), api_key=self.settings.api_key_variable is not None)
+        return Traffic(reach=reach_of(self.options.address), api_key=self.options.api_key_from_env is not None)
+
+    @property
+    def plaintext(self) -> bool:
+        return self.options.plaintext
 
     @property
     def marks(self) -> Mapping[str, Any]:
@@ -106,13 +79,13 @@ class DockerLaunch:
         """Raises InputError `secret_missing`, or `not_reachable` for a port that only a remote host would reach."""
         deployment, seen = look()
         self._check_reach()
-        candidate = self.order.plan.chosen
+        candidate = self.request.plan.chosen
         deployable = Deployable(
             name=deployment.name,
             candidate=candidate,
-            model=self.order.plan.request.model,
+            model=self.request.plan.request.model,
             log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
-            ready_deadline_s=self.order.ready_deadline_s(candidate),
+            ready_deadline_s=self.around.ready_deadline_s(candidate),
         )
         script = written(RUN, deployable, templates_dir=self.around.templates_dir)
         wanted = resources(self._host(deployable))
@@ -121,7 +94,7 @@ class DockerLaunch:
             place=self.place,
             pool=self.place,
             zone=self.place,
-            cidrs=(self.settings.bind,),
+            cidrs=(self.options.address,),
             wanted=wanted,
             changes=self._worded(diff(wanted, deployment.resources, seen)),
             ttl_s=None,
@@ -150,17 +123,17 @@ class DockerLaunch:
         return ()
 
     def _host(self, deployable: Deployable) -> Host:
-        container, variable = container_for(deployable), self.settings.api_key_variable
-        secrets = {**{name: name for name in container.secret_env}, **dict(self.settings.secrets)}
+        container, variable = container_for(deployable), self.options.api_key_from_env
+        secrets = {**{name: name for name in container.secret_env}, **dict(self.secrets)}
         self._check_secrets(tuple(secrets.values()))
         return Host(
             name=deployable.name,
             place=self.place,
             container=container,
-            bind=self.settings.bind,
-            devices=self.settings.devices,
+            bind=self.options.address,
+            devices=self.request.supplied.devices,
             secrets=secrets,
-            notes={BIND_NOTE: self.settings.bind, **({} if variable is None else {API_KEY_NOTE: variable})},
+            notes={BIND_NOTE: self.options.address, **({} if variable is None else {API_KEY_NOTE: variable})},
             ready_deadline_s=deployable.ready_deadline_s,
         )
 
@@ -179,17 +152,17 @@ class DockerLaunch:
         )
 
     def _check_reach(self) -> None:
-        if not self.settings.local and ip_address(self.settings.bind).is_loopback:
+        if not self.request.supplied.local and ip_address(self.options.address).is_loopback:
             raise InputError(
                 "not_reachable",
-                f"a port on {self.settings.bind} of another host can't be reached from here",
+                f"a port on {self.options.address} of another host can't be reached from here",
                 hint="publish it on an address of that host with --bind, or run the command there",
             )
 
     def _check_secrets(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self.settings.known]
+        missing = [name for name in names if name not in self.request.environ]
         if missing:
-            model = self.order.plan.request.model.name
+            model = self.request.plan.request.model.name
             raise InputError(
                 "secret_missing",
                 f"{model} needs the variable {', '.join(missing)}, which is not set here",

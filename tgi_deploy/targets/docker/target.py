@@ -10,7 +10,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.docker.connection import Hosts
 from tgi_deploy.targets.docker.endpoint import current_endpoint
 from tgi_deploy.targets.docker.options import NAME, DockerOptions
-from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts
+from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.docker.host_checks import Installation
-    from tgi_deploy.targets.docker.launch import DockerLaunch, DockerSettings
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, LaunchRequest, Order, Surroundings
+    from tgi_deploy.targets.docker.launch import DockerLaunch
+    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, LaunchRequest, Surroundings
     from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
 
 FACTS: Final = TargetFacts(
@@ -102,15 +104,23 @@ class DockerTarget:
     def takes(self, plan: Plan) -> bool:  # noqa: ARG002 -- any plan can be tried: the host says what it lacks
         return True
 
-    def settings(self, request: LaunchRequest) -> DockerSettings:
-        from tgi_deploy.targets.docker.launch import settings_of  # noqa: PLC0415 -- planning loads nothing that acts
+    def launch(
+        self,
+        around: Surroundings,
+        request: LaunchRequest,
+        *,
+        spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- a container costs nothing by the hour
+    ) -> DockerLaunch:
+        """Raises InputError `api_key_unsupported`."""
+        from tgi_deploy.targets.docker.launch import DockerLaunch, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
 
-        return settings_of(request)
-
-    def launch(self, around: Surroundings, order: Order) -> DockerLaunch:
-        from tgi_deploy.targets.docker.launch import DockerLaunch  # noqa: PLC0415 -- likewise
-
-        return DockerLaunch(around=around, order=order, cloud=self.cloud, pull_image=self.pull_image)
+        return DockerLaunch(
+            around=around,
+            request=request,
+            secrets=secrets_of(request.options, request.plan.chosen.engine),
+            cloud=self.cloud,
+            pull_image=self.pull_image,
+        )
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- likewise

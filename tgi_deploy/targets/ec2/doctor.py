@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Problem
-from tgi_deploy.secret import reference
 from tgi_deploy.targets.ec2.account_checks import (
     clock_finding,
     identity_finding,
@@ -15,20 +14,18 @@ from tgi_deploy.targets.ec2.account_checks import (
     zones_finding,
 )
 from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
-from tgi_deploy.targets.ec2.launch import ENGINE_ARCHITECTURE, Ec2Settings
+from tgi_deploy.targets.ec2.launch import ENGINE_ARCHITECTURE
 from tgi_deploy.targets.ec2.launch_checks import disk_finding, image_finding
 from tgi_deploy.targets.ec2.options import NAME, hub_token_variable
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
-from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource
 from tgi_deploy.targets.ec2.survey import together
-from tgi_deploy.targets.protocol import Order
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.targets.protocol import LaunchRequest
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.deployment import Deployment
-from tgi_deploy.values.ends import Spent
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.survey import Survey
@@ -41,6 +38,7 @@ _ID: Final = "rehearsal"
 _TAGS: Final = {TAG_NAME: _NAME, TAG_ID: _ID}
 # Rehearsed where no plan says what to launch: small, and offered almost everywhere.
 _COMMON: Final = "g6.xlarge"
+_NOBODY: Final = ("127.0.0.1/32",)
 
 
 class AccountLook(Frozen, frozen=True, kw_only=True):
@@ -48,19 +46,6 @@ class AccountLook(Frozen, frozen=True, kw_only=True):
     survey: Survey
     around: Surroundings
     asked: AccountRequest
-
-    @property
-    def settings(self) -> Ec2Settings:
-        return settings_of(self.asked.options, self.asked.environ)
-
-
-def settings_of(options: Ec2Options, environ: Mapping[str, str]) -> Ec2Settings:
-    """Return them as `up` would have them. Who may connect and how long it lives does not matter here."""
-    named, variable = options.hub_token_parameter, hub_token_variable(environ)
-    token = (
-        SecretSource(parameter=named) if named else SecretSource(reference=reference(variable)) if variable else None
-    )
-    return Ec2Settings(cidrs=(), subnet=options.subnet, ami=options.ami, secrets=Secrets(hub_token=token))
 
 
 def examine(look: AccountLook) -> tuple[Problem, ...]:
@@ -84,11 +69,11 @@ def examine(look: AccountLook) -> tuple[Problem, ...]:
 
 def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
     kind = look.asked.plan.chosen.offer.instance_type.name if look.asked.plan else _COMMON
-    cloud, settings = look.target.region(region), look.settings
+    cloud, options = look.target.region(region), look.asked.options
     found: dict[str, Any] = together(
         {
-            "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=settings.ami),
-            "places": lambda: cloud.placements(kind, subnet=settings.subnet),
+            "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=options.ami),
+            "places": lambda: cloud.placements(kind, subnet=options.subnet),
         }
     )
     failed = tuple(answer.problem for answer in found.values() if isinstance(answer, DeployError))
@@ -123,14 +108,9 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
     """What preflight would say, with every action rehearsed and the image's own size counted."""
     now, region = look.around.clock.now(), plan.chosen.offer.region
     deployment = Deployment(name=_NAME, id=_ID, target=NAME, region=region, phase="creating", created=now, updated=now)
-    order = Order(
-        plan=plan,
-        settings=look.settings,
-        ready_deadline_s=look.asked.ready_deadline_s,
-        spent=lambda _deployment: Spent(),
-    )
+    request = LaunchRequest(plan=plan, options=_as_up_has_them(look.asked), environ=look.asked.environ, wait=False)
     try:
-        attempt = next(look.target.launch(look.around, order).attempts(lambda: (deployment, ())))
+        attempt = next(look.target.launch(look.around, request).attempts(lambda: (deployment, ())))
     except DeployError as problem:
         return (problem.problem,)
     flight = launch_of(attempt, _TAGS)
@@ -138,9 +118,16 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
         look.survey,
         plan,
         flight,
-        token_parameter=look.settings.secrets.hub_token_parameter,
+        token_parameter=look.asked.options.hub_token_parameter,
         actions=look.survey.inspector(region).actions,
     )
     disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
     told_before = {"identity", "clock", "clock_skew"}
     return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in told_before)
+
+
+def _as_up_has_them(asked: AccountRequest) -> Ec2Options:
+    """Who may connect does not matter here, and a token that is there is looked at for any model."""
+    options: Ec2Options = asked.options
+    stored = options.hub_token_parameter is None and hub_token_variable(asked.environ) is not None
+    return replaced(options, allow_cidr=_NOBODY, hub_token_from_env=stored)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from tgi_deploy.targets.ec2.launch import Ec2Settings
     from tgi_deploy.targets.ec2.secrets import Secrets
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Resource
@@ -31,9 +30,10 @@ class Extras:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_extras(settings: Ec2Settings, deployment: Deployment, region: str, expires: datetime | None) -> Extras:
+def make_extras(
+    secrets: Secrets, deployment: Deployment, region: str, expires: datetime | None, *, end_outside: bool
+) -> Extras:
     """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
-    secrets = settings.secrets
     delivered = delivery(secrets, name=deployment.name, deployment_id=deployment.id, region=region)
     return Extras(
         names={
@@ -42,7 +42,7 @@ def make_extras(settings: Ec2Settings, deployment: Deployment, region: str, expi
             "instance_profile": delivered.instance_profile,
         },
         before=delivered.resources,
-        after=_end(deployment, region, expires) if settings.external_ttl else (),
+        after=_end(deployment, region, expires) if end_outside else (),
         notes=_notes(secrets),
     )
 

@@ -27,6 +27,7 @@ _STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
 _TAGGED: Final = ("instance", "volume", "network-interface")
 _NEW_S: Final = 60.0
+_BATCH: Final = 100  # of ids in one TerminateInstances: one that is refused costs the others their batch
 _SPOT: Final = "Server.Spot"  # what the codes of all reasons begin with for which EC2 takes a spot machine back
 
 
@@ -91,14 +92,15 @@ class Instances:
         launched = moment_of(attributes.get("launched"))
         return launched is None or not is_past(launched, self.api.retrier.clock.now(), by_s=_NEW_S)
 
-    def delete_many(self, many: Sequence[Mapping[str, str]]) -> bool:
+    def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
         """One that is unknown or protected has EC2 refuse the whole request."""
-        ids = [attributes["id"] for attributes in many]
-        try:
-            self.api.ask("terminate_instances", "ending instances", acknowledged, InstanceIds=ids)
-        except DeployError:
-            return False
-        return True
+        ids, ended = [attributes["id"] for attributes in many], set[str]()
+        for start in range(0, len(ids), _BATCH):
+            some = ids[start : start + _BATCH]
+            with suppress(DeployError):
+                self.api.ask("terminate_instances", "ending instances", acknowledged, InstanceIds=some)
+                ended.update(some)
+        return frozenset(ended)
 
     def state(self, instance_id: str) -> MachineState:
         """As EC2 describes it, ended ones included."""

@@ -18,20 +18,22 @@ from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
 from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
-from tgi_deploy.targets.ec2.secrets import Secrets
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.ends import Spent, WantedEnds, spent_words
+from tgi_deploy.values.ends import Spent, spent_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.pools import PoolMemory
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
+    from tgi_deploy.targets.ec2.secrets import Secrets
     from tgi_deploy.targets.ec2.survey import Survey
-    from tgi_deploy.targets.protocol import Look, Order, Reach, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Reach, Surroundings
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
 
@@ -42,22 +44,14 @@ ENGINE_ARCHITECTURE: Final = "x86_64"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ec2Settings:
-    """`cidrs` may connect. `plaintext`: an API key may travel unencrypted to a public address."""
-
-    cidrs: tuple[str, ...]
-    ends: WantedEnds = field(default_factory=WantedEnds)
-    subnet: str | None = None
-    ami: str | None = None
-    secrets: Secrets = field(default_factory=Secrets)
-    external_ttl: bool = False
-    plaintext: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Launch:
+    """`cidrs` may connect."""
+
     around: Surroundings
-    order: Order
+    request: LaunchRequest
+    spent: Callable[[Deployment], Spent]
+    secrets: Secrets
+    cidrs: tuple[str, ...]
     region: Callable[[str], Region]
     survey: Survey | None
     pools: PoolMemory
@@ -65,12 +59,16 @@ class Ec2Launch:
 
     @property
     def plan(self) -> Plan:
-        return self.order.plan
+        return self.request.plan
 
     @property
-    def settings(self) -> Ec2Settings:
-        settings: Ec2Settings = self.order.settings
-        return settings
+    def options(self) -> Ec2Options:
+        options: Ec2Options = self.request.options
+        return options
+
+    @property
+    def ends(self) -> WantedEnds:
+        return self.request.ends
 
     @property
     def place(self) -> str:
@@ -79,16 +77,20 @@ class Ec2Launch:
     @property
     def traffic(self) -> Traffic:
         reach: Reach = "loopback" if self.around.loopback else "public"
-        return Traffic(reach=reach, api_key=self.settings.secrets.api_key is not None)
+        return Traffic(reach=reach, api_key=self.secrets.api_key is not None)
+
+    @property
+    def plaintext(self) -> bool:
+        return self.options.plaintext
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        wanted = {"api_key": self.settings.secrets.api_key is not None, "external_ttl": self.settings.external_ttl}
+        wanted = {"api_key": self.secrets.api_key is not None, "external_ttl": self.options.external_ttl}
         return {"extras": wanted} if any(wanted.values()) else {}
 
     @property
     def rare_kinds(self) -> bool:
-        return self.settings.secrets.makes or self.settings.external_ttl
+        return self.secrets.makes or self.options.external_ttl
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Raises NoCapacityError or QuotaError when every pool has been tried; what stops at once as it is."""
@@ -126,7 +128,7 @@ class Ec2Launch:
         if self.survey is None or not launches(attempt):
             return ()
         return launch_findings(
-            self.survey, self.plan, launch_of(attempt, tags), token_parameter=self.settings.secrets.hub_token_parameter
+            self.survey, self.plan, launch_of(attempt, tags), token_parameter=self.secrets.hub_token_parameter
         )
 
     def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
@@ -166,7 +168,7 @@ class Ec2Launch:
     def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
         offer = candidate.offer
         try:
-            found = self._region(candidate).placements(offer.instance_type.name, subnet=self.settings.subnet)
+            found = self._region(candidate).placements(offer.instance_type.name, subnet=self.options.subnet)
             self._image(candidate)
         except NoCapacityError:
             self.pools.unusable(pool_name(candidate, "*"), "not offered in a zone with a subnet")
@@ -185,14 +187,14 @@ class Ec2Launch:
         self, deployment: Deployment, seen: Sequence[Found], candidate: Candidate, placement: Placement
     ) -> Attempt:
         """A machine that is there, or on its way, keeps the end that it was made with."""
-        ceiling = self.settings.ends.max_spend_usd
+        ceiling = self.ends.max_spend_usd
         if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
             before = Spent(usd=deployment.spent_usd or Decimal(0))
             with suppress(InputError):
                 attempt = self._attempt_after(before, deployment, candidate, placement, seen)
                 if attempt.ttl_s == deployment.ttl_s and not _replaces_a_machine(attempt):
                     return attempt
-        spent = Spent() if ceiling is None else self.order.spent(deployment)
+        spent = Spent() if ceiling is None else self.spent(deployment)
         if ceiling is not None and spent.usd:
             self._note("spent", spent_words(spent, ceiling))
         return self._attempt_after(spent, deployment, candidate, placement, seen)
@@ -200,10 +202,12 @@ class Ec2Launch:
     def _attempt_after(
         self, spent: Spent, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
     ) -> Attempt:
-        ttl_s = self.settings.ends.seconds(deployment.name, candidate.cost.usd_per_hour, spent)
+        ttl_s = self.ends.seconds(deployment.name, candidate.cost.usd_per_hour, spent)
         image = self._image(candidate)
         expires = expiry(deployment, ttl_s, seen, self.around.clock)
-        extras = make_extras(self.settings, deployment, candidate.offer.region, expires)
+        extras = make_extras(
+            self.secrets, deployment, candidate.offer.region, expires, end_outside=self.options.external_ttl
+        )
         deployable = replaced(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
@@ -213,7 +217,7 @@ class Ec2Launch:
             data=launch_template_data(deployable, user_data=user_data.text, root_device_name=image.root_device),
             placement=placement,
             image=image,
-            cidrs=self.settings.cidrs,
+            cidrs=self.cidrs,
             before=extras.before,
             after=extras.after,
             notes=extras.notes,
@@ -228,10 +232,10 @@ class Ec2Launch:
             wanted=wanted,
             changes=diff(wanted, deployment.resources, seen),
             ttl_s=ttl_s,
-            idle_s=self.settings.ends.idle_s,
-            lease_s=self.settings.ends.lease_s,
+            idle_s=self.ends.idle_s,
+            lease_s=self.ends.lease_s,
             expires=expires,
-            spent_usd=None if self.settings.ends.max_spend_usd is None else spent.usd,
+            spent_usd=None if self.ends.max_spend_usd is None else spent.usd,
             artifacts=((user_data.file_name, user_data.text),),
         )
 
@@ -239,7 +243,7 @@ class Ec2Launch:
         region = candidate.offer.region
         if region not in self.images:
             self.images[region] = self._region(candidate).image(
-                architecture=ENGINE_ARCHITECTURE, wanted=self.settings.ami
+                architecture=ENGINE_ARCHITECTURE, wanted=self.options.ami
             )
         return self.images[region]
 
@@ -250,11 +254,11 @@ class Ec2Launch:
             model=self.plan.request.model,
             log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
             ttl_s=ttl_s,
-            idle_s=self.settings.ends.idle_s,
-            lease_s=self.settings.ends.lease_s,
+            idle_s=self.ends.idle_s,
+            lease_s=self.ends.lease_s,
             region=candidate.offer.region,
             image_id=image.id,
-            ready_deadline_s=self.order.ready_deadline_s(candidate),
+            ready_deadline_s=self.around.ready_deadline_s(candidate),
         )
 
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
@@ -279,9 +283,7 @@ class Ec2Launch:
             told = f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})"
             error = QuotaError(told, hint="allow more regions or markets")
         else:
-            error = NoCapacityError(
-                f"every machine of the plan was tried in vain: {tried or 'no zone has a subnet for one'}"
-            )
+            error = NoCapacityError(f"no machine of the plan could be had: {tried or 'no zone has a subnet for one'}")
         return with_rooms(error, tuple(self.pools.rooms.values()))
 
 

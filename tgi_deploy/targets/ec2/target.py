@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
-from tgi_deploy.targets.protocol import Supplied, TargetFacts
+from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
-    from tgi_deploy.targets.ec2.launch import Ec2Launch, Ec2Settings
+    from tgi_deploy.targets.ec2.launch import Ec2Launch
     from tgi_deploy.targets.ec2.region import Region
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.protocol import (
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
         ByHand,
         Deployable,
         LaunchRequest,
-        Order,
         Policy,
         Surroundings,
     )
     from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
 
 FACTS: Final = TargetFacts(
@@ -77,28 +78,24 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         """A machine of one's own is not rented."""
         return plan.chosen.offer.market != "owned"
 
-    def settings(self, request: LaunchRequest) -> Ec2Settings:
+    def launch(
+        self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
+    ) -> Ec2Launch:
         """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
-        from tgi_deploy.targets.ec2.launch import Ec2Settings  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
         from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- likewise
 
-        options: Ec2Options = request.options
-        return Ec2Settings(
-            secrets=secrets_of(options, request.plan, request.environ, wait=request.wait),
-            cidrs=options.networks or (self.caller_cidr(),),
-            ends=request.ends,
-            subnet=options.subnet,
-            ami=options.ami,
-            external_ttl=options.external_ttl,
-            plaintext=options.plaintext,
+        return Ec2Launch(
+            around=around,
+            request=request,
+            spent=spent,
+            secrets=secrets_of(request.options, request.plan, request.environ, wait=request.wait),
+            cidrs=request.options.networks or (self.caller_cidr(),),
+            region=self.region,
+            survey=self.survey,
+            pools=PoolMemory(around.clock, around.store),
         )
-
-    def launch(self, around: Surroundings, order: Order) -> Ec2Launch:
-        from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- likewise
-        from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
-
-        pools = PoolMemory(around.clock, around.store)
-        return Ec2Launch(around=around, order=order, region=self.region, survey=self.survey, pools=pools)
 
     def cloud(self, place: str) -> Cloud:
         return self.region(place)

@@ -9,7 +9,7 @@ import pytest
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.region import default_region
+from tgi_deploy.targets.aws.default_region import default_region
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
