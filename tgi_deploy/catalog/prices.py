@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.fields import IGNORED, REQUIRED_TEXT, Field, anything, boolean, read, table, usd
-from tgi_deploy.values.base import Where
-from tgi_deploy.values.supply import ExtraPrices, Offer
+from tgi_deploy.values.base import Value, Where, as_dict, decode
+from tgi_deploy.values.supply import ExtraPrices, Interruptions, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 PRICES_FOLDER: Final = "aws/prices"
 EXTRAS_FILE: Final = "aws/extras.json"
+INTERRUPTIONS_FILE: Final = "aws/interruptions.json"
 
 _ROW: Final = {
     "offered": Field(check=boolean),
@@ -33,7 +35,7 @@ _ON_DEMAND: Final = {"usd_per_hour": Field(check=usd), **_PRICED}
 _SPOT: Final = {
     "high_usd_per_hour": Field(check=usd, target="usd_per_hour"),
     "low_usd_per_hour": IGNORED,
-    "interruptions": IGNORED,
+    "interruptions": Field(check=REQUIRED_TEXT.check, required=False),
     **_PRICED,
 }
 _EXTRAS: Final = {
@@ -50,6 +52,32 @@ _MARKETS: Final[Mapping[Market, tuple[str, Mapping[str, Field]]]] = {
 }
 
 
+class _Band(Value, frozen=True, kw_only=True):
+    low_per_month: Decimal
+    per_month: Decimal
+    high_per_month: Decimal
+
+
+class _Bands(Value, frozen=True, kw_only=True):
+    collected_at: str
+    source: str
+    date: str
+    confidence: str
+    note: str
+    unlisted: str
+    bands: dict[str, _Band]
+
+
+def interruptions(store: Store) -> Mapping[str | None, Interruptions]:
+    """Return how often spot machines of each band are reclaimed; of None, where the provider names no band."""
+    table_ = decode(store.json(INTERRUPTIONS_FILE), _Bands, Where(INTERRUPTIONS_FILE))
+    found: dict[str | None, Interruptions] = {
+        name: Interruptions(band=name, source=table_.source, date=table_.date, **as_dict(band))
+        for name, band in table_.bands.items()
+    }
+    return found | {None: found[table_.unlisted]}
+
+
 def offers(
     store: Store, region: str, markets: tuple[Market, ...], instance_types: Mapping[str, InstanceType]
 ) -> Iterator[Offer]:
@@ -58,6 +86,7 @@ def offers(
     content = store.json(name)
     where = Where(name).child("prices")
     sources = table(content.get("sources", {}), Where(name).child("sources"))
+    bands = interruptions(store) if "spot" in markets else {}
     for type_name, raw in table(content.get("prices"), where).items():
         row = read(raw, _ROW, where.child(type_name))
         hardware = instance_types.get(type_name)
@@ -68,7 +97,15 @@ def offers(
         for market in markets:
             if market in _MARKETS:
                 priced = _priced(row, market, where.child(type_name), sources)
+                if market == "spot":
+                    priced["interruptions"] = _of_band(priced.get("interruptions"), bands, where.child(type_name))
                 yield Offer(instance_type=hardware, region=region, market=market, **priced)
+
+
+def _of_band(band: str | None, bands: Mapping[str | None, Interruptions], where: Where) -> Interruptions:
+    if band not in bands:
+        raise where.child("spot").child("interruptions").error(f"is not a band of {INTERRUPTIONS_FILE}")
+    return bands[band]
 
 
 def _priced(row: Mapping[str, Any], market: Market, where: Where, sources: Mapping[str, str]) -> dict[str, Any]:

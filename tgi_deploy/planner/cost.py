@@ -12,6 +12,7 @@ from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
 if TYPE_CHECKING:
     from tgi_deploy.values.supply import ExtraPrices, Offer
 
+_S_PER_HOUR: Final = 3600
 _CENT: Final = Decimal("0.01")
 _CENT_OF_A_CENT: Final = Decimal("0.0001")
 
@@ -39,6 +40,15 @@ def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int, least_gib
 def usd_per_month(usd_per_hour: Decimal) -> Decimal:
     """US dollars for 730 hours, to the cent: a machine bills whether it is used or not."""
     return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
+
+
+def served_usd_per_hour(usd_per_hour: Decimal, interruptions_per_month: Decimal, restart_s: float) -> Decimal:
+    """Return what an hour of service costs: each interruption is followed by a start that is billed and serves nobody.
+
+    That there may be no capacity for the start is not in it.
+    """
+    lost = interruptions_per_month * Decimal(restart_s) / (HOURS_PER_MONTH * _S_PER_HOUR)
+    return (usd_per_hour * (1 + lost)).quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)
 
 
 def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, machines: int = 1) -> Cost:

@@ -9,7 +9,7 @@ from tgi_deploy.errors import Problem
 from tgi_deploy.planner import cost, performance, rank, replicas, service_level
 from tgi_deploy.planner.bearing import needed_kv_tokens
 from tgi_deploy.planner.evaluation import Evaluator
-from tgi_deploy.planner.time_to_ready import rates
+from tgi_deploy.planner.time_to_ready import rates, restart_s
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO
 from tgi_deploy.values.plan import Candidate, EngineRun, Rejection
@@ -33,12 +33,16 @@ _UNPRICED: Final = {
 
 
 class Configuration(Frozen, frozen=True, kw_only=True):
-    """An offer on which an evaluation works, within the budget; ranked by `key`."""
+    """An offer on which an evaluation works, within the budget; ranked by `key`.
+
+    `served_usd_per_hour` is the price of an hour of service, which interruptions make dearer than an hour.
+    """
 
     offer: Offer
     evaluation: Evaluation
     machines: int
     usd_per_hour: Decimal
+    served_usd_per_hour: Decimal
     cost: Cost
     storage: Storage
     key: tuple[Any, ...]
@@ -69,6 +73,7 @@ class Search:
         self.engine = engine
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
+        self._restarts: dict[tuple[str, ...], float] = {}
         self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost, Storage]] = {}
 
     def run(self) -> SearchResult:
@@ -133,6 +138,7 @@ class Search:
         total, bill, storage = price
         if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
             return None
+        served = self._served(offer, evaluation, total, storage)
         return Configuration(
             offer=offer,
             evaluation=evaluation,
@@ -140,7 +146,8 @@ class Search:
             usd_per_hour=total,
             cost=bill,
             storage=storage,
-            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, total)),
+            served_usd_per_hour=served,
+            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, served)),
         )
 
     def _merit(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal) -> rank.Merit:
@@ -160,6 +167,18 @@ class Search:
                 evaluation.scheme.order_name, offer.region, offer.market,
             ),
         )  # fmt: skip
+
+    def _served(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, storage: Storage) -> Decimal:
+        """The price an hour of service, which on a spot machine is more than that of an hour."""
+        if offer.interruptions is None:
+            return usd_per_hour
+        hardware, scheme = offer.instance_type, evaluation.scheme
+        key = (hardware.name, scheme.name, scheme.hub_id)
+        seconds = self._restarts.get(key)
+        if seconds is None:
+            startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
+            seconds = self._restarts[key] = restart_s(hardware, storage, startup)
+        return cost.served_usd_per_hour(usd_per_hour, offer.interruptions.per_month, seconds)
 
     def price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
         """Everything billed by the hour; None where it cannot be had for a known price."""

@@ -56,7 +56,13 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Every phase from the launch to the first answer, in order."""
-    return tuple(_estimate(phase) for phase in (*_host_phases(candidate), *candidate.engine.startup))
+    host = _host_phases(candidate.offer.instance_type, candidate.storage)
+    return tuple(_estimate(phase) for phase in (*host, *candidate.engine.startup))
+
+
+def restart_s(hardware: InstanceType, storage: Storage, startup: tuple[StartupPhase, ...]) -> float:
+    """Return how long a rented machine takes from its launch to the first answer, if all goes as expected."""
+    return sum(phase.expected_s for phase in (*_host_phases(hardware, storage), *startup))
 
 
 def _estimate(phase: StartupPhase) -> PhaseEstimate:
@@ -88,8 +94,8 @@ def packed_mb(image_bytes: int) -> float:
     return image_bytes / 1e6 * _UNPACK_FACTOR
 
 
-def _host_phases(candidate: Candidate) -> Iterator[StartupPhase]:
-    hardware, image_bytes = candidate.offer.instance_type, candidate.storage.image_bytes
+def _host_phases(hardware: InstanceType, storage: Storage) -> Iterator[StartupPhase]:
+    image_bytes = storage.image_bytes
     unpacking_s = _Volume(hardware=hardware).takes_s(image_bytes / 1e6)
     pulling_s = packed_mb(image_bytes) / min(_REGISTRY_MB_S, _network_mb_s(hardware)) + unpacking_s
     yield StartupPhase(phase="launching", expected_s=_LAUNCH_S, floor_s=300.0, silent_s=300.0)

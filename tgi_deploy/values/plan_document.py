@@ -146,6 +146,25 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
     utilisation: float | None
 
 
+class PlannedInterruptions(Document, frozen=True, kw_only=True):
+    """What interruptions make of a spot price, with both ends of what is likely. `band` is the provider's own.
+
+    The price is of an hour of service of all machines: starts after interruptions are billed and serve nobody.
+    """
+
+    band: str
+    per_month: Decimal
+    per_month_low: Decimal
+    per_month_high: Decimal
+    restart_s: int
+    served_usd_per_hour: Decimal
+    served_usd_per_hour_low: Decimal
+    served_usd_per_hour_high: Decimal
+    usd_per_million_output_tokens: Decimal
+    source: str
+    date: str
+
+
 class PlannedLimit(Document, frozen=True, kw_only=True):
     """A limit on speed beside what is predicted; one that was not asked for is a `default`."""
 
@@ -187,6 +206,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     alternatives: tuple[Choice, ...] = ()
     fallbacks: tuple[Choice, ...]
     breakeven: tuple[PlannedBreakeven, ...] = ()
+    interruptions: PlannedInterruptions | None = None
     rejections: tuple[Mapping[str, Any], ...] = ()
     considered: int
     assumptions: tuple[str, ...]

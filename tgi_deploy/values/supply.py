@@ -21,10 +21,25 @@ class CostLine(Document, frozen=True, kw_only=True):
     usd_per_hour: Decimal
 
 
+class Interruptions(Value, frozen=True, kw_only=True):
+    """How often a spot machine that always runs is reclaimed in a month of 730 hours: a rough estimate, with its ends.
+
+    `band` is what the provider publishes.
+    """
+
+    band: str
+    low_per_month: Decimal
+    per_month: Decimal
+    high_per_month: Decimal
+    source: str
+    date: str
+
+
 class Offer(Value, frozen=True, kw_only=True):
     """An instance type in a region and market. No price means unknown (or owned): never free.
 
-    `bill` is what the price consists of, where that is known: of a machine one owns and keeps books on.
+    `bill` is what the price consists of, where that is known: of a machine one owns and keeps books on. Spot machines
+    have `interruptions`.
     """
 
     instance_type: InstanceType
@@ -35,6 +50,7 @@ class Offer(Value, frozen=True, kw_only=True):
     price_date: str = ""
     estimated: bool = False
     bill: tuple[CostLine, ...] = ()
+    interruptions: Interruptions | None = None
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

@@ -192,6 +192,24 @@ def test_bad_prices_are_named(tmp_path, change, message):
     assert caught.value.message == f"aws/prices/us-east-1.json: prices/g6e.xlarge/{message}"
 
 
+def test_a_band_of_interruptions_that_nobody_described_is_named(tmp_path):
+    content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
+    content["prices"]["g6e.xlarge"]["spot"]["interruptions"] = "often"
+    catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
+    with pytest.raises(InputError, match=r"prices/g6e\.xlarge/spot/interruptions: is not a band of aws/interruptions"):
+        catalog.offers(("us-east-1",), ("spot",))
+
+
+def test_a_type_without_a_band_gets_the_open_one(tmp_path):
+    content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
+    del content["prices"]["g6e.xlarge"]["spot"]["interruptions"]
+    catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
+    offers = catalog.offers(("us-east-1",), ("on-demand", "spot"))
+    found = {offer.market: offer.interruptions for offer in offers if offer.instance_type.name == "g6e.xlarge"}
+    assert found["on-demand"] is None
+    assert found["spot"].band == ">20%"
+
+
 def changed_json(tmp_path: Path, name: str, change) -> Catalog:
     content = json.loads((profiles_dir() / name).read_text())
     change(content)

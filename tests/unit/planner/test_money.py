@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.plans import candidate, offer
 
+from tgi_deploy.operations.planning.documents import interruptions
 from tgi_deploy.planner.breakeven import breakeven, breakevens
-from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.planner.cost import served_usd_per_hour, usd_per_month
 from tgi_deploy.planner.performance import usd_per_million, with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Offer
 
 HUNDRED_A_SECOND = Performance(
     ttft_ms=100, tpot_ms=10, output_tokens_per_s=100, output_tokens_per_s_span=Span(low=80, high=125)
@@ -55,6 +57,53 @@ def test_an_interval_turns_round_in_money(make_request: Callable[..., Request]) 
     half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replaced(request, utilisation=0.5))
     assert (half.usd_per_million_output_tokens, half.utilisation) == (2, 0.5)
     assert half.usd_per_million_blended_tokens == Decimal("0.5")
+
+
+def test_an_hour_of_service_pays_for_the_starts_after_interruptions() -> None:
+    """Ten interruptions of 730 h / 100 each cost a tenth of a month."""
+    a_hundredth_of_a_month_s = 730 * 36
+    assert served_usd_per_hour(Decimal(2), Decimal(10), a_hundredth_of_a_month_s) == Decimal("2.2")
+    assert served_usd_per_hour(Decimal(2), Decimal(0), a_hundredth_of_a_month_s) == 2
+
+
+def test_of_two_spot_prices_alike_the_steadier_machine_wins(
+    catalog: Catalog, make_request: Callable[..., Request]
+) -> None:
+    request = make_request("llama3-8b", regions=("us-east-1",), markets=("spot",))
+    supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+    often = next(o.interruptions for o in supply.offers if o.interruptions and o.interruptions.band == ">20%")
+    seldom = replaced(often, band="<5%", per_month=Decimal("0.025"))
+
+    def offers(price: str) -> tuple[Offer, ...]:
+        by_name = {item.instance_type.name: item for item in supply.offers}
+        return (
+            replaced(by_name["g6.4xlarge"], usd_per_hour=Decimal("0.5"), interruptions=often),
+            replaced(by_name["g6.8xlarge"], usd_per_hour=Decimal(price), interruptions=seldom),
+        )
+
+    def chosen(price: str) -> str:
+        made = make_plan(request, replaced(supply, offers=offers(price)), catalog.engine)
+        assert isinstance(made, Plan)
+        return made.chosen.offer.instance_type.name
+
+    assert chosen("0.5") == "g6.8xlarge"
+    assert chosen("0.5001") == "g6.8xlarge", "a start costs more than that"
+    assert chosen("0.51") == "g6.4xlarge", "9 starts a month are not worth two per cent"
+
+
+def test_a_plan_on_demand_has_no_interruptions(catalog: Catalog, make_request: Callable[..., Request]) -> None:
+    for market, band in (("on-demand", None), ("spot", ">20%")):
+        request = make_request("llama3-8b", regions=("us-east-1",), markets=(market,))
+        supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+        made = make_plan(request, supply, catalog.engine)
+        assert isinstance(made, Plan)
+        found = interruptions(made.chosen)
+        assert (found and found.band) == band
+        if found is not None:
+            low, likely, high = (
+                found.served_usd_per_hour_low, found.served_usd_per_hour, found.served_usd_per_hour_high
+            )  # fmt: skip
+            assert made.chosen.cost.usd_per_hour <= low < likely < high
 
 
 def test_no_price_an_hour_is_no_price_of_tokens(make_request: Callable[..., Request]) -> None:

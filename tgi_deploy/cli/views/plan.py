@@ -10,6 +10,7 @@ import click
 
 from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
+from tgi_deploy.operations.planning.documents import interruptions
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
@@ -38,6 +39,7 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
     blocks = [
         _choice(plan),
         _cost(chosen, plan.request),
+        _interruptions(chosen),
         _memory(chosen),
         _engine(chosen.engine),
         _performance(chosen, plan.request),
@@ -107,6 +109,21 @@ def _cost(candidate: Candidate, request: Request) -> str:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
     return "\n".join([heading("Cost an hour"), *lines])
+
+
+def _interruptions(candidate: Candidate) -> str:
+    """What reclaiming a spot machine costs: an estimate, and shown as one."""
+    found = interruptions(candidate)
+    if found is None:
+        return ""
+    times = f"{found.per_month:.2g} times a month ({found.per_month_low:.2g} to {found.per_month_high:.3g})"
+    return wrapped(
+        f"With interruptions, estimated: {usd(found.served_usd_per_hour)} an hour of service"
+        f" ({usd(found.served_usd_per_hour_low)} to {usd(found.served_usd_per_hour_high)}),"
+        f" {usd(found.usd_per_million_output_tokens)} a million output tokens. It is reclaimed about {times} and takes"
+        f" {duration(found.restart_s)} to serve again, if there is capacity; the provider says {found.band} a month.",
+        first="",
+    )
 
 
 def _memory(candidate: Candidate) -> str:

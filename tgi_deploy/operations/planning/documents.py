@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.planner.breakeven import breakevens
-from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.planner.cost import served_usd_per_hour, usd_per_month
+from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.values.plan_document import (
     AcceleratorMemory,
@@ -15,6 +16,7 @@ from tgi_deploy.values.plan_document import (
     PlannedBreakeven,
     PlannedCost,
     PlannedEngine,
+    PlannedInterruptions,
     PlannedLimit,
     PlannedMemory,
     PlannedModel,
@@ -50,6 +52,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         frontier=plan.frontier,
         alternatives=tuple(choice(candidate) for candidate in plan.alternatives),
         fallbacks=tuple(choice(candidate) for candidate in plan.fallbacks),
+        interruptions=interruptions(plan.chosen),
         breakeven=tuple(_breakeven(item) for item in breakevens(plan)),
         rejections=tuple(_rejection(item) for item in plan.rejections),
         considered=plan.considered,
@@ -190,6 +193,25 @@ def _phase(item: PhaseEstimate) -> PlannedPhase:
         deadline_s=round(item.deadline_s),
         stall_s=round(item.stall_s),
     )
+
+
+def interruptions(candidate: Candidate) -> PlannedInterruptions | None:
+    """Return what interruptions make of the price; None where the machine is not reclaimed."""
+    known = candidate.offer.interruptions
+    if known is None:
+        return None
+    seconds = sum(item.expected_s for item in to_go_through(candidate))
+    low, likely, high = (
+        served_usd_per_hour(candidate.cost.usd_per_hour, times, seconds)
+        for times in (known.low_per_month, known.per_month, known.high_per_month)
+    )
+    rate, share = candidate.performance.output_tokens_per_s, candidate.performance.utilisation
+    return PlannedInterruptions(
+        band=known.band, per_month=known.per_month, per_month_low=known.low_per_month,
+        per_month_high=known.high_per_month, restart_s=round(seconds), served_usd_per_hour=likely,
+        served_usd_per_hour_low=low, served_usd_per_hour_high=high,
+        usd_per_million_output_tokens=usd_per_million(likely, rate, share), source=known.source, date=known.date,
+    )  # fmt: skip
 
 
 def _breakeven(item: Breakeven) -> PlannedBreakeven:

@@ -34,7 +34,7 @@ class Rental(Value, frozen=True, kw_only=True):
     """What meets the same request for rent, and after how many months the purchase is cheaper; None: never.
 
     `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
-    share of the time only. `same_hardware`: as many of the same accelerators.
+    share of the time only. A spot price is that of an hour of service. `same_hardware`: as many of the same cards.
     """
 
     instance_type: str
@@ -180,7 +180,7 @@ def _rental(item: Configuration, request: Request, owned: Owned, made: Plan) -> 
     hardware, mine = offer.instance_type, made.chosen.offer.instance_type
     if evaluation.performance is None:
         raise AssertionError("a configuration has been timed")
-    speed = with_prices(evaluation.performance, item.usd_per_hour, request)
+    speed = with_prices(evaluation.performance, item.served_usd_per_hour, request)
     return Rental(
         instance_type=hardware.name,
         region=offer.region,
@@ -191,15 +191,15 @@ def _rental(item: Configuration, request: Request, owned: Owned, made: Plan) -> 
         replicas=evaluation.replicas,
         num_shard=evaluation.num_shard,
         quantize=evaluation.scheme.name,
-        usd_per_hour=item.usd_per_hour,
+        usd_per_hour=item.served_usd_per_hour,
         usd_per_million_output_tokens=speed.usd_per_million_output_tokens,
         output_tokens_per_s=round(speed.output_tokens_per_s, 1),
         estimated=offer.estimated,
         price_source=offer.price_source,
         price_date=offer.price_date,
         same_hardware=(hardware.accelerator, hardware.accelerator_count) == (mine.accelerator, mine.accelerator_count),
-        break_even_months=_break_even(owned, item.usd_per_hour),
-        break_even_months_if_switched_off=_break_even(owned, item.usd_per_hour * owned.utilization),
+        break_even_months=_break_even(owned, item.served_usd_per_hour),
+        break_even_months_if_switched_off=_break_even(owned, item.served_usd_per_hour * owned.utilization),
     )
 
 
