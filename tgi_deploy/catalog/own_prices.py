@@ -7,6 +7,9 @@
     g6e = 31
     [usd_per_hour."us-east-1"]     # private prices by region and type; they win
     "p5.48xlarge" = "38.40"
+    [credits]                      # shown beside each plan until that day has passed
+    usd = "5000"
+    until = 2027-03-31
 
 The offers themselves get these prices, so everything that is computed from them moves together: dollars an hour and a
 million tokens, budgets, caps and gates. Spot prices and what is billed beside the machine stay as they are.
@@ -14,11 +17,14 @@ million tokens, budgets, caps and gates. Spot prices and what is billed beside t
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, number, read, table_of, usd
+from tgi_deploy.catalog.fields import REQUIRED_TEXT, Field, anything, number, read, table_of, usd
+from tgi_deploy.clock import SystemClock
 from tgi_deploy.values.base import Where, replaced
+from tgi_deploy.values.supply import Credits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,11 +45,19 @@ def _percent(value: object) -> Decimal:
     return found
 
 
+def _day(value: object) -> date:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise ValueError("should be a day like 2027-03-31, without quotation marks")  # noqa: TRY004 -- as every check
+    return value
+
+
+_CREDITS: Final = {"usd": Field(check=usd), "until": Field(check=_day)}
 _FIELDS: Final = {
     "source": REQUIRED_TEXT,
     "date": REQUIRED_TEXT,
     "percent_off": Field(check=table_of(_percent), required=False),
     "usd_per_hour": Field(check=table_of(table_of(usd)), required=False),
+    "credits": Field(check=anything, required=False),
 }
 
 
@@ -60,7 +74,18 @@ def overlay(store: Store, type_names: Collection[str]) -> Callable[[Offer], Offe
     _check(found.get("percent_off", {}), {*type_names, *families, _EVERYTHING}, Where(FILE).child("percent_off"))
     for region, prices in found.get("usd_per_hour", {}).items():
         _check(prices, type_names, Where(FILE).child("usd_per_hour").child(region))
-    return lambda offer: _priced(offer, found)
+    credits_left = _credits(found)
+    return lambda offer: replaced(_priced(offer, found), credits=credits_left)
+
+
+def _credits(found: Mapping[str, Any]) -> Credits | None:
+    """Return the credits; None once their last day has passed."""
+    if "credits" not in found:
+        return None
+    given = read(found["credits"], _CREDITS, Where(FILE).child("credits"))
+    if given["until"] < SystemClock().now().date():
+        return None
+    return Credits(**given, source=f"{FILE}: {found['source']}")
 
 
 def _check(table: Mapping[str, Any], known: Collection[str], where: Where) -> None:

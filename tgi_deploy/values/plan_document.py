@@ -6,6 +6,7 @@ What has a default came after the first release: its records and locks are witho
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -51,10 +52,24 @@ class Choice(Document, frozen=True, kw_only=True):
     engine: str | None = None
 
 
+class PlannedCredits(Document, frozen=True, kw_only=True):
+    """How long credits pay: so many hours of this bill if nothing else uses them, at the latest until that day.
+
+    The prices of the plan stay what is billed; `first_month_usd` is what is left to pay of the first 730 hours.
+    """
+
+    usd: Decimal
+    until: date
+    covers_hours: Decimal
+    first_month_usd: Decimal
+    source: str
+
+
 class PlannedCost(Document, frozen=True, kw_only=True):
     usd_per_hour: Decimal
     usd_per_month: Decimal | None = None
     lines: tuple[CostLine, ...]
+    credits: PlannedCredits | None = None
 
 
 class AcceleratorMemory(Document, frozen=True, kw_only=True):

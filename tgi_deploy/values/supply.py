@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
@@ -35,6 +36,14 @@ class Interruptions(Value, frozen=True, kw_only=True):
     date: str
 
 
+class Credits(Value, frozen=True, kw_only=True):
+    """What the provider takes off the bill until that day, of everything in the account together."""
+
+    usd: Decimal
+    until: date
+    source: str
+
+
 class Offer(Value, frozen=True, kw_only=True):
     """An instance type in a region and market. No price means unknown (or owned): never free.
 
@@ -51,6 +60,7 @@ class Offer(Value, frozen=True, kw_only=True):
     estimated: bool = False
     bill: tuple[CostLine, ...] = ()
     interruptions: Interruptions | None = None
+    credits: Credits | None = None
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tgi_deploy.cli.views.plan import plan_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -58,9 +63,42 @@ def test_a_plan_names_where_its_price_is_from(tmp_path):
     assert (offer.price_source, offer.price_date) == ("prices.toml: savings plan", "2026-11-22")
 
 
+def credited(folder: Path, content: str) -> Plan:
+    (folder / "prices.toml").write_text(HEADER + content)
+    made = plan(OptionTexts(model="llama3-13b", budget="5"), open_catalog(folder), {})
+    assert isinstance(made, Plan)
+    return made
+
+
+def test_credits_cover_hours_and_change_no_price(tmp_path):
+    made = credited(tmp_path, '[credits]\nusd = "100"\nuntil = 2999-12-31\n')
+    billed = credited(tmp_path, "")
+    assert made.chosen.cost == billed.chosen.cost
+    assert made.chosen.performance == billed.chosen.performance
+    found = plan_document(made).cost.credits
+    assert found.covers_hours == 53, "$100 at $1.8768 an hour"
+    assert found.first_month_usd == Decimal("1270.06"), "$1,370.06 less $100"
+    assert "covered by credits for 53 hours" in " ".join(plan_text(made, explain=False).split())
+
+
+def test_more_credits_than_a_month_costs_leave_nothing_to_pay(tmp_path):
+    made = credited(tmp_path, '[credits]\nusd = "5000"\nuntil = 2999-12-31\n')
+    assert plan_document(made).cost.credits.first_month_usd == 0
+
+
+def test_credits_of_the_past_are_gone(tmp_path):
+    made = credited(tmp_path, '[credits]\nusd = "100"\nuntil = 2020-12-31\n')
+    assert plan_document(made).cost.credits is None
+
+
 @pytest.mark.parametrize(
     ("content", "key"),
     [
+        ('[credits]\nusd = "100"\n', "credits/until"),
+        ('[credits]\nusd = "100"\nuntil = "soon"\n', "credits/until"),
+        ("[credits]\nusd = -5\nuntil = 2999-12-31\n", "credits/usd"),
+        ('[credits]\namount = "5"\n', "credits/amount"),
+        ("credits = 5\n", "credits"),
         ('[percent_off]\n"*" = 100\n', "percent_off"),
         ("[percent_off]\ng6e = -1\n", "percent_off"),
         ('[usd_per_hour."us-east-1"]\n"g6e.xlarge" = 1.1\n', "usd_per_hour"),

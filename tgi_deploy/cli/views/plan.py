@@ -10,7 +10,7 @@ import click
 
 from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
-from tgi_deploy.operations.planning.documents import interruptions
+from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
@@ -108,6 +108,15 @@ def _cost(candidate: Candidate, request: Request) -> str:
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
+    covered = credits_on(candidate.cost.usd_per_hour, candidate.offer.credits)
+    if covered is not None:
+        lines.append(
+            wrapped(
+                f"covered by credits for {covered.covers_hours:,} hours if nothing else uses them, or until"
+                f" {covered.until}; then {usd(candidate.cost.usd_per_hour)} an hour. The first month costs"
+                f" {usd(covered.first_month_usd)}."
+            )
+        )
     return "\n".join([heading("Cost an hour"), *lines])
 
 

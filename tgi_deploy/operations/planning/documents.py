@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.planner.breakeven import breakevens
@@ -15,6 +16,7 @@ from tgi_deploy.values.plan_document import (
     PlanDocument,
     PlannedBreakeven,
     PlannedCost,
+    PlannedCredits,
     PlannedEngine,
     PlannedInterruptions,
     PlannedLimit,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.time_to_ready import PhaseEstimate
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate, Cost, NearMiss, NoFeasiblePlan, Performance, Plan, Rejection
+    from tgi_deploy.values.supply import Credits
 
 
 def plan_document(plan: Plan) -> PlanDocument:
@@ -41,7 +44,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         model=_model(plan),
         requirements=plan.request.document,
         chosen=choice(chosen),
-        cost=cost(chosen.cost),
+        cost=cost(chosen.cost, chosen.offer.credits),
         memory=memory(chosen.memory, chosen.engine.settings.default_prefill_tokens),
         performance=speed(chosen.performance),
         storage=chosen.storage,
@@ -129,9 +132,27 @@ def _service_level(plan: Plan) -> PlannedServiceLevel:
     )  # fmt: skip
 
 
-def cost(bill: Cost) -> PlannedCost:
+def cost(bill: Cost, given: Credits | None = None) -> PlannedCost:
     total = bill.usd_per_hour
-    return PlannedCost(usd_per_hour=total, usd_per_month=usd_per_month(total) if total else None, lines=bill.lines)
+    return PlannedCost(
+        usd_per_hour=total,
+        usd_per_month=usd_per_month(total) if total else None,
+        lines=bill.lines,
+        credits=credits_on(total, given),
+    )
+
+
+def credits_on(usd_per_hour: Decimal, given: Credits | None) -> PlannedCredits | None:
+    """Return how long credits pay this bill; None without any, and where nothing is billed."""
+    if given is None or not usd_per_hour:
+        return None
+    return PlannedCredits(
+        usd=given.usd,
+        until=given.until,
+        covers_hours=(given.usd / usd_per_hour).quantize(Decimal(1), ROUND_FLOOR),
+        first_month_usd=max(Decimal(0), usd_per_month(usd_per_hour) - given.usd),
+        source=given.source,
+    )
 
 
 def memory(budget: MemoryBudget, default_prefill_tokens: int | None = None) -> PlannedMemory:
