@@ -376,11 +376,27 @@ def _pace(*, sandbox: bool) -> Pace:
 
 @cache
 def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
-    """Return what logs of an engine are read by; None: of what plans are made with."""
+    """Return what logs of an engine are read by; None: of what plans are made with. Raises InputError."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
 
-    return grammar_from(read_phases(engine_named(engine).name, user_dir=profiles_dir))
+    known = engine if engine in logged_engines() else engine_named(engine).name
+    return grammar_from(read_phases(known, user_dir=profiles_dir))
+
+
+def logged_engines() -> tuple[str, ...]:
+    """Return the engines whose logs can be read, also where none of their plans can be made."""
+    from tgi_deploy.catalog import phases  # noqa: PLC0415 -- see context()
+
+    return phases.logged_engines()
+
+
+def engine_of_log(text: str) -> str:
+    """Return the engine that wrote a log, by what it is full of: what plans are made with where nothing shows it."""
+    from tgi_deploy.catalog.phases import read_signs  # noqa: PLC0415 -- see context()
+    from tgi_deploy.diagnosis.patterns import most_signs  # noqa: PLC0415 -- likewise
+
+    return most_signs(text, read_signs(), otherwise=engines()[0].name)
 
 
 def _probe(url: str) -> Probe:

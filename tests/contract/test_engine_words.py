@@ -5,6 +5,7 @@ The words come from the releases' data and from what the engines answer, so a ne
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from tgi_deploy.cli.main import ROOT
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 REPOSITORY = PACKAGE.parent
+SHARED = [REPOSITORY / f"profiles/diagnosis/{name}.json" for name in ("engine", "hub", "gpu", "docker", "host", "ec2")]
 OURS = re.compile(r"(?i)tgi[-_]deploy")
 # Variables of the hub are not an engine's: every client of the hub reads them.
 OF_THE_HUB = ("HF_", "HUGGING")
@@ -140,6 +142,17 @@ def test_what_one_engine_has_is_named_where_engines_are():
     assert {where: words for where, words in found.items() if words} == {
         where: words for where, (words, _why) in ALLOWED.items()
     }
+
+
+def told(page):
+    """What a page of the shared tables says; its checks name the container that they look into."""
+    return [page["title"], page["cause"], page["remedy"], page["prevent"], *page["commands"]]
+
+
+def test_pages_that_engines_share_name_none():
+    pages = [page for path in SHARED for page in json.loads(path.read_text(encoding="utf-8"))["codes"]]
+    words = {word for page in pages for text in told(page) for word in found_in(text)}
+    assert words == {"trust-remote-code"}  # every engine has it
 
 
 @pytest.mark.parametrize("kind", ["name", "flag", "variable", "route", "metric", "log"])

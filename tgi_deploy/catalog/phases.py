@@ -1,4 +1,4 @@
-"""Reader of `profiles/engines/*/phases.json` and `profiles/diagnosis/`: what logs show of a start."""
+"""Reader of the tables that logs are read by: those of an engine, and those of `profiles/diagnosis/`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, An
     """
     machine, own = _read(_MACHINE, user_dir), _read(f"engines/{engine}/phases.json", user_dir)
     lists = {key: _joined(machine.get(key), own.get(key)) for key in {**machine, **own}}
-    return {**lists, "phases": _phases(machine, own), "codes": read_failures(user_dir=user_dir)}
+    return {**lists, "phases": _phases(machine, own), "codes": read_failures(engine, user_dir=user_dir)}
 
 
 def _joined(ours: object, own: object) -> object:
@@ -49,9 +49,33 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def read_failures(*, user_dir: Path | None = None) -> list[dict[str, Any]]:
-    """Every known failure as plain data, in the table's order. Raises InputError `bad_phase_table`."""
-    return [item for name in _TABLES for item in _codes(f"diagnosis/{name}.json", user_dir)]
+def logged_engines() -> tuple[str, ...]:
+    """Return the engines whose logs can be read."""
+    return tuple(sorted(path.parent.name for path in (profiles_dir() / "engines").glob("*/phases.json")))
+
+
+def read_signs() -> dict[str, list[str]]:
+    """Return, by engine, patterns of what its logs are full of. Raises InputError `bad_phase_table`."""
+    return {name: _read(f"engines/{name}/phases.json", None).get("signs", []) for name in logged_engines()}
+
+
+def read_failures(engine: str, *, user_dir: Path | None = None) -> list[dict[str, Any]]:
+    """Return every failure that logs of an engine can show, as plain data, in the table's order.
+
+    What the engine says of one, its texts and its own remedy, is joined to what all engines have in common. `versions`
+    are those of the engine that the texts were seen with. Raises InputError `bad_phase_table`.
+    """
+    below = f"engines/{engine}/failures.json"
+    own = {item.get("code"): item for item in _codes(below, user_dir)}
+    versions = _read(below, user_dir).get("versions", "all")
+    shared = [item for name in _TABLES for item in _codes(f"diagnosis/{name}.json", user_dir)]
+    joined = [_failure(item, own.pop(item.get("code"), {})) for item in shared]
+    return [{"versions": versions, **item} for item in (*joined, *own.values())]
+
+
+def _failure(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    texts = [*shared.get("signatures", ()), *own.get("signatures", ())]
+    return {**shared, **own, "signatures": texts}
 
 
 def read_tool_codes() -> list[dict[str, str]]:
@@ -60,13 +84,11 @@ def read_tool_codes() -> list[dict[str, str]]:
 
 
 def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
-    """`versions` of a table are those of the engine that its failures were seen with."""
     document = _read(below, user_dir)
     codes = document.get("codes")
     if not isinstance(codes, list) or _objects(codes) != codes:
         raise _bad(_path(below, user_dir), "it has no list 'codes' of tables")
-    common = {key: value for key, value in document.items() if key == "versions"}
-    return [{**common, **item} for item in codes]
+    return _objects(codes)
 
 
 def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from tgi_deploy import bounded_files
+from tgi_deploy import bounded_files, wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import region_option, sandbox_option
@@ -40,29 +40,35 @@ _EMPTY: Final = warning("empty_log", f"there was nothing to examine; logs of con
     ),
 )
 @click.argument("source", metavar="NAME|FILE|-", shell_complete=complete.deployments_or_files)
+@click.option(
+    "--engine", type=click.Choice(wiring.logged_engines()), help="What wrote the log.  [default: as the log shows]"
+)
 @region_option
 @sandbox_option
-def diagnose_command(*, source: str, regions: tuple[str, ...], sandbox: bool) -> Result:
+def diagnose_command(*, source: str, engine: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
     """Name the cause of a failure, with evidence and remedy, from a log.
 
     A file, or '-' for standard input, is read without asking any cloud; a deployment's name reads its machine's
     console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
     """
     if source == "-":
-        return _of_text(source, *_from_stdin())
+        return _of_text(source, engine, *_from_stdin())
     if Path(source).is_file() or ("/" in source and Path(source).exists()):
-        return _of_text(source, *_from_file(Path(source)))
+        return _of_text(source, engine, *_from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
         raise InputError("unreadable_file", f"reading the log {source}: there is no such file", hint="check its path")
+    if engine is not None:
+        raise InputError(
+            "conflicting_options", "--engine is for a log: a deployment's record names its engine", hint="leave it out"
+        )
     return _of_deployment(source, regions, sandbox=sandbox)
 
 
-def _of_text(source: str, text: str, before: int) -> Result:
+def _of_text(source: str, engine: str | None, text: str, before: int) -> Result:
     """`before`: how many lines of the log come before `text`."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- help is printed without what acts
 
-    result = _result(source, read(text, wiring.log_grammar()), {}, before=before)
+    result = _result(source, read(text, wiring.log_grammar(engine or wiring.engine_of_log(text))), {}, before=before)
     return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
@@ -18,8 +19,9 @@ def explain_command(*, code: str | None) -> Result:
 
     Without a code all of them are listed.
     """
+    engine = wiring.engine_named().name
     if code is None:
-        every = all_codes()
+        every = all_codes(engine)
         return Result(data={"codes": [explanation_document(item) for item in every]}, text=codes_text(every))
-    found = explain(code)
+    found = explain(code, engine)
     return Result(data=explanation_document(found), text=explanation_text(found))

@@ -207,6 +207,13 @@ def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{text})" for text in patterns), flags)
 
 
+def most_signs(text: str, signs: Mapping[str, Sequence[str]], otherwise: str) -> str:
+    """Return the name whose signs a text has most of; `otherwise` where none has more than that one."""
+    counts = {name: len(any_of(found).findall(text)) for name, found in signs.items()}
+    most = max(counts, key=lambda name: (counts[name], name == otherwise))
+    return most if counts[most] else otherwise
+
+
 def bad_table(reason: str) -> InputError:
     return InputError(
         "bad_phase_table",

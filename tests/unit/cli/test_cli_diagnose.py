@@ -41,6 +41,21 @@ def test_a_file_is_diagnosed_as_json(capsys):
     assert document["data"]["failed"] is True
 
 
+def test_the_engine_is_read_from_the_log_unless_it_is_named(capsys):
+    log = str(REPOSITORY / "tests/cases/engines/vllm/logs/kv_cache_too_small.log")
+    by_itself = json.loads(said(capsys, "diagnose", log, "--json")[1])["data"]["findings"]
+    named = json.loads(said(capsys, "diagnose", log, "--engine", "vllm", "--json")[1])["data"]["findings"]
+    assert [item["code"] for item in by_itself] == ["kv_cache_too_small"]
+    assert named == by_itself
+    assert "--gpu-memory-utilization" in named[0]["remedy"]
+    assert json.loads(said(capsys, "diagnose", log, "--engine", "tgi", "--json")[1])["data"]["findings"] != named
+
+
+def test_the_engine_of_a_deployment_is_on_record(capsys):
+    code, _, err = said(capsys, "diagnose", "chat", "--engine", "vllm")
+    assert (code, "error[conflicting_options]" in err) == (2, True)
+
+
 def test_text_has_phase_code_line_cause_and_remedy(capsys):
     code, out, _ = said(capsys, "diagnose", OOM)
     assert code == 0
@@ -153,7 +168,7 @@ def test_a_file_that_is_no_text_is_read_all_the_same(capsys, tmp_path):
     assert said(capsys, "diagnose", str(file))[0] == 0
 
 
-@pytest.mark.parametrize("item", all_codes(), ids=lambda item: item.code)
+@pytest.mark.parametrize("item", all_codes("tgi"), ids=lambda item: item.code)
 def test_every_code_is_explained_in_100_columns(capsys, item):
     code, out, _ = said(capsys, "explain", item.code)
     assert code == 0
@@ -163,10 +178,10 @@ def test_every_code_is_explained_in_100_columns(capsys, item):
 
 def test_the_change_of_a_plan_that_is_told_is_the_one_that_heal_makes(capsys):
     cures = read_cures()
-    for item in all_codes():
+    for item in all_codes("tgi"):
         told = json.loads(said(capsys, "explain", item.code, "--json")[1])["data"].get("plan_edit")
         assert told == (next(iter(cures.get(item.code, ())), "") if item.page else None)
-    assert explain("oom_load").plan_edit == "more_shards"
+    assert explain("oom_load", "tgi").plan_edit == "more_shards"
 
 
 def test_explain_alone_lists_all(capsys):
@@ -178,7 +193,7 @@ def test_explain_alone_lists_all(capsys):
 
 
 def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
-    found = explain("not_divisible")
+    found = explain("not_divisible", "tgi")
     assert found.page is not None
     _, out, _ = said(capsys, "explain", "model_type_unsupported")
     assert "This release" in out
@@ -186,14 +201,14 @@ def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
 
 def test_a_misspelt_code_gets_the_nearest():
     with pytest.raises(InputError, match="oom_lod") as caught:
-        explain("oom_lod")
+        explain("oom_lod", "tgi")
     assert caught.value.code == "unknown_code"
     assert "oom_load" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("pasted", ["OOM_LOAD", " oom_load", "error[oom_load]:", "warning[oom_load]"])
 def test_a_code_is_taken_as_it_is_pasted(pasted):
-    assert explain(pasted).code == "oom_load"
+    assert explain(pasted, "tgi").code == "oom_load"
 
 
 def test_the_codes_of_the_tool_are_its_own():

@@ -11,6 +11,7 @@ import pytest
 from builders import engines
 from builders.logs import grammar_of
 
+from tgi_deploy import wiring
 from tgi_deploy.diagnosis.lines import redacted
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.reader import read
@@ -47,6 +48,35 @@ def test_a_start_that_is_read_line_by_line_never_goes_back(engine: Any) -> None:
         reading = read(f"{line}\n", grammar, before=reading)
         phases.append(STARTUP_PHASES.index(reading.startup_phase))
     assert phases == sorted(phases)
+
+
+def documented() -> list[Any]:
+    return [
+        pytest.param(path.parent.name, case, id=f"{path.parent.name}: {case['code']}")
+        for path in sorted(CASES.glob("*/failures.json"))
+        for case in json.loads(path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(("engine", "case"), documented())
+def test_what_an_engine_writes_of_a_failure_names_it(engine: str, case: dict[str, Any]) -> None:
+    found = read("\n".join(case["log"]) + "\n", grammar_of(engine)).findings
+    assert [item.code for item in found][:1] == [case["code"]]
+
+
+@pytest.mark.parametrize("path", sorted(CASES.glob("*/logs/*.log")), ids=lambda path: path.stem)
+def test_a_whole_log_shows_its_engine_and_its_failure(path: Path) -> None:
+    """The file is named after the failure; `clean` is none."""
+    log = path.read_text(encoding="utf-8")
+    assert wiring.engine_of_log(log) == path.parent.parent.name
+    found = [item.code for item in read(log, grammar_of(path.parent.parent.name)).findings]
+    code = path.stem.partition("-")[0]
+    assert found[:1] == ([] if code == "clean" else [code])
+
+
+def test_every_log_of_what_plans_are_made_with_is_taken_for_one() -> None:
+    logs = sorted(CASES.parent.glob("diagnosis/*/log.*"))
+    assert {wiring.engine_of_log(path.read_text(encoding="utf-8")) for path in logs} == {wiring.engine_named().name}
 
 
 @pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)

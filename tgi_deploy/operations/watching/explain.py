@@ -42,9 +42,12 @@ class Explanation:
     plan_edit: str = ""
 
 
-def explain(code: str) -> Explanation:
-    """By the code alone or as a message shows it, `error[no_capacity]`. Raises InputError `unknown_code`."""
-    known = _known()
+def explain(code: str, engine: str) -> Explanation:
+    """Return what is known of a code, for an engine: the code alone, or as a message shows it, `error[no_capacity]`.
+
+    Raises InputError `unknown_code`.
+    """
+    known = _known(engine)
     shown = _SHOWN.search(code)
     wanted = (shown[1] if shown else code).strip().lower()
     if wanted not in known:
@@ -52,13 +55,13 @@ def explain(code: str) -> Explanation:
     return known[wanted]
 
 
-def all_codes() -> tuple[Explanation, ...]:
+def all_codes(engine: str) -> tuple[Explanation, ...]:
     """Every code with text: diagnoses in the table's order, then errors and rejections."""
-    return tuple(_known().values())
+    return tuple(_known(engine).values())
 
 
-def _known() -> Mapping[str, Explanation]:
-    pages, tools, cures = pages_from(read_failures()), _tool_codes(), read_cures()
+def _known(engine: str) -> Mapping[str, Explanation]:
+    pages, tools, cures = pages_from(read_failures(engine)), _tool_codes(), read_cures()
     return {
         code: Explanation(
             code=code, page=pages.get(code), tool=tools.get(code), plan_edit=next(iter(cures.get(code, ())), "")
