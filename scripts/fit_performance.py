@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.speed_constants import Constants
 
 LEFT_OUT: Final = "left_out.csv"
-_LOW, _HIGH = 0.1, 0.9
+_HELD: Final = 0.8  # the share of what is measured that an interval is for
+_TAIL: Final = 0.1  # what lies on each side of it, if errors of one cell told those of the next
 _ELSEWHERE = 0.1  # what an error of another metric, or of another family of cards, counts
 _DIGITS: Final = 4
 
@@ -56,8 +57,10 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
     return last
 
 
-def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> Widths:
-    """Factors on the median time between which 80 % of measured times lie, by metric and family of cards.
+def widths(
+    rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants, tails: Mapping[str, float]
+) -> Widths:
+    """Factors on the median time that leave the tail of their metric on each side, by metric and family of cards.
 
     All left-out errors are looked at each time: those of the same metric on the same family count ten times as much
     as those that share one of the two, so that a few rows cannot make an interval narrow.
@@ -73,7 +76,8 @@ def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: C
             weight * (1 if kind == own_kind else _ELSEWHERE) * (1 if family in {own, DEFAULT} else _ELSEWHERE)
             for weight, own_kind, own in zip(cells, kinds, families, strict=True)
         ]
-        return [round(math.exp(weighted_quantile(errors, weights, share)), 3) for share in (_LOW, _HIGH)]
+        shares = tails[kind], 1 - tails[kind]
+        return [round(math.exp(weighted_quantile(errors, weights, share)), 3) for share in shares]
 
     return {
         kind: {family: width(kind, family) for family in (DEFAULT, *sorted(set(families) - {DEFAULT}))}
@@ -81,13 +85,44 @@ def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: C
     }
 
 
-def nested(rows: Sequence[Measured], logs: Mapping[str, float], constants: Constants) -> list[tuple[str, ...]]:
-    """Left-out figures with intervals that the rows' own cells had no part in either."""
+def calibrated_tails(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> dict[str, float]:
+    """Return the largest tails at which intervals of other cells hold four fifths of the rows of each metric.
+
+    Cells are few and differ, so that a tenth of the other cells' errors is less than a tenth of the next cell's.
+    """
+    found = dict.fromkeys(set(KIND_OF_METRIC.values()), 0.0)
+    for percent in range(1, round(100 * _TAIL) + 1):
+        tails = dict.fromkeys(found, percent / 100)
+        shares = _held(rows, slowness, constants, tails)
+        found.update({kind: tails[kind] for kind, share in shares.items() if share >= _HELD or percent == 1})
+    return found
+
+
+def _held(
+    rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants, tails: Mapping[str, float]
+) -> dict[str, float]:
+    """The share of the clean rows of each metric that intervals without their cells hold."""
+    held: dict[str, list[bool]] = {}
+    for cell in sorted({item.cell for item in rows if item.core}):
+        known = widths([item for item in rows if item.cell != cell], slowness, constants, tails)
+        for item in rows:
+            if item.cell == cell and item.core:
+                kind = KIND_OF_METRIC[item.row["metric"]]
+                family = constants.family(item.case.setup.accelerator)
+                low, high = known[kind].get(family) or known[kind][DEFAULT]
+                held.setdefault(kind, []).append(low <= math.exp(slowness[item.row["id"]]) <= high)
+    return {kind: sum(found) / len(found) for kind, found in held.items()}
+
+
+def nested(
+    rows: Sequence[Measured], logs: Mapping[str, float], constants: Constants, tails: Mapping[str, float]
+) -> list[tuple[str, ...]]:
+    """Left-out figures with intervals that the rows' own cells had no part in either, but for their tails."""
     slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
     found = []
     for cell in sorted({item.cell for item in rows}):
         others = [item for item in rows if item.cell != cell]
-        known = constants.with_slowness(widths(others, slowness, constants))
+        known = constants.with_slowness(widths(others, slowness, constants, tails))
         for item in rows:
             if item.cell == cell:
                 value = math.exp(logs[item.row["id"]])
@@ -121,14 +156,16 @@ def main() -> None:
         document["constants"][key]["value"] = float(f"{math.exp(log):.{_DIGITS}g}")
     logs = left_out_logs(of, full)
     slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
-    document["slowness"] = widths(rows, slowness, constants)
+    tails = calibrated_tails(rows, slowness, constants)
+    document["slowness"] = widths(rows, slowness, constants, tails)
     with (folder() / LEFT_OUT).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
-            [("id", "value", "low", "high"), *nested(rows, logs, constants)]
+            [("id", "value", "low", "high"), *nested(rows, logs, constants, tails)]
         )
     document["fitted_to"] = {"rows": digest(ROWS, SOURCES, CELLS), "left_out": digest(LEFT_OUT)}
     (folder() / "constants.json").write_text(written(document), encoding="utf-8")
     core = [item for item in rows if item.core]
+    print("tails", tails)
     print(f"{len(of.keys)} constants fitted to {len(rows)} rows")
     print("core rows", *score(core, log_predictions(core, of.at(full.logs))).cells())
     print("each cell left out", *score(core, [logs[item.row["id"]] for item in core]).cells())

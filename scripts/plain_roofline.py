@@ -97,7 +97,8 @@ def median(case: Case) -> float:
     prompt, output = traffic.input_tokens, traffic.output_tokens
     together = traffic.kind in {"static", "batch1"}
     largest = roof.largest_batch()
-    batch = largest if traffic.clients is None else traffic.clients if together else min(traffic.clients, largest)
+    clients = 1.0 if traffic.kind == "open" else traffic.clients  # arrivals are taken to meet nobody
+    batch = largest if clients is None else clients if together else min(clients, largest)
     prefill = roof.prefill_s(batch, prompt)
     if case.metric == "ttft_ms":
         return 1e3 * (prefill / (1 if together or batch == 1 else 2) + _FIRST_S)

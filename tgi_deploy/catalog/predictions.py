@@ -51,6 +51,7 @@ _SPEED: Final = {
 _ENGINES: Final = {
     "aliases": Field(check=table_of(text)),
     "measured_on_ec2": Field(check=list_of(text)),
+    "waiting_steps": Field(check=table_of(table_of(number))),
     "profiles": Field(check=anything),
 }
 _PROFILE: Final = {"versions": Field(check=table_of(text)), "otherwise": REQUIRED_TEXT}

@@ -47,23 +47,18 @@ def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Config
 
 
 def _figures(item: Configuration) -> tuple[float, ...]:
-    """Smaller is better in each: price, tokens a second, both latencies, quality."""
+    """Smaller is better in each: price, tokens a second, both latencies, quality, as `point` shows them."""
     speed = item.evaluation.performance
     if speed is None:
         raise AssertionError("a configuration has been timed")
     grade = CLASSES.index(item.evaluation.quality.grade)
-    speeds = map(_rounded, (-speed.output_tokens_per_s, speed.ttft_ms, speed.tpot_ms))
+    speeds = -round(speed.output_tokens_per_s, 1), round(speed.ttft_ms, 1), round(speed.tpot_ms, 2)
     return (float(item.usd_per_hour), *speeds, grade)
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Whether it is at least as good in everything: of two alike, the earlier stays."""
     return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
-
-
-def _rounded(figure: float) -> float:
-    """Sums in another order are no other figure."""
-    return float(f"{figure:.6g}")
 
 
 def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:

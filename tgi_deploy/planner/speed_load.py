@@ -20,10 +20,10 @@ from tgi_deploy.values.base import Frozen
 if TYPE_CHECKING:
     from tgi_deploy.planner.speed_work import Work
 
-LoadKind = Literal["static", "batch1", "closed_loop", "offline", "server", "open"]
+LoadKind = Literal["static", "batch1", "burst", "closed_loop", "offline", "server", "open"]
 
 _TOGETHER: Final = frozenset({"static", "batch1"})
-_SERVED: Final = frozenset({"closed_loop", "server", "open"})
+_SERVED: Final = frozenset({"burst", "closed_loop", "server", "open"})
 _DRIFT_TOKENS: Final = 2000.0  # output length over which requests that started together lose step
 _P95: Final = 1.645  # standard deviations
 _WORST_WAIT: Final = 1.9  # 95 % of a uniform wait, in means
@@ -36,7 +36,8 @@ _LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate o
 class Traffic(Frozen, frozen=True, kw_only=True):
     """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes).
 
-    Of kind `open`, `arrivals_per_s` come whatever is still running.
+    Of kind `open`, `arrivals_per_s` come whatever is still running. Of kind `burst`, all come at once and nothing
+    follows them: what is measured is the time until the last has its answer.
     """
 
     input_tokens: float
@@ -81,6 +82,8 @@ def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
     batch = max(1.0, min(clients, largest))
     if traffic.kind in _TOGETHER:
         return _together(work, traffic, batch, clients)
+    if traffic.kind == "burst":
+        return _burst(work, traffic, batch, clients)
     return _continuous(work, traffic, batch, clients)
 
 
@@ -91,6 +94,25 @@ def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Tim
     e2e = (prefill + traffic.output_tokens * step) * max(1.0, clients / batch)
     return Timing(
         ttft_s=ttft, ttft_p95_s=ttft, tpot_s=step, tpot_p95_s=step, e2e_s=e2e, batch=batch, clients=max(batch, clients)
+    )
+
+
+def _burst(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing:
+    """Nothing runs when the first prompts come, so prefills are for themselves. What does not fit waits for a place."""
+    prefill = work.prefill_s(batch, traffic.input_tokens)
+    step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2, served=True)
+    wave = prefill + traffic.output_tokens * step
+    waves = max(1.0, clients / batch)
+    chunks = max(1.0, math.ceil(batch * traffic.input_tokens / work.chunk_tokens))
+    first = _first_s(work, traffic)
+    return Timing(
+        ttft_s=first + wave * (waves - 1) / 2 + prefill * (chunks + 1) / (2 * chunks),
+        ttft_p95_s=first + wave * (waves - 1) + prefill,
+        tpot_s=step,
+        tpot_p95_s=step,
+        e2e_s=first + wave * waves,
+        batch=batch,
+        clients=max(batch, clients),
     )
 
 
@@ -191,6 +213,7 @@ def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
     own = work.prompt_s(traffic.input_tokens)
     busy = min(_BUSIEST, rate * own)
     delay = parts.step / 2 + busy * own / (1 - busy) / 2
+    delay += _held_s(rate, work.engine.waiting_steps * parts.step)
     first = parts.alone + delay + _first_s(work, traffic)
     waits, drain_s = load ** (math.sqrt(2 * (largest + 1)) - 1), 1 / (most * (1 - load))
     tpot = parts.step + parts.others / parts.outputs
@@ -203,6 +226,12 @@ def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
         batch=batch,
         clients=rate * e2e,
     )
+
+
+def _held_s(rate: float, held: float) -> float:
+    """The mean wait where prompts enter `held` seconds after the last that did, or at once if none has since."""
+    expected = rate * held
+    return held / 2 * expected / (expected + math.exp(-expected))
 
 
 def _beyond(waits: float, share: float) -> float:

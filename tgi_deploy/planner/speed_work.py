@@ -171,14 +171,18 @@ class Work:
         return batch * self.seen(context) * self.kv_bytes * shrunk * again / self._cache_bandwidth
 
     def host_s(self, batch: float, *, served: bool = False) -> float:
+        """What the host does for the running requests between two steps."""
         a_request = self.engine.request_us + (self.engine.served_us if served else 0.0)
-        return self._host_s + a_request * 1e-6 * batch
+        return a_request * 1e-6 * batch
 
     def step_s(self, batch: float, context: float, *, served: bool = False) -> float:
-        """One decoding step of `batch` requests that have `context` tokens on average."""
+        """One decoding step of `batch` requests that have `context` tokens on average.
+
+        Kernels run while the host launches the next ones; tokens are chosen and sent when both are done.
+        """
         bare = self.stream_s(batch) + self.cache_s(batch, context) + self.products_s(batch) + self.head_s(batch)
-        step = bare + self.all_reduce_s(batch) + self.host_s(batch, served=served)
-        return max(step, self.floor_s(batch))
+        step = bare + self.all_reduce_s(batch) + self._host_s
+        return max(step, self.floor_s(batch)) + self.host_s(batch, served=served)
 
     def floor_s(self, batch: float) -> float:
         """The fastest the host launches a step's kernels one by one; nothing under CUDA graphs."""

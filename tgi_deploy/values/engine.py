@@ -221,15 +221,16 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
 class Scheduling(Value, frozen=True, kw_only=True):
     """All that a prediction of speed needs of an engine beside constants: which of their profiles, and its settings.
 
-    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself. Of a
-    mixture, `runs_all_experts` means that every token passes every expert, `loops_over_experts` that the host calls
-    them one by one.
+    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself. Requests
+    that come while others run enter after `waiting_steps`, unless many do. Of a mixture, `runs_all_experts` means that
+    every token passes every expert, `loops_over_experts` that the host calls them one by one.
     """
 
     profile: str
     cuda_graphs: bool = True
     kv_bits: int = 16
     prefill_tokens: int | None = None
+    waiting_steps: int = 0
     runs_all_experts: bool = False
     loops_over_experts: bool = False
 

@@ -73,7 +73,8 @@ class EngineProfile(Value, frozen=True, kw_only=True):
     in time as well. Clients' arrivals after a step spread over `jitter_ms`. `reserve` is the share of the output
     that a request holds in the KV cache on average. `small_chunk_tokens` and `small_max_batch` hold on cards that
     the engine calls small; 0: the same. Where `share_of_free` is 1, `memory_share` is of what the weights leave.
-    `floor_ms` a layer is the fastest launch of a step whose batch exceeds `graph_batch`.
+    `floor_ms` a layer is the fastest launch of a step whose batch exceeds `graph_batch`. Requests that come while
+    others run enter after `waiting_steps`, unless many do.
     """
 
     compute: float
@@ -100,6 +101,7 @@ class EngineProfile(Value, frozen=True, kw_only=True):
     overhead_gb: float
     floor_ms: float
     graph_batch: float
+    waiting_steps: float
 
 
 class Constants:
@@ -115,7 +117,7 @@ class Constants:
         self._engines: Mapping[str, Any] = document["engines"]
         self._slowness: Mapping[str, Mapping[str, list[float]]] = document["slowness"]
         self._known: dict[tuple[str, str], Any] = {}
-        self._planned: dict[tuple[str, bool], EngineProfile] = {}
+        self._planned: dict[tuple[str, bool, int], EngineProfile] = {}
 
     def with_values(self, values: Mapping[str, float]) -> Constants:
         return Constants(self.document, values)
@@ -150,15 +152,20 @@ class Constants:
 
     def engine(self, name: str, version: str = "") -> EngineProfile:
         """The profile of an engine's version; an engine nobody described counts as the default one."""
-        return self._made("engine", self.engine_profile_name(name, version), EngineProfile)
+        own = self._made("engine", self.engine_profile_name(name, version), EngineProfile)
+        steps = self._engines["waiting_steps"].get(self.engine_name(name), {})
+        return replace(own, waiting_steps=_of_version(steps, version, own.waiting_steps)) if steps else own
 
     def planned_engine(self, scheduling: Scheduling) -> EngineProfile:
         """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
-        key = scheduling.profile, scheduling.cuda_graphs
+        key = scheduling.profile, scheduling.cuda_graphs, scheduling.waiting_steps
         known = self._planned.get(key)
         if known is None:
-            own = self.engine(scheduling.profile)
-            known = self._planned[key] = replace(own, graph_batch=math.inf if scheduling.cuda_graphs else 0.0)
+            known = self._planned[key] = replace(
+                self.engine(scheduling.profile),
+                graph_batch=math.inf if scheduling.cuda_graphs else 0.0,
+                waiting_steps=scheduling.waiting_steps,
+            )
         return known
 
     def engine_name(self, name: str) -> str:
@@ -174,11 +181,7 @@ class Constants:
     def engine_profile_name(self, name: str, version: str = "") -> str:
         known = self.engine_name(name)
         entry = self._engines["profiles"].get(known, self._engines["profiles"][DEFAULT])
-        version = version.removeprefix("v")
-        for prefix, profile in entry["versions"].items():
-            if version == prefix or version.startswith((f"{prefix}.", f"{prefix}-", f"{prefix} ")):
-                return str(profile)
-        return str(entry["otherwise"])
+        return str(_of_version(entry["versions"], version, entry["otherwise"]))
 
     def window_share(self, model_type: str) -> float:
         """Share of the layers that see only the sliding window."""
@@ -201,6 +204,15 @@ class Constants:
         """The value of this very name, or the kind's default."""
         own = self.values.get(f"{kind}.{name}.{field}")
         return own if own is not None else self.values[f"{kind}.{DEFAULT}.{field}"]
+
+
+def _of_version(known: Mapping[str, Any], version: str, otherwise: Any) -> Any:  # noqa: ANN401 -- what the file holds
+    """Return the entry whose key the version starts with."""
+    version = version.removeprefix("v")
+    for prefix, entry in known.items():
+        if version == prefix or version.startswith((f"{prefix}.", f"{prefix}-", f"{prefix} ")):
+            return entry
+    return otherwise
 
 
 def _plain(name: str) -> str:

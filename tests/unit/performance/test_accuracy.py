@@ -53,17 +53,18 @@ def held(found):
 
 def test_cells_that_were_never_seen_are_predicted_within_the_limits(scripts, foreign):
     every = scored(scripts, foreign)
-    assert every.rows == 675
-    assert every.mean <= 0.23
-    assert every.median <= 0.13
-    first = scored(scripts, [one for one in foreign if one.kind == "first token"])
-    assert first.median <= 0.18
+    assert every.rows == 693
+    assert every.mean <= 0.20
+    assert every.median <= 0.12
+    medians = {"first token": 0.16, "each token": 0.14, "throughput": 0.11}
+    for kind, limit in medians.items():
+        assert scored(scripts, [one for one in foreign if one.kind == kind]).median <= limit, kind
 
 
 def test_intervals_hold_four_fifths_of_cells_never_seen(foreign):
     assert 0.75 <= held(foreign) <= 0.85
     for kind in {one.kind for one in foreign}:
-        assert 0.70 <= held([one for one in foreign if one.kind == kind]) <= 0.90, kind
+        assert 0.75 <= held([one for one in foreign if one.kind == kind]) <= 0.85, kind
 
 
 def test_cells_never_fitted_are_no_worse_than_cells_left_out(scripts, foreign):

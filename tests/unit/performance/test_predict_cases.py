@@ -110,6 +110,11 @@ def test_replicas_share_the_clients_and_add_up(catalog):
     assert two == pytest.approx(2 * one)
 
 
+def test_the_clients_of_open_arrivals_are_requests_a_second(catalog):
+    slow, fast = (predicted(catalog, load="open", concurrency_or_batch=rate, metric="req_s") for rate in ("1", "1.5"))
+    assert (slow, fast) == (pytest.approx(1), pytest.approx(1.5))
+
+
 def test_saturated_is_the_most_that_fits(catalog):
     saturated = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="saturated", load="offline")
     alone = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="1", load="offline")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
 _MIN_CONCURRENT_REQUESTS: Final = 128
+_WAITING_STEPS: Final = 20  # default of --max-waiting-tokens, which prefill in chunks ignores
 
 
 def contradictions(pins: Pins, load: Load, model: ModelSpec, release: TgiRelease) -> Iterator[Problem]:
@@ -56,6 +57,7 @@ def fit(case: Case, release: TgiRelease) -> Fit:
             cuda_graphs=memory.has_graphs(case.scheme, model_class),
             kv_bits=8 * layout.kv_bytes,
             prefill_tokens=limits.prefill_tokens,
+            waiting_steps=0 if chunked else int(case.pins.flags.get("--max-waiting-tokens", _WAITING_STEPS)),
             runs_all_experts=memory.runs_all_experts(case.model, case.scheme, model_class),
             loops_over_experts=model_class.experts == "looped" and bool(case.model.experts),
         ),

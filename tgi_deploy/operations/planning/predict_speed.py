@@ -140,13 +140,16 @@ def _format(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
 
 
 def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
-    wanted = _text(row, "concurrency_or_batch").lower()
-    clients = None if wanted == SATURATED else max(1.0, _number(row, "concurrency_or_batch") / replicas)
+    """Under the load `open`, the column of clients has the requests that arrive a second."""
+    kind = cast("LoadKind", _one_of(row, "load", get_args(LoadKind)))
+    saturated = kind != "open" and _text(row, "concurrency_or_batch").lower() == SATURATED
+    each = 0.0 if saturated else _number(row, "concurrency_or_batch") / replicas
     return Traffic(
         input_tokens=_number(row, "input_len"),
         output_tokens=_number(row, "output_len"),
-        clients=clients,
-        kind=cast("LoadKind", _one_of(row, "load", get_args(LoadKind))),
+        clients=None if saturated or kind == "open" else max(1.0, each),
+        kind=kind,
+        arrivals_per_s=each if kind == "open" else 0.0,
     )
 
 
