@@ -14,7 +14,7 @@ SHOWN_BY = (
     "Error",
     "Problem",
     "Rejection",
-    "positive_decimal",
+    "PlanOption",
     "warning",
     "error",
 )

@@ -45,6 +45,7 @@ ALLOWED = {
     "diagnosis/lines.py": LINES,
     "operations/checking/local_checks.py": "names this package's own extras",
     "operations/planning/predict_speed.py": "where a published figure was measured",
+    "values/plan_options.py": "the help of --instance",
     "operations/planning/option_texts.py": "says why a type of the catalog is not offered",
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
     "values/speed_constants.py": "where a published figure was measured",

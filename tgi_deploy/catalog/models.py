@@ -26,6 +26,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Where
 from tgi_deploy.values.model import Profile, QuantizedRepository
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,14 +59,7 @@ _QUANTIZED: Final = {
     "source": REQUIRED_TEXT,
 }
 # Settings a profile may have an opinion on; what they mean and may hold is the business of whoever applies them.
-_SETTINGS: Final = {
-    name: Field(check=scalar, required=False)
-    for name in (
-        "budget", "concurrency", "context", "engine_version", "input_tokens", "instance", "market",
-        "min_tokens_per_s", "num_shard",
-        "output_tokens", "port", "prefer", "quantize", "tpot_ms", "ttft_ms", "utilisation",
-    )
-}  # fmt: skip
+_SETTINGS: Final = {row.name: Field(check=scalar, required=False) for row in PLAN_OPTIONS if row.profile}
 
 
 def _means_folder(model: str) -> bool:

@@ -12,6 +12,7 @@ from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.output import Result, plain
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
 
 LOCK_FILE: Final = click.Path(path_type=Path)
-# About one deployment, not about the choice.
-_OF_THE_DAY: Final = frozenset({"ttl", "max_spend", "idle_timeout", "lease"})
 
 
 def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: Result, catalog: Catalog) -> None:
@@ -71,7 +70,7 @@ def _staleness(lock: Lock, catalog: Catalog) -> tuple[Problem, ...]:
     return (warning("stale_plan", f"today's plan for the same request differs: {text}"),)
 
 
-def refuse_options(texts: OptionTexts, option: str, *, but: frozenset[str] = frozenset()) -> None:
+def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
     """A lock has its own request. Raises InputError `conflicting_options` for another one beside it."""
     given = [name for name, value in as_dict(texts).items() if name not in but and value]
     if given:
@@ -87,7 +86,7 @@ def plan_of_lock(path: Path, texts: OptionTexts, catalog: Catalog, *, force: boo
     """Return the locked options with the ends that were given here, and the plan to deploy. Raises as `locked` does."""
     from tgi_deploy.operations.planning.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
 
-    refuse_options(texts, "--lock", but=_OF_THE_DAY)
+    refuse_options(texts, "--lock", but=END_FIELDS)
     lock = open_lock(path)
-    ends = {name: getattr(texts, name) for name in sorted(_OF_THE_DAY) if getattr(texts, name)}
+    ends = {name: getattr(texts, name) for name in END_FIELDS if getattr(texts, name)}
     return replaced(lock.texts, **ends), plan_to_deploy(lock, catalog, force=force)

@@ -1,33 +1,32 @@
 """Options that several commands share.
 
-Values stay text: `operations/planning/option_texts.py` owns their rules and their other sources.
+Those of a plan are the rows of `values/plan_options.py`. Their values stay text:
+`operations/planning/option_texts.py` reads them.
 """
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import PROGRAM, SectionOption, standing_in
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.values.plan_options import PlanOption
 
     CommandFunction = Callable[..., Result]
     Decorator = Callable[[CommandFunction], CommandFunction]
 
-_MONEY: Final = "Money and time"
-_LOAD: Final = "Load and quality"
-_HARDWARE: Final = "Hardware"
-_ENGINE: Final = "Engine"
 _PLACES: Final = "Places"
 
 
@@ -35,80 +34,25 @@ def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: A
     return click.option(*names, cls=SectionOption, section=section, **settings)
 
 
-class _PlanOption(NamedTuple):
-    """An option whose raw text becomes the field of `OptionTexts` named like it."""
-
-    section: str
-    flag: str
-    metavar: str
-    help: str
-    complete: complete.Completer | None = None
-    repeats: bool = False
-
-    @property
-    def field(self) -> str:
-        name = self.flag.removeprefix("--").replace("-", "_")
-        return f"{name}s" if name == "region" else name
-
-    def option(self) -> Decorator:
-        return _option(
-            self.flag,
-            self.field,
-            metavar=self.metavar,
-            help=self.help,
-            section=self.section,
-            shell_complete=self.complete,
-            multiple=self.repeats,
-        )
+_COMPLETERS: Final = {
+    "--instance": complete.instance_types,
+    "--hardware": complete.hardware,
+    "--region": complete.regions,
+    "--engine-version": complete.engine_versions,
+}
 
 
-_PREFERENCES: Final = complete.words("cost", "quality", "speed", "value")
-_QUALITIES: Final = complete.words("exact", "near-lossless", "any")
-_MARKETS: Final = complete.words("on-demand", "spot", "any")
-_PLAN_OPTIONS: Final = (
-    _PlanOption(_MONEY, "--budget", "USD", "Ceiling in US dollars an hour for all that is billed."),
-    _PlanOption(_MONEY, "--max-spend", "USD", "Ceiling in US dollars for all machines of the name, until 'down'."),
-    _PlanOption(_MONEY, "--ttl", "TIME", "The machine ends itself after this: 90m, 2h, 1d."),
-    _PlanOption(_MONEY, "--idle-timeout", "TIME", "The machine ends itself after this long without a request."),
-    _PlanOption(_MONEY, "--lease", "TIME", "The machine ends itself unless 'renew' puts it off in time."),
-    _PlanOption(_LOAD, "--context", "TOKENS", "Longest prompt plus answer.  [default: up to 8192]"),
-    _PlanOption(_LOAD, "--input-tokens", "N", "Prompt length: a mean, or mean:p95.  [default: 1024]"),
-    _PlanOption(_LOAD, "--output-tokens", "N", "Answer length: a mean, or mean:p95.  [default: 256]"),
-    _PlanOption(_LOAD, "--concurrency", "N", "Requests in flight.  [default: 8]"),
-    _PlanOption(_LOAD, "--rps", "N", "Requests that arrive in a second, instead of those in flight."),
-    _PlanOption(_LOAD, "--traffic", "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
-    _PlanOption(_LOAD, "--ttft-ms", "MS", "Longest predicted time to first token.  [default: 2000, as a goal]"),
-    _PlanOption(_LOAD, "--tpot-ms", "MS", "Longest predicted time per output token.  [default: 80, as a goal]"),
-    _PlanOption(
-        _LOAD, "--slo", "LEVEL", "default, or none: no goals but the limits given.", complete.words("default", "none")
-    ),
-    _PlanOption(_LOAD, "--confidence", "SHARE", "How sure each limit is to be met.  [default: 0.5]"),
-    _PlanOption(_LOAD, "--min-tokens-per-s", "N", "Least predicted output tokens a second, all requests together."),
-    _PlanOption(_LOAD, "--utilisation", "SHARE", "Share of the time at this load, to price tokens.  [default: 1]"),
-    _PlanOption(_LOAD, "--prefer", "WHAT", "cost, quality, speed or value.  [default: cost]", _PREFERENCES),
-    _PlanOption(_LOAD, "--quality", "CLASS", "exact, near-lossless or any: the least to take.", _QUALITIES),
-    _PlanOption(_LOAD, "--min-bits", "N", "Weights of at least this many bits."),
-    _PlanOption(_LOAD, "--quantize", "METHOD", "auto, none, or one of the engine's methods.  [default: auto]"),
-    _PlanOption(_HARDWARE, "--replicas", "N", "auto, a number, or a range like 1..4.  [default: auto]"),
-    _PlanOption(_HARDWARE, "--max-machines", "N", "At most this many machines."),
-    _PlanOption(_HARDWARE, "--num-shard", "N", "Exactly this many tensor-parallel shards."),
-    _PlanOption(_HARDWARE, "--instance", "TYPE", "Only this EC2 instance type.", complete.instance_types),
-    _PlanOption(_HARDWARE, "--disk", "GIB", "The root volume at least this big.  [default: as planned]"),
-    _PlanOption(_HARDWARE, "--hardware", "NxCARD", "A machine you own: 2xRTX-4090.", complete.hardware),
-    _PlanOption(
-        _HARDWARE,
-        "--region",
-        "REGION",
-        "A region, or 'all'; repeatable.",
-        complete.regions,
-        repeats=True,
-    ),
-    _PlanOption(_HARDWARE, "--market", "MARKET", "on-demand, spot or any.  [default: on-demand]", _MARKETS),
-    _PlanOption(_ENGINE, "--engine-version", "VERSION", "Exact engine version.", complete.engine_versions),
-    _PlanOption(_ENGINE, "--set", "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", repeats=True),
-    _PlanOption(_ENGINE, "--env", "NAME=VALUE", "A variable for the engine, no secret; repeatable.", repeats=True),
-    _PlanOption(_ENGINE, "--port", "PORT", "Port the endpoint listens on.  [default: 8080]"),
-)
+def _plan_option(row: PlanOption) -> Decorator:
+    """Return the option whose raw text becomes the field of `OptionTexts` that the row names."""
+    kind: dict[str, Any] = {"metavar": row.metavar, "multiple": row.repeats} if row.metavar else {"is_flag": True}
+    completer = complete.words(*row.choices) if row.choices else _COMPLETERS.get(row.flag)
+    return _option(row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, **kind)
+
+
+def _with_plan_options(decorated: CommandFunction) -> CommandFunction:
+    for row in reversed(PLAN_OPTIONS):
+        decorated = _plan_option(row)(decorated)
+    return decorated
 
 
 def plan_options(function: CommandFunction) -> CommandFunction:
@@ -127,12 +71,10 @@ def _with_options(function: CommandFunction, lock: str | None) -> CommandFunctio
 
         if model is None and given[lock or ""] is None:
             raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
-        given_here = {name: given.pop(name) for name in (*(option.field for option in _PLAN_OPTIONS), "allow_turing")}
+        given_here = {row.field: given.pop(row.field) for row in PLAN_OPTIONS}
         return function(texts=OptionTexts(model=model or "", **given_here), **given)
 
-    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_texts, function))
-    for option in reversed(_PLAN_OPTIONS):
-        decorated = option.option()(decorated)
+    decorated = _with_plan_options(standing_in(with_texts, function))
     return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
 
 
@@ -140,22 +82,13 @@ def plan_option_words(function: CommandFunction) -> CommandFunction:
     """Add every option of a plan without a MODEL; the function gets them as words of a command line, `plan_words`."""
 
     def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        words: list[str] = ["--allow-turing"] if given.pop("allow_turing") else []
-        for option in _PLAN_OPTIONS:
-            value = given.pop(option.field)
-            values = value if option.repeats else filter(None, [value])
-            words.extend(word for item in values for word in (option.flag, item))
+        texts = [(row.flag, given.pop(row.field)) for row in PLAN_OPTIONS]
+        words = (word for flag, value in texts if value for word in _words(flag, value))
         return function(plan_words=tuple(words), **given)
 
-    decorated: CommandFunction = _ALLOW_TURING(standing_in(with_words, function))
-    for option in reversed(_PLAN_OPTIONS):
-        decorated = option.option()(decorated)
-    return decorated
+    return _with_plan_options(standing_in(with_words, function))
 
 
-_ALLOW_TURING: Final = _option(
-    "--allow-turing", is_flag=True, section=_ENGINE, help="Accept Turing cards where the engine version can."
-)
 profiles_dir_option: Final = _option(
     "--profiles-dir",
     metavar="DIR",
@@ -242,9 +175,6 @@ def region_option(function: CommandFunction) -> CommandFunction:
     return _LOOK_IN(_LOOK_AT(standing_in(with_places, function)))
 
 
-_FLAG_OF_FIELD: Final = {"regions": "region"}
-
-
 def with_option(command: str, texts: OptionTexts, option: str) -> str:
     """`command` with the options that were given, of which those that `option` sets again are left out."""
     changed = shlex.split(option)
@@ -255,15 +185,8 @@ def with_option(command: str, texts: OptionTexts, option: str) -> str:
 
 def _given(texts: OptionTexts) -> list[tuple[str, list[str]]]:
     """Each option that was given: its flag, and the words that set it."""
-    from tgi_deploy.values.base import as_dict  # noqa: PLC0415 -- help is printed without it
-
-    options = []
-    for name, value in as_dict(texts).items():
-        if name == "model" or not value:
-            continue
-        flag = f"--{_FLAG_OF_FIELD.get(name, name).replace('_', '-')}"
-        options.append((flag, _words(flag, value)))
-    return options
+    given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
+    return [(flag, _words(flag, value)) for flag, value in given if value]
 
 
 def _words(flag: str, value: bool | str | tuple[str, ...]) -> list[str]:  # noqa: FBT001 -- a switch's own value

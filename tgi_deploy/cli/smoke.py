@@ -29,6 +29,7 @@ from tgi_deploy.cli.progress import acting, need_answer
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.text import one_line
+from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 # Smokes end themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
-_ENDS: Final = frozenset({"--ttl", "--max-spend", "--lease", "--idle-timeout"})
+_ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 
 
 @command(
@@ -160,9 +161,7 @@ def _job(model: str, plan_words: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether its machines end themselves by what the caller said, here or in the environment."""
-    from tgi_deploy.operations.planning.option_texts import variable_of_option  # noqa: PLC0415 -- help is printed without the planner
-
-    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of_option(option)) for option in _ENDS)
+    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
 
 
 def _hear(words: Sequence[str], line: str) -> None:

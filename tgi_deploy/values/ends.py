@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from decimal import ROUND_UP, Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # A machine needs as long to start.
 SHORTEST_TTL_S: Final = 300
@@ -22,20 +19,33 @@ class Spent(Frozen, frozen=True, kw_only=True):
     machines: int = 0
 
 
-def _no_lifetime(_usd_per_hour: Decimal) -> None:
-    """Return for ever."""
-
-
 class WantedEnds(Frozen, frozen=True, kw_only=True):
-    """What is asked for. `lifetime_s` returns the seconds to live at a price an hour, None for ever.
+    """How a machine is asked to end by itself; None: not so.
 
-    `max_spend_usd` is the ceiling for all machines of the name together.
+    `max_spend_usd` is the ceiling for all machines of the name together, `max_spend_option` what messages call it.
     """
 
-    lifetime_s: Callable[[Decimal], int | None] = _no_lifetime
+    ttl_s: int | None = None
     max_spend_usd: Decimal | None = None
+    max_spend_option: str = "--max-spend"
     idle_s: int | None = None
     lease_s: int | None = None
+
+    def lifetime_s(self, usd_per_hour: Decimal) -> int | None:
+        """Return the seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
+
+        Raises InputError `bad_max_spend` for an amount that is spent before a machine has started.
+        """
+        if self.max_spend_usd is None or usd_per_hour <= 0:
+            return self.ttl_s
+        seconds = int(self.max_spend_usd / usd_per_hour * 3600)
+        if seconds < SHORTEST_TTL_S:
+            raise InputError(
+                "bad_max_spend",
+                f"{self.max_spend_option}: ${self.max_spend_usd} is spent after {seconds} s at ${usd_per_hour} an hour",
+                hint=f"a machine needs five minutes to start: give at least ${least_spend(usd_per_hour)}",
+            )
+        return seconds if self.ttl_s is None else min(self.ttl_s, seconds)
 
     def seconds(self, name: str, usd_per_hour: Decimal, spent: Spent) -> int | None:
         """Return for how long a machine may run after so much was spent, None for ever.

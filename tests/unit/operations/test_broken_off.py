@@ -183,7 +183,7 @@ def test_removing_everything_names_what_is_left_when_the_cloud_is_lost(around):
 @pytest.mark.parametrize("recorded", [True, False])
 def test_collecting_garbage_names_what_is_left_and_goes_on(around, recorded):
     for name in ("demo", "other"):
-        bring_up(around, name=name, settings={"lifetime_s": lambda _price: 60})
+        bring_up(around, name=name, settings={"ttl_s": 60})
         if not recorded:
             around.store.remove(name)
     around.clock.seconds += 7200

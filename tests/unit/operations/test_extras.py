@@ -22,7 +22,7 @@ from tgi_deploy.reconcile.errors import NoCapacityError
 SIDE = ("parameter", "role", "instance-profile", "schedule")
 SECRETS = {"hub_token_from_env": True, "api_key_from_env": "TGI_KEY"}
 ENVIRON = {"HF_TOKEN": "hf_planted", "TGI_KEY": "sekret-key-1"}
-EXTRAS = {**SECRETS, "external_ttl": True, "lifetime_s": lambda _price: 3600}
+EXTRAS = {**SECRETS, "external_ttl": True, "ttl_s": 3600}
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_another_request_for_the_key_is_another_deployment(around):
 
 def test_an_end_from_outside_needs_an_end(around, world):
     with pytest.raises(InputError) as caught:
-        bring_up(around, requested(lifetime_s=lambda _price: None))
+        bring_up(around, requested(ttl_s=None))
     assert caught.value.code == "external_ttl_without_end"
     assert world.creations == []
 

@@ -59,7 +59,7 @@ def keep(_error):
 def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
-    error = failure(around, on_failure=keep, settings={"lifetime_s": lambda _price: 3600})
+    error = failure(around, on_failure=keep, settings={"ttl_s": 3600})
     (machine,) = around.world.running()
     recorded = around.store.load("demo")
     assert error.data["fate"] == "kept"

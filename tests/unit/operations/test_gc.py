@@ -164,7 +164,7 @@ def test_asking_for_unrecorded_machines_spares_recorded_ones(around):
 
 
 def test_what_is_past_its_end_goes_even_from_another_computer(around, tmp_path):
-    bring_up(around, settings={"lifetime_s": lambda _price: OLD_S})
+    bring_up(around, settings={"ttl_s": OLD_S})
     other = elsewhere(around, tmp_path)
     around.clock.sleep(APART_S)
     assert collect(other).orphans == (), "its end may be past by the clock here alone"
@@ -174,7 +174,7 @@ def test_what_is_past_its_end_goes_even_from_another_computer(around, tmp_path):
 
 
 def test_an_end_that_was_put_off_counts(around, tmp_path):
-    bring_up(around, settings={"lifetime_s": lambda _price: 600})
+    bring_up(around, settings={"ttl_s": 600})
     machine = around.world.running()[0]
     later = {**machine.tags, TAG_EXPIRES: "2026-01-09T02:00:00+00:00"}
     around.world.things[machine.id] = replaced(machine, tags=later)

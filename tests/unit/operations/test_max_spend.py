@@ -111,7 +111,7 @@ def test_a_machine_that_was_found_gone_counts_no_further(around, price):
 
 
 def test_a_ttl_that_comes_first_stays_first(around, price):
-    settings = {"lifetime_s": lambda _price: 600}
+    settings = {"ttl_s": 600}
     assert bring_up(around, price, settings=settings).ttl_s == 600
 
 

@@ -113,7 +113,7 @@ def test_a_machine_of_an_earlier_candidate_and_region_is_in_it_too(around):
 
 
 def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
-    deployment = bring_up(around, settings={"lifetime_s": lambda _price: 1800})
+    deployment = bring_up(around, settings={"ttl_s": 1800})
     machine = around.world.running()[0]
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     around.clock.sleep(7200)
@@ -126,7 +126,7 @@ def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
 
 
 def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_own_end(around):
-    settings = {"lifetime_s": lambda _price: 1800}
+    settings = {"ttl_s": 1800}
     bring_up(around, settings=settings)
     machine = around.world.running()[0]
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)

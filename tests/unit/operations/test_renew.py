@@ -87,7 +87,7 @@ def test_renew_for_as_long_as_asked(around):
 
 
 def test_renew_says_what_ends_it_sooner(around):
-    bring_up(around, lifetime_s=lambda _price: 1800, **HOUR)
+    bring_up(around, ttl_s=1800, **HOUR)
     found = renew(around.context(), "demo", for_s=7200)
     assert found.sooner is not None
     assert [end.reason for end in found.ends] == ["ttl", "lease"]
@@ -222,9 +222,9 @@ def collect(around):
         (HOUR, 3600 + APART_S, False),
         (HOUR, 3601 + APART_S, True),
         ({"idle_s": 900}, 90_000, False),
-        ({"lifetime_s": lambda _price: 1800, **HOUR}, 1801 + APART_S, True),
-        ({"lifetime_s": lambda _price: 7200, **HOUR}, 3601 + APART_S, True),
-        ({"lifetime_s": lambda _price: 7200, "idle_s": 900}, 3601 + APART_S, False),
+        ({"ttl_s": 1800, **HOUR}, 1801 + APART_S, True),
+        ({"ttl_s": 7200, **HOUR}, 3601 + APART_S, True),
+        ({"ttl_s": 7200, "idle_s": 900}, 3601 + APART_S, False),
     ],
     ids=("lease", "lease-over", "idle", "ttl-first", "lease-first", "idle-is-never-certain"),
 )
@@ -247,7 +247,7 @@ def test_gc_never_misses_a_renewal(around, tmp_path):
 
 
 def test_status_and_list_show_every_end(around):
-    bring_up(around, lifetime_s=lambda _price: 1800, idle_s=900, **HOUR)
+    bring_up(around, ttl_s=1800, idle_s=900, **HOUR)
     found = status(around.context(), "demo").ends
     assert [(end.reason, end.seconds) for end in found] == [("ttl", None), ("lease", 3600), ("idle", 900)]
     (row,) = list_deployments(around.context()).rows
@@ -256,7 +256,7 @@ def test_status_and_list_show_every_end(around):
 
 
 def test_ends_are_known_from_tags_alone(around, tmp_path):
-    bring_up(around, lifetime_s=lambda _price: 7200, idle_s=900, **HOUR)
+    bring_up(around, ttl_s=7200, idle_s=900, **HOUR)
     other = replace(around, home=tmp_path / "other")
     assert [end.reason for end in status(other.context(), "demo").ends] == ["lease", "ttl", "idle"]
 

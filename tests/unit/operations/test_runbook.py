@@ -17,10 +17,11 @@ from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.runbook import _FIELDS, Subject, planned_subject, recorded_subject, runbook
+from tgi_deploy.operations.watching.runbook import Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.values.base import as_dict, as_value, replaced
 from tgi_deploy.values.deployment import Deployment, ResourceRecord
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import KEPT
 from tgi_deploy.wiring import target_for, target_named
@@ -141,7 +142,7 @@ def test_no_part_of_the_request_is_left_out_of_the_up_command(requested, said):
 
 def test_every_field_of_a_request_is_known_here():
     told = {
-        *_FIELDS.values(),
+        *(row.lands for row in PLAN_OPTIONS if row.lands not in {"", ENDS}),
         "model",
         "markets",
         "flags",
@@ -149,7 +150,6 @@ def test_every_field_of_a_request_is_known_here():
         "allow_turing",
         "input_p95",
         "output_p95",
-        "replicas",
     }
     assert set(as_dict(planned().plan.requirements)) == told
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
@@ -21,7 +23,7 @@ from tgi_deploy.reconcile.errors import (
 )
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.names import default_name
-from tgi_deploy.values.plan import Rejection
+from tgi_deploy.values.plan import Cost, CostLine, Rejection
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_NAME, TAG_SPEC, TAG_VERSION
 
 
@@ -85,7 +87,7 @@ def test_the_record_keeps_the_plan_without_what_was_refused(around):
 
 
 def test_everything_carries_its_tags_from_the_creating_call_on(around):
-    deployment = bring_up(around, settings={"lifetime_s": lambda _price: 3600}).deployment
+    deployment = bring_up(around, settings={"ttl_s": 3600}).deployment
     made = around.world.left()
     assert len(made) == 3
     for found in made:
@@ -172,15 +174,12 @@ def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
 
 def test_a_fallback_that_the_request_rules_out_leaves_nothing(around):
     """How long --max-spend lasts is known only when its price is: too short a time for this one."""
-
-    def lifetime_s(_price):
-        if any(kind == "create instance" for kind, _ in around.world.calls):
-            raise InputError("bad_max_spend", "spent too soon")
-        return 3600
-
+    dearer = replaced(on("g6.12xlarge"), cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal(5)),)))
     around.world.on_call = failing(9, NoCapacityError("none"))
-    with pytest.raises(InputError):
-        up(around.context(), request(plan(on("g6.12xlarge")), settings={"lifetime_s": lifetime_s}))
+    with pytest.raises(InputError) as refused:
+        up(around.context(), request(plan(dearer), settings={"max_spend_usd": Decimal("0.2")}))
+    assert refused.value.code == "bad_max_spend"
+    assert "create instance" in {kind for kind, _ in around.world.calls}
     assert around.world.left() == []
     assert around.store.names() == ()
 
@@ -483,7 +482,7 @@ def test_names_come_from_the_model(model, name):
 
 
 def test_the_end_of_a_lifetime_stays_when_up_goes_on(around):
-    settings = {"lifetime_s": lambda _price: 3600}
+    settings = {"ttl_s": 3600}
     first = bring_up(around, settings=settings).deployment
     around.clock.sleep(600)
     second = bring_up(around, wait=True, settings=settings).deployment
@@ -497,7 +496,7 @@ def end_by_itself(around):
 
 def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):
     """With the old one's end in its tags it would look as if it were past its time, and be collected."""
-    settings = {"lifetime_s": lambda _price: 3600}
+    settings = {"ttl_s": 3600}
     bring_up(around, settings=settings)
     around.clock.sleep(3700)
     end_by_itself(around)
@@ -511,7 +510,7 @@ def test_a_launch_that_was_never_settled_is_not_made_with_an_end_that_is_past(ar
         if name == "create instance":
             raise KilledError
 
-    settings = {"lifetime_s": lambda _price: 3600}
+    settings = {"ttl_s": 3600}
     around.world.on_call = kill
     with pytest.raises(KilledError):
         bring_up(around, settings=settings)

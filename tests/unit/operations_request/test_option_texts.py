@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -12,14 +12,17 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import (
     OptionTexts,
     Setting,
-    check_lifetime,
     duration_s,
-    lifetime_s,
     positive_decimal,
     resolve,
+    wanted_ends,
     whole_number,
 )
+from tgi_deploy.operations.watching.explain import all_codes
 from tgi_deploy.text import quoted
+from tgi_deploy.values.plan_options import ENDS, OPTION, PLAN_OPTIONS
+from tgi_deploy.values.quality import QualityFloor
+from tgi_deploy.values.request import Preference, ServiceLevel
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -179,20 +182,16 @@ def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> No
     ],
 )
 def test_the_earlier_end_counts(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
-    assert lifetime_s(OptionTexts(model="x", **settings), environ, Decimal(2)) == seconds  # type: ignore[arg-type]
+    assert wanted_ends(OptionTexts(model="x", **settings), environ).lifetime_s(Decimal(2)) == seconds  # type: ignore[arg-type]
 
 
 def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> None:
     """Five minutes would cost more than that."""
     with pytest.raises(InputError) as refused:
-        lifetime_s(OptionTexts(model="x", max_spend="0.16"), {}, Decimal(2))
+        wanted_ends(OptionTexts(model="x", max_spend="0.16"), {}).lifetime_s(Decimal(2))
     assert refused.value.code == "bad_max_spend"
     assert "288 s at $2 an hour" in refused.value.message
     assert "at least $0.17" in str(refused.value.hint)
-
-
-def test_how_long_an_amount_lasts_is_not_asked_before_there_is_a_price() -> None:
-    check_lifetime(OptionTexts(model="x", max_spend="0.01"), {})
 
 
 @pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])
@@ -310,3 +309,20 @@ def test_variables_reach_the_engine():
 def test_a_disk_of_a_size():
     assert (requested().disk_gib, requested(disk="500").disk_gib) == (None, 500)
     assert requested({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200
+
+
+def test_choices_are_what_a_request_can_hold() -> None:
+    kinds = {"prefer": Preference, "slo": ServiceLevel, "quality": QualityFloor}
+    for name, kind in kinds.items():
+        row = OPTION[name]
+        assert {*row.choices, row.default} == set(get_args(kind))
+
+
+def test_every_row_fills_a_field_of_the_request() -> None:
+    found = requested()
+    for row in PLAN_OPTIONS:
+        assert row.lands in {"", ENDS} or hasattr(found, row.lands), row.flag
+
+
+def test_every_code_of_an_option_has_a_page() -> None:
+    assert {row.code for row in PLAN_OPTIONS} <= {item.code for item in all_codes()}

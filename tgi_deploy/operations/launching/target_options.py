@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.option_texts import variable_of_option
 from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.plan_options import variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str])
     """Raise InputError for an option that the target refuses, given here or in the environment."""
     for refusal in target.facts.refuses:
         for name in refusal.options:
-            if given.get(name) or environ.get(variable_of_option(name)):
+            if given.get(name) or environ.get(variable_of(name)):
                 raise InputError(refusal.code, f"--{name.replace('_', '-')}: {refusal.why}", hint=refusal.hint)
 
 
@@ -44,6 +44,6 @@ def supplied(
 ) -> tuple[OptionTexts, Supplied]:
     """Return the request with what the target adds before it is planned. Raises InputError."""
     refuse(target, as_dict(texts), environ)
-    named = locked or bool(texts.hardware or environ.get(variable_of_option("hardware")))
+    named = locked or bool(texts.hardware or environ.get(variable_of("hardware")))
     found = target.supply(catalog, release=texts.engine_version or catalog.default_release, hardware=named)
     return (replaced(texts, hardware=found.hardware) if found.hardware else texts), found

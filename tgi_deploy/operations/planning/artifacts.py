@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.catalog.phases import read_phases
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.operations.planning.option_texts import idle_timeout_s, lease_s, lifetime_s
+from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.names import default_name
@@ -28,15 +28,15 @@ def deployable(
     profiles_dir: Path | None = None,
 ) -> Deployable:
     """Return what is rendered; what a machine knows of its log is in the tables of `profiles_dir`, if it has any."""
-    chosen = plan.chosen
+    chosen, ends = plan.chosen, wanted_ends(texts, environ)
     return Deployable(
         name=name or default_name(plan.request.model.name),
         candidate=chosen,
         model=plan.request.model,
         log_filter=grammar_from(read_phases(chosen.engine.name, user_dir=profiles_dir)).log_filter,
-        ttl_s=lifetime_s(texts, environ, chosen.cost.usd_per_hour),
-        idle_s=idle_timeout_s(texts, environ),
-        lease_s=lease_s(texts, environ),
+        ttl_s=ends.lifetime_s(chosen.cost.usd_per_hour),
+        idle_s=ends.idle_s,
+        lease_s=ends.lease_s,
         region=chosen.offer.region,
         ready_deadline_s=ready_deadline_s(chosen),
     )

@@ -37,7 +37,7 @@ def asked_load(settings: Settings, longest: int, model: str) -> AskedLoad:
     `longest` is the context that `model` was made for.
     """
     recorded = _recorded(settings)
-    asked_input, asked_output = settings.lengths("input_tokens"), settings.lengths("output_tokens")
+    asked_input, asked_output = settings.read("input_tokens"), settings.read("output_tokens")
     if recorded is not None:
         asked_input, asked_output = asked_input or recorded.input_tokens, asked_output or recorded.output_tokens
     input_tokens, output_tokens, context = _tokens(settings, asked_input, asked_output, longest, model)
@@ -67,7 +67,7 @@ def _tokens(
     asked = settings.get("context").value is not None
     inputs = asked_input or Lengths(mean=DEFAULT_INPUT_TOKENS, most=DEFAULT_INPUT_TOKENS)
     outputs = asked_output or Lengths(mean=DEFAULT_OUTPUT_TOKENS, most=DEFAULT_OUTPUT_TOKENS)
-    context = settings.count("context", min(longest, max(DEFAULT_CONTEXT_TOKENS, inputs.most + outputs.most)))
+    context = settings.read("context") or min(longest, max(DEFAULT_CONTEXT_TOKENS, inputs.most + outputs.most))
     if context > longest:
         raise InputError(
             "context_too_long",
@@ -95,7 +95,8 @@ def _shortened(lengths: Lengths, mean: int) -> Lengths:
 
 
 def _arrivals_per_s(settings: Settings, recorded: RecordedLoad | None) -> float | None:
-    rate, in_flight = settings.positive("rps", "requests a second"), settings.get("concurrency")
+    rate: float | None = settings.read("rps")
+    in_flight = settings.get("concurrency")
     if rate is not None and in_flight.source == "flag" and in_flight.value is not None:
         raise InputError(
             "conflicting_options", "--rps and --concurrency exclude each other",
@@ -109,8 +110,8 @@ def _arrivals_per_s(settings: Settings, recorded: RecordedLoad | None) -> float 
 def _concurrency(settings: Settings, arrivals_per_s: float | None, output_tokens: int) -> int:
     """Requests in flight. Of arrivals, those that are where the service level is just met (Little's law)."""
     if arrivals_per_s is None:
-        return settings.count("concurrency", DEFAULT_CONCURRENCY, most=_MOST_REQUESTS)
-    ttft_ms = settings.positive("ttft_ms", "milliseconds") or DEFAULT_TTFT_MS
-    tpot_ms = settings.positive("tpot_ms", "milliseconds") or DEFAULT_TPOT_MS
+        return settings.read("concurrency") or DEFAULT_CONCURRENCY
+    ttft_ms = settings.read("ttft_ms") or DEFAULT_TTFT_MS
+    tpot_ms = settings.read("tpot_ms") or DEFAULT_TPOT_MS
     in_flight = arrivals_per_s * (ttft_ms + output_tokens * tpot_ms) / 1000
     return max(1, min(_MOST_REQUESTS, math.ceil(in_flight)))

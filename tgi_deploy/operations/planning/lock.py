@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.option_texts import OptionTexts, variable_of_option
+from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.values.base import Value, as_dict, as_value, replaced
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.plan_options import variable_of
 
 if TYPE_CHECKING:
     from tgi_deploy.values.engine import Release
@@ -102,7 +103,7 @@ def _with_environment(texts: OptionTexts, environ: Mapping[str, str], regions: t
     changes: dict[str, Any] = {
         field: environ[variable]
         for field, value in as_dict(texts).items()
-        if value is None and environ.get(variable := variable_of_option(field))
+        if value is None and environ.get(variable := variable_of(field))
     }
     hardware = changes.get("hardware", texts.hardware)
     return replaced(texts, **changes, regions=() if hardware else regions)

@@ -6,37 +6,17 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
-_EXAMPLES: Final = {
-    "--max-spend": "10",
-    "--context": "8192",
-    "--input-tokens": "1024",
-    "--output-tokens": "256",
-    "--concurrency": "8",
-    "--rps": "2.5",
-    "--confidence": "0.9",
-    "--min-bits": "8",
-    "--max-machines": "4",
-    "--ttft-ms": "500",
-    "--tpot-ms": "50",
-    "--min-tokens-per-s": "200",
-    "--utilisation": "0.3",
-    "--num-shard": "2",
-    "--disk": "200",
-    "--port": "8080",
-}
+_EXAMPLES: Final = {row.flag: row.example for row in PLAN_OPTIONS}
 _CURRENCY: Final = re.compile(r"[$€£¥]|(?<![a-z])(usd|eur|gbp|chf|jpy|dollars?|euros?|cents?)(?![a-z])", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _LONGEST_COUNT: Final = 5
 _COMMA: Final = re.compile(r"(\d{1,9}),(\d{1,2})", re.ASCII)
 _THOUSANDS: Final = re.compile(r"\d{1,3}([,_' ]\d{3})+(\.\d{1,9})?", re.ASCII)
-
-
-def example(option: str) -> str:
-    """A value that `option` takes."""
-    return _EXAMPLES.get(option, "5")
 
 
 def amount(text: str, option: str, unit: str, most: Decimal) -> str:
@@ -50,13 +30,13 @@ def amount(text: str, option: str, unit: str, most: Decimal) -> str:
         return f"write {option} {comma[1]}.{comma[2]}: the decimal separator is a point"
     if _THOUSANDS.fullmatch(bare):
         return f"write {option} {re.sub('[^0-9.]', '', bare)}: no separators between thousands"
-    advice = f"write {option} {example(option)}, for example: a plain positive number {of}"
+    advice = f"write {option} {_EXAMPLES[option]}, for example: a plain positive number {of}"
     return f"leave the currency out: {advice}" if bare != text else advice
 
 
 def count(option: str) -> str:
     """A hint for a text that is no whole number."""
-    return f"write {option} {example(option)}, for example: digits alone"
+    return f"write {option} {_EXAMPLES[option]}, for example: digits alone"
 
 
 def duration(text: str, option: str) -> str:

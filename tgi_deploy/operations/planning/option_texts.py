@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from tgi_deploy.catalog.catalog import LOCAL_REGION
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.load import asked_load
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Frozen, Value
-from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds, least_spend
+from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds
 from tgi_deploy.values.engine import Pins
-from tgi_deploy.values.quality import QualityFloor
-from tgi_deploy.values.request import Lengths, Market, Preference, Replicas, Request, ServiceLevel
+from tgi_deploy.values.plan_options import ENDS, OPTION, PLAN_OPTIONS, variable_of
+from tgi_deploy.values.request import Lengths, Market, Replicas, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,22 +25,26 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.engine import Release
+    from tgi_deploy.values.plan_options import PlanOption
 
 _T = TypeVar("_T")
 Source = Literal["flag", "environment", "profile", "default"]
 
-DEFAULT_PORT: Final = 8080
 ALL_REGIONS: Final = "all"
 
-_MAX_BUDGET: Final = Decimal(1_000_000)
-_MOST_REPLICAS: Final = 1000
-_SUREST: Final = Decimal("0.99")
+_LARGEST_AMOUNT: Final = Decimal(1_000_000)
 _REPLICAS: Final = re.compile(r"(\d{1,4})(?:\.\.(\d{1,4}))?", re.ASCII)
 _MAX_COUNT: Final = 100_000_000
 _AMOUNT: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _DURATION: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,7})s)?")
-_MAX_DISK_GIB: Final = 65_536  # the largest gp3 volume
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_MARKETS: Final[Mapping[str, tuple[Market, ...]]] = {
+    "on-demand": ("on-demand",),
+    "spot": ("spot",),
+    "any": ("on-demand", "spot"),
+}
+# What cannot be asked of a machine of one's own, with the end of the hint.
+_BESIDE_HARDWARE: Final = {"instance": "", "disk": ", with the disk that it has"}
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
@@ -84,11 +88,6 @@ class OptionTexts(Value, frozen=True, kw_only=True):
     port: str | None = None
 
 
-def variable_of_option(setting: str) -> str:
-    """The environment variable that stands for an option (`--max-spend`) or its field (`max_spend`)."""
-    return f"TGI_DEPLOY_{setting.removeprefix('--').replace('-', '_').upper()}"
-
-
 class Setting(Frozen, frozen=True, kw_only=True):
     """A value and where it came from."""
 
@@ -98,7 +97,7 @@ class Setting(Frozen, frozen=True, kw_only=True):
     def named(self, option: str) -> str:
         """How a message calls the setting: by the way it came."""
         if self.source == "environment":
-            return variable_of_option(option)
+            return variable_of(option)
         return option if self.source == "flag" else f"{option} (from the {self.source})"
 
 
@@ -112,64 +111,28 @@ class Settings:
         flag = getattr(self._texts, name)
         if flag is not None:
             return Setting(value=flag, source="flag")
-        from_environment = self._environ.get(variable_of_option(name))
+        from_environment = self._environ.get(variable_of(name))
         if from_environment:
             return Setting(value=from_environment, source="environment")
         if name in self._defaults:
             return Setting(value=str(self._defaults[name]), source="profile")
-        return Setting(value=None, source="default")
+        return Setting(value=OPTION[name].default, source="default")
 
-    def count(self, name: str, default: int, *, most: int = _MAX_COUNT) -> int:
-        setting = self.get(name)
-        return default if setting.value is None else whole_number(setting, option_of(name), most=most)
-
-    def whole(self, name: str, *, most: int) -> int | None:
-        setting = self.get(name)
-        return None if setting.value is None else whole_number(setting, option_of(name), most=most)
-
-    def lengths(self, name: str) -> Lengths | None:
-        """`1024`, or the mean and what 95 % do not exceed: `700:3000`."""
-        setting = self.get(name)
-        if setting.value is None:
-            return None
-        mean, colon, p95 = setting.value.partition(":")
-        one = whole_number(Setting(value=mean, source=setting.source), option_of(name))
-        if not colon:
-            return Lengths(mean=one, most=one)
-        longer = whole_number(Setting(value=p95, source=setting.source), option_of(name))
-        return Lengths(mean=one, p95=max(one, longer), most=max(one, longer))
+    def read(self, name: str) -> Any:  # noqa: ANN401 -- what the reader of the option's row returns
+        """Return the value of an option, None where nothing was asked for. Raises InputError."""
+        row, setting = OPTION[name], self.get(name)
+        return None if setting.value is None else _READERS[row.reader](setting, row)
 
     def found(self, name: str, look: Callable[[], _T]) -> _T:
-        """What the catalogue has by a setting; its error names a setting that was not typed here."""
+        """Return what the catalogue has by a setting; its error names a setting that was not typed here."""
         setting = self.get(name)
         try:
             return look()
         except InputError as problem:
             if setting.source in {"flag", "default"}:
                 raise
-            raise InputError(
-                problem.code, f"{setting.named(option_of(name))}: {problem.message}", hint=problem.hint
-            ) from None
-
-    def positive(self, name: str, unit: str, most: Decimal = _MAX_BUDGET) -> float | None:
-        setting = self.get(name)
-        if setting.value is None:
-            return None
-        return float(positive_decimal(setting, option_of(name), unit=unit, code="bad_number", most=most))
-
-    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        setting = self.get(name)
-        if setting.value is None or setting.value in choices:
-            return setting.value or default
-        raise InputError(
-            f"bad_{name}",
-            f"{setting.named(option_of(name))} can't be {quoted(setting.value)}",
-            hint=_meant().choice(setting.value, choices),
-        )
-
-
-def option_of(name: str) -> str:
-    return "--" + name.replace("_", "-")
+            named = setting.named(OPTION[name].flag)
+            raise InputError(problem.code, f"{named}: {problem.message}", hint=problem.hint) from None
 
 
 def _meant() -> ModuleType:
@@ -190,7 +153,9 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
     )
 
 
-def positive_decimal(setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _MAX_BUDGET) -> Decimal:
+def positive_decimal(
+    setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _LARGEST_AMOUNT
+) -> Decimal:
     """A plain positive number of `unit` (empty: a share), at most `most`."""
     text = (setting.value or "").strip()
     value = Decimal(text) if _AMOUNT.fullmatch(text) else None
@@ -221,71 +186,16 @@ def duration_s(setting: Setting, option: str) -> int:
     return total
 
 
-def lifetime_s(texts: OptionTexts, environ: Mapping[str, str], usd_per_hour: Decimal) -> int | None:
-    """Seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
-
-    Raises InputError; `bad_max_spend` also for an amount that is spent before a machine has started.
-    """
-    settings = Settings(texts, environ, {})
-    ends = []
-    ttl = settings.get("ttl")
-    if ttl.value is not None:
-        ends.append(duration_s(ttl, "--ttl"))
-    dollars = max_spend_usd(texts, environ)
-    if dollars is not None and usd_per_hour > 0:
-        ends.append(_seconds_for(dollars, usd_per_hour, settings.get("max_spend")))
-    return min(ends) if ends else None
-
-
-def max_spend_usd(texts: OptionTexts, environ: Mapping[str, str]) -> Decimal | None:
-    """Return the ceiling for all machines of the deployment. Raises InputError."""
-    spend = Settings(texts, environ, {}).get("max_spend")
-    if spend.value is None:
-        return None
-    return positive_decimal(spend, "--max-spend", unit="US dollars", code="bad_max_spend")
-
-
-def _seconds_for(dollars: Decimal, usd_per_hour: Decimal, spend: Setting) -> int:
-    seconds = int(dollars / usd_per_hour * 3600)
-    if seconds < SHORTEST_TTL_S:
-        raise InputError(
-            "bad_max_spend",
-            f"{spend.named('--max-spend')}: ${dollars} is spent after {seconds} s at ${usd_per_hour} an hour",
-            hint=f"a machine needs five minutes to start: give at least ${least_spend(usd_per_hour)}",
-        )
-    return seconds
-
-
 def wanted_ends(texts: OptionTexts, environ: Mapping[str, str]) -> WantedEnds:
     """Return how a machine is to end by itself. Raises InputError."""
+    settings = Settings(texts, environ, {})
     return WantedEnds(
-        lifetime_s=lambda usd_per_hour: lifetime_s(texts, environ, usd_per_hour),
-        max_spend_usd=max_spend_usd(texts, environ),
-        idle_s=idle_timeout_s(texts, environ),
-        lease_s=lease_s(texts, environ),
+        ttl_s=settings.read("ttl"),
+        max_spend_usd=settings.read("max_spend"),
+        max_spend_option=settings.get("max_spend").named("--max-spend"),
+        idle_s=settings.read("idle_timeout"),
+        lease_s=settings.read("lease"),
     )
-
-
-def idle_timeout_s(texts: OptionTexts, environ: Mapping[str, str]) -> int | None:
-    """Seconds without a request after which the machine ends itself."""
-    return _duration_s(texts, environ, "idle_timeout")
-
-
-def lease_s(texts: OptionTexts, environ: Mapping[str, str]) -> int | None:
-    """Seconds after which the machine ends itself unless its lease is renewed."""
-    return _duration_s(texts, environ, "lease")
-
-
-def _duration_s(texts: OptionTexts, environ: Mapping[str, str], name: str) -> int | None:
-    setting = Settings(texts, environ, {}).get(name)
-    return None if setting.value is None else duration_s(setting, option_of(name))
-
-
-def check_lifetime(texts: OptionTexts, environ: Mapping[str, str]) -> None:
-    """Reads --ttl, --max-spend, --idle-timeout and --lease for their form alone, before anything else is done."""
-    lifetime_s(texts, environ, Decimal(0))
-    idle_timeout_s(texts, environ)
-    lease_s(texts, environ)
 
 
 def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> Request:
@@ -294,82 +204,55 @@ def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) ->
     settings = Settings(texts, environ, profile.defaults)
     version = settings.get("engine_version").value or catalog.default_release
     release = settings.found("engine_version", lambda: catalog.release(version))
-    check_lifetime(texts, environ)
+    wanted_ends(texts, environ)
     hardware = settings.get("hardware").value
+    if hardware:
+        _refuse_beside_hardware(settings)
     flags = tuple(_flag(text, catalog.engine.pin_example) for text in texts.set)
     longest = catalog.engine.longest_context(profile.model, Pins.of(flags))
     load = asked_load(settings, longest, profile.model.hub_id)
-    return Request(
-        model=profile,
-        engine_version=version,
-        input_tokens=load.input_tokens.mean,
-        output_tokens=load.output_tokens.mean,
-        input_p95=load.input_tokens.p95,
-        output_p95=load.output_tokens.p95,
-        concurrency=load.concurrency,
-        arrivals_per_s=load.arrivals_per_s,
-        context_tokens=load.context_tokens,
-        budget_usd_per_hour=None if hardware else _budget(settings),
-        prefer=cast("Preference", settings.choice("prefer", get_args(Preference), "cost")),
-        quality=cast("QualityFloor", settings.choice("quality", get_args(QualityFloor)[1:], "auto")),
-        min_bits=settings.whole("min_bits", most=16),
-        quantize=_quantize(settings, release),
-        replicas=_replicas(settings),
-        max_machines=settings.whole("max_machines", most=_MOST_REPLICAS),
-        num_shard=settings.whole("num_shard", most=64),
-        instance_type=_instance(settings, catalog, hardware),
-        hardware=hardware,
-        regions=_regions(texts, environ, catalog, hardware),
-        markets=("owned",) if hardware else _markets(settings),
-        ttft_ms=settings.positive("ttft_ms", "milliseconds"),
-        tpot_ms=settings.positive("tpot_ms", "milliseconds"),
-        slo=cast("ServiceLevel", settings.choice("slo", get_args(ServiceLevel), "default")),
-        confidence=settings.positive("confidence", "", most=_SUREST) or 0.5,
-        min_tokens_per_s=settings.positive("min_tokens_per_s", "tokens a second"),
-        utilisation=settings.positive("utilisation", "", most=Decimal(1)) or 1.0,
-        allow_turing=texts.allow_turing,
-        flags=flags,
-        env=tuple(_variable(text, release) for text in texts.env),
-        disk_gib=_disk_gib(settings, hardware),
-        port=settings.count("port", DEFAULT_PORT, most=65535),
-    )
+    derived: dict[str, Any] = {
+        "model": profile,
+        "engine_version": version,
+        "input_tokens": load.input_tokens.mean,
+        "output_tokens": load.output_tokens.mean,
+        "input_p95": load.input_tokens.p95,
+        "output_p95": load.output_tokens.p95,
+        "concurrency": load.concurrency,
+        "arrivals_per_s": load.arrivals_per_s,
+        "context_tokens": load.context_tokens,
+        "budget_usd_per_hour": None if hardware else settings.read("budget"),
+        "quantize": _quantize(settings, release),
+        "instance_type": _instance(settings, catalog),
+        "regions": _regions(texts, environ, catalog, hardware),
+        "markets": ("owned",) if hardware else _MARKETS[settings.read("market")],
+        "allow_turing": texts.allow_turing,
+        "flags": flags,
+        "env": tuple(_variable(text, release) for text in texts.env),
+    }
+    plain = [row for row in PLAN_OPTIONS if row.lands not in {"", ENDS, *derived}]
+    return Request(**derived, **{row.lands: settings.read(row.name) for row in plain})
 
 
-def _budget(settings: Settings) -> Decimal | None:
-    setting = settings.get("budget")
-    if setting.value is None:
-        return None
-    return positive_decimal(setting, "--budget", unit="US dollars an hour", code="bad_budget")
+def _refuse_beside_hardware(settings: Settings) -> None:
+    """Raises InputError `conflicting_options` for what a machine of one's own has already."""
+    for name, hint in _BESIDE_HARDWARE.items():
+        if settings.get(name).value is not None:
+            raise InputError(
+                "conflicting_options", f"{OPTION[name].flag} and --hardware exclude each other",
+                hint=f"--hardware plans for a machine you own{hint}",
+            )  # fmt: skip
 
 
 def _quantize(settings: Settings, release: Release) -> str:
     methods = tuple(sorted(release.methods))
-    return settings.choice("quantize", ("auto", "none", *methods), "auto")
+    return _choice(settings.get("quantize"), OPTION["quantize"]._replace(choices=("auto", "none", *methods)))
 
 
-def _replicas(settings: Settings) -> Replicas:
-    setting = settings.get("replicas")
-    if setting.value in {None, "auto"}:
-        return Replicas()
-    match = _REPLICAS.fullmatch(setting.value or "")
-    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if 1 <= least <= most <= _MOST_REPLICAS:
-        return Replicas(least=least, most=most)
-    raise InputError(
-        "bad_replicas", f"{setting.named('--replicas')}: {quoted(setting.value or '')} is not a number of replicas",
-        hint="write --replicas auto, --replicas 2, or --replicas 1..4",
-    )  # fmt: skip
-
-
-def _instance(settings: Settings, catalog: Catalog, hardware: str | None) -> str | None:
+def _instance(settings: Settings, catalog: Catalog) -> str | None:
     name = settings.get("instance").value
     if name is None:
         return None
-    if hardware:
-        raise InputError(
-            "conflicting_options", "--instance and --hardware exclude each other",
-            hint="--hardware plans for a machine you own",
-        )  # fmt: skip
     found = settings.found("instance", lambda: catalog.instance_type(name))
     if found.status != "offered":
         state = "no longer offered" if found.status == "gone" else "announced but not yet offered"
@@ -397,11 +280,6 @@ def region_source(texts: OptionTexts, environ: Mapping[str, str], catalog: Catal
     return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else catalog.default_region(environ)[1]
 
 
-def _markets(settings: Settings) -> tuple[Market, ...]:
-    market = settings.choice("market", ("on-demand", "spot", "any"), "on-demand")
-    return ("on-demand", "spot") if market == "any" else (cast("Market", market),)
-
-
 def _flag(text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip("-"):
@@ -409,18 +287,6 @@ def _flag(text: str, example: str) -> tuple[str, str]:
             "bad_set", f"--set {quoted(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
         )
     return name, value
-
-
-def _disk_gib(settings: Settings, hardware: str | None) -> int | None:
-    setting = settings.get("disk")
-    if setting.value is None:
-        return None
-    if hardware:
-        raise InputError(
-            "conflicting_options", "--disk and --hardware exclude each other",
-            hint="--hardware plans for a machine you own, with the disk that it has",
-        )  # fmt: skip
-    return whole_number(setting, "--disk", most=_MAX_DISK_GIB)
 
 
 def _variable(text: str, release: Release) -> tuple[str, str]:
@@ -444,3 +310,52 @@ def _variable(text: str, release: Release) -> tuple[str, str]:
             hint=f"pin it with --set {flag.removeprefix('--')}=VALUE: it is checked then" if flag else "leave it out",
         )
     return name, value
+
+
+def _lengths(setting: Setting, row: PlanOption) -> Lengths:
+    """Read `1024`, or the mean and what 95 % do not exceed: `700:3000`."""
+    mean, colon, p95 = (setting.value or "").partition(":")
+    one = whole_number(Setting(value=mean, source=setting.source), row.flag)
+    if not colon:
+        return Lengths(mean=one, most=one)
+    longer = max(one, whole_number(Setting(value=p95, source=setting.source), row.flag))
+    return Lengths(mean=one, p95=longer, most=longer)
+
+
+def _choice(setting: Setting, row: PlanOption) -> str:
+    text = setting.value or ""
+    if text in row.choices or setting.source == "default":
+        return text
+    raise InputError(
+        row.code, f"{setting.named(row.flag)} can't be {quoted(text)}", hint=_meant().choice(text, row.choices)
+    )
+
+
+def _replicas(setting: Setting, row: PlanOption) -> Replicas:
+    text = setting.value or ""
+    if text == "auto":
+        return Replicas()
+    match = _REPLICAS.fullmatch(text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if 1 <= least <= most <= row.most:
+        return Replicas(least=least, most=most)
+    raise InputError(
+        row.code, f"{setting.named(row.flag)}: {quoted(text)} is not a number of replicas",
+        hint="write --replicas auto, --replicas 2, or --replicas 1..4",
+    )  # fmt: skip
+
+
+def _amount(setting: Setting, row: PlanOption) -> Decimal:
+    return positive_decimal(setting, row.flag, unit=row.unit, code=row.code, most=Decimal(str(row.most)))
+
+
+_READERS: Final[Mapping[str, Callable[[Setting, PlanOption], object]]] = {
+    "text": lambda setting, _row: setting.value,
+    "whole": lambda setting, row: whole_number(setting, row.flag, most=int(row.most)),
+    "amount": _amount,
+    "number": lambda setting, row: float(_amount(setting, row)),
+    "duration": lambda setting, row: duration_s(setting, row.flag),
+    "lengths": _lengths,
+    "choice": _choice,
+    "replicas": _replicas,
+}

@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.option_texts import resolve, variable_of_option
+from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for, with_advice
 from tgi_deploy.planner.performance import with_prices
 from tgi_deploy.planner.plan import make_plan
@@ -14,6 +14,7 @@ from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import Value, replaced
 from tgi_deploy.values.owned import Books, OwnedMachine, books, break_even_months
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
+from tgi_deploy.values.plan_options import variable_of
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
 
@@ -132,10 +133,10 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
 
 def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
     """The same request to those who rent out: on demand and spot, unless a market is named."""
-    hidden = variable_of_option("hardware")
+    hidden = variable_of("hardware")
     rented = resolve(texts, {name: value for name, value in environ.items() if name != hidden}, catalog)
     markets = rented.markets
-    if texts.market is None and variable_of_option("market") not in environ:
+    if texts.market is None and variable_of("market") not in environ:
         markets = ("on-demand", "spot")
     return replaced(rented, utilisation=request.utilisation, markets=markets)
 

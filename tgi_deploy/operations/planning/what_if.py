@@ -17,6 +17,7 @@ from tgi_deploy.planner.rank import distance
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,29 +28,8 @@ if TYPE_CHECKING:
 
 MAX_VALUES: Final = 200
 
-# Settings that can be swept → the field of the request.
-SWEPT: Final = {
-    "budget": "budget",
-    "concurrency": "concurrency",
-    "confidence": "confidence",
-    "context": "context",
-    "engine-version": "engine_version",
-    "input-tokens": "input_tokens",
-    "instance": "instance",
-    "market": "market",
-    "min-tokens-per-s": "min_tokens_per_s",
-    "num-shard": "num_shard",
-    "output-tokens": "output_tokens",
-    "prefer": "prefer",
-    "quality": "quality",
-    "quantize": "quantize",
-    "region": "regions",
-    "replicas": "replicas",
-    "rps": "rps",
-    "tpot-ms": "tpot_ms",
-    "ttft-ms": "ttft_ms",
-    "utilisation": "utilisation",
-}
+# Settings that can be swept → the field of `OptionTexts`.
+SWEPT: Final = {row.flag.removeprefix("--"): row.field for row in sorted(PLAN_OPTIONS) if row.sweeps}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,6})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})([*+])({_NUMBER})", re.ASCII)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.planning.option_texts import DEFAULT_PORT
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.reconcile.ends import ends_of
@@ -18,6 +17,7 @@ from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Tr
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
+from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
@@ -37,36 +37,10 @@ if TYPE_CHECKING:
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
-_FIELDS: Final = {
-    "--budget": "budget_usd_per_hour",
-    "--context": "context_tokens",
-    "--input-tokens": "input_tokens",
-    "--output-tokens": "output_tokens",
-    "--concurrency": "concurrency",
-    "--rps": "arrivals_per_s",
-    "--prefer": "prefer",
-    "--quality": "quality",
-    "--min-bits": "min_bits",
-    "--quantize": "quantize",
-    "--max-machines": "max_machines",
-    "--num-shard": "num_shard",
-    "--instance": "instance_type",
-    "--hardware": "hardware",
-    "--ttft-ms": "ttft_ms",
-    "--tpot-ms": "tpot_ms",
-    "--min-tokens-per-s": "min_tokens_per_s",
-    "--slo": "slo",
-    "--confidence": "confidence",
-    "--utilisation": "utilisation",
-    "--disk": "disk_gib",
-    "--port": "port",
-    "--engine-version": "engine_version",
-    "--region": "regions",
-}
-# Said only where it is something else.
-_USUAL: Final = {
-    "--utilisation": 1.0, "--port": DEFAULT_PORT, "--slo": "default", "--confidence": 0.5, "--quality": "auto",
-}  # fmt: skip
+# Said even where it is the default: a profile may have another one.
+_SAID: Final = frozenset({"--prefer", "--quantize"})
+# Said in other words than the field's, or with the ends.
+_ELSEWHERE: Final = frozenset({"", ENDS, "replicas"})
 _SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"}
 
 
@@ -246,9 +220,11 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
 
 def _setting_words(request: RequestDocument) -> Iterator[str]:
     """Options with a value each."""
-    for flag, field in _FIELDS.items():
-        found = getattr(request, field)
-        if found is None or found == _USUAL.get(flag) or (flag == "--region" and _OWNED in request.markets):
+    for row in PLAN_OPTIONS:
+        flag, found = row.flag, None if row.lands in _ELSEWHERE else getattr(request, row.lands)
+        if found is None or (flag == "--region" and _OWNED in request.markets):
+            continue
+        if flag not in _SAID and not isinstance(found, tuple) and _word(found) == row.default:
             continue
         if flag == "--concurrency" and request.arrivals_per_s is not None:
             continue

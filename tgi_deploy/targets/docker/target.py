@@ -11,6 +11,7 @@ from tgi_deploy.targets.docker.connection import Hosts
 from tgi_deploy.targets.docker.endpoint import current_endpoint
 from tgi_deploy.targets.docker.options import NAME, DockerOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ FACTS: Final = TargetFacts(
     regions=False,
     refuses=(
         Refusal(
-            options=("ttl", "max_spend", "idle_timeout", "lease"),
+            options=END_FIELDS,
             code="no_end_on_docker",
             why="nothing on a Docker host ends a container by itself",
             hint="leave it out, and end it with 'tgi-deploy down NAME'; it costs nothing by the hour",
