@@ -1,7 +1,8 @@
 """Render cases: `case.toml` describes a deployable, the files beside it are what it renders to.
 
 Tables of a case: `deployable`, `profile` (and its model), `offer`, `instance_type`, `engine`, `storage`; what is left
-out is as `plans.py` has it. `errors.txt` holds one line for each kind of artefact that is refused.
+out is as `plans.py` has it. `build_for` is the card whose access to the host the container has. `errors.txt` holds one
+line for each kind of artefact that is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from builders import plans
 
+from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.wiring import forms, written
+from tgi_deploy.values.base import replaced
+from tgi_deploy.wiring import forms, open_catalog, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +50,12 @@ def deployable_of(case: dict[str, Any]) -> Deployable:
     owned = case.get("owned")
     offer = plans.on_hardware(**owned) if owned else plans.offer(**_offer(case))
     engine = plans.engine(**case.get("engine", {}))
+    if "build_for" in case:
+        catalog = open_catalog()
+        release = catalog.release(plans.VERSION)
+        assert isinstance(release, TgiRelease)
+        host = release.on(catalog.accelerator(case["build_for"])).host
+        engine = replaced(engine, container=replaced(engine.container, host=host))
     storage = plans.storage(**case.get("storage", {}))
     return plans.deployable(
         candidate=plans.candidate(offer=offer, engine=engine, storage=storage),

@@ -159,6 +159,7 @@ def altered(run: EngineRun, **changes: Any) -> EngineRun:
         "args": lambda args: {"args": tuple(args)},
         "env": lambda env: {"env": tuple(sorted(env.items()))},
         "gpus": lambda gpus: {"accelerators": gpus},
+        "host": lambda access: {"host": access},
         "image": lambda image: {"image": replaced(run.container.image, reference=image)},
         "secret_env": lambda names: {"secrets": tuple(SecretRef(variable=name) for name in names)},
         "redactions": lambda hidden: {"redactions": hidden},

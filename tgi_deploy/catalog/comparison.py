@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.fields import OPTIONAL_TEXT, REQUIRED_TEXT, Field, boolean, read, scalar, table
+from tgi_deploy.catalog.fields import IGNORED, OPTIONAL_TEXT, REQUIRED_TEXT, Field, boolean, read, scalar, table
 from tgi_deploy.values.base import Where
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _BACKEND: Final = {
     "image": Field(check=lambda value: value if value is None else str(value)),
     "needs": REQUIRED_TEXT,
     "planned": Field(check=boolean),
+    "build": IGNORED,
     "source": REQUIRED_TEXT,
 }
 _SUPPORT: Final = {

@@ -40,10 +40,14 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
     yield from _limits_said(chosen)
+    chip = chosen.offer.instance_type.accelerator
+    if chosen.engine.container.host is not None:
+        yield chosen.engine.container.host.remark
+        yield f"no measured speed of {chip.name} is behind the prediction, only its figures"
     if request.utilisation < 1:
         yield f"tokens are priced as if that load were there {request.utilisation * 100:.4g} % of the time"
-    if chosen.offer.instance_type.accelerator.confidence != "high":
-        yield f"figures of {chosen.offer.instance_type.accelerator.name} are of {chosen.offer.instance_type.accelerator.confidence} confidence"  # noqa: E501 -- one sentence
+    if chip.confidence != "high":
+        yield f"figures of {chip.name} are of {chip.confidence} confidence"
 
 
 def _limits_said(chosen: Candidate) -> Iterator[str]:

@@ -12,7 +12,7 @@ from tgi_deploy.values.container import grouped, mount_of, mounted
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
-    from tgi_deploy.values.container import Container, Health, Mount, Redaction
+    from tgi_deploy.values.container import Container, Health, HostAccess, Mount, Redaction
     from tgi_deploy.values.plan import Candidate, EngineRun
 
 _WEIGHTS: Final = "weights"
@@ -66,7 +66,12 @@ class HostedContainer:
     @property
     def env(self) -> tuple[tuple[str, str], ...]:
         offline = {} if self.model_dir is None else {"HF_HUB_OFFLINE": "1"}
-        return tuple(sorted({**offline, **dict(self.container.env)}.items()))
+        chosen = {} if self.host is None or self.host.visible is None else {self.host.visible: self._visible}
+        return tuple(sorted({**offline, **chosen, **dict(self.container.env)}.items()))
+
+    @property
+    def _visible(self) -> str:
+        return "all" if self.devices is None else ",".join(self.devices)
 
     @property
     def gpus(self) -> int:
@@ -78,9 +83,19 @@ class HostedContainer:
         return "all" if self.devices is None else f'"device={",".join(self.devices)}"'
 
     @property
+    def host(self) -> HostAccess | None:
+        """How accelerators that are not NVIDIA's get in."""
+        return self.container.host
+
+    @property
+    def accelerator_options(self) -> tuple[tuple[str, str], ...]:
+        """The options of `docker run` that hand it its accelerators, each with its value."""
+        return (("--gpus", self.gpus_option),) if self.host is None else self.host.run_options
+
+    @property
     def shm_size(self) -> str | None:
         """A size as docker and compose read it, in the largest unit that divides it."""
-        size_bytes = self.container.shm_bytes
+        size_bytes = 0 if self.host else self.container.shm_bytes
         letter, unit = next((letter, unit) for letter, unit in _SIZES if size_bytes % unit == 0)
         return f"{size_bytes // unit}{letter}" if size_bytes else None
 

@@ -77,10 +77,37 @@ class Redaction(Value, frozen=True, kw_only=True):
     closed_by: str | None = None
 
 
+class HostAccess(Value, frozen=True, kw_only=True):
+    """How Docker hands accelerators other than NVIDIA's to a container: all those of the host.
+
+    `visible` is the variable that names some of them by index. `remark` is what the user should know of the build.
+    """
+
+    devices: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    security_options: tuple[str, ...] = ()
+    runtime: str | None = None
+    visible: str | None = None
+    remark: str
+
+    @property
+    def run_options(self) -> tuple[tuple[str, str], ...]:
+        """Options of `docker run`, each with its value. The host's shared memory comes with its accelerators."""
+        return (
+            *((("--runtime", self.runtime),) if self.runtime else ()),
+            *(("--device", path) for path in self.devices),
+            *(("--group-add", group) for group in self.groups),
+            *(("--cap-add", name) for name in self.capabilities),
+            *(("--security-opt", option) for option in self.security_options),
+            ("--ipc", "host"),
+        )
+
+
 class Container(Value, frozen=True, kw_only=True):
     """One container of an engine. Arguments reach the entry point unchanged; `env` is sorted and never secret.
 
-    `port` is the container's own.
+    `port` is the container's own. Without `host` its accelerators are NVIDIA's.
     """
 
     image: Image
@@ -95,6 +122,7 @@ class Container(Value, frozen=True, kw_only=True):
     restart: Restart
     stop: Stop
     redactions: tuple[Redaction, ...]
+    host: HostAccess | None = None
 
 
 def mount_of(model_dir: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Final, Literal
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.values.base import Value
-from tgi_deploy.values.hardware import ComputeCapability, InstanceType
+from tgi_deploy.values.container import HostAccess
+from tgi_deploy.values.hardware import Accelerator, ComputeCapability, InstanceType
 from tgi_deploy.values.model import ModelSpec
 
 FlagKind = Literal[
@@ -56,6 +57,7 @@ class Release(Value, frozen=True, kw_only=True):
     cpu_archs: tuple[str, ...]
     notice: str | None = None
     reported_version: str | None = None
+    host: HostAccess | None = None
 
     @property
     def reported_as(self) -> tuple[str, ...]:
@@ -71,6 +73,10 @@ class Release(Value, frozen=True, kw_only=True):
     def reserved_env(self) -> frozenset[str]:
         """Variables beside those of flags that the engine's container sets."""
         return frozenset()
+
+    def on(self, chip: Accelerator) -> Release:  # noqa: ARG002 -- for engines with other images for other chips
+        """Return the release as the chip's own image has it. Without `host` that is the CUDA image."""
+        return self
 
     def architecture_rule(self, capability: ComputeCapability | None) -> ArchitectureRule | None:
         """Return the rule for cards of this compute capability; None for a chip without one, or without a rule."""

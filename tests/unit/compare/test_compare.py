@@ -64,12 +64,14 @@ def test_what_nobody_rents_out_has_no_price(name, compared):
         ("GH200-96GB", "no", None),
         ("g5g.xlarge", "no", None),
         ("g6f.large", "by_hand", "CUDA image"),
-        ("MI300X", "by_hand", "ROCm image"),
+        ("MI300X", "runs", "ROCm image"),
+        ("MI325X", "by_hand", "ROCm image"),
         ("Radeon-Pro-V520", "no", None),
-        ("Gaudi2", "by_hand", "Gaudi image"),
+        ("Gaudi2", "runs", "Gaudi image"),
+        ("Gaudi", "by_hand", "Gaudi image"),
         ("inf2.xlarge", "by_hand", "Neuron image"),
         ("Inferentia", "no", None),
-        ("TPU-v6e", "by_hand", "optimum-tpu's own image"),
+        ("TPU-v6e", "by_hand", "image of optimum-tpu"),
         ("Qualcomm-AI100", "no", None),
     ],
 )
@@ -142,7 +144,7 @@ def test_the_command_gives_one_json_object(monkeypatch, capsys):
     assert l40s["fp16_tflops"] == 362.05
     assert set(l40s["price"]) == {"instance_type", "usd_per_hour", "usd_per_gib_hour", "source", "date"}
     assert gaudi3["price"] is None
-    assert gaudi3["engine"]["verdict"] == "by_hand"
+    assert gaudi3["engine"]["verdict"] == "runs"
     assert {item["figure"] for item in gaudi3["misquoted"]} == {"fp16_tflops"}
 
 

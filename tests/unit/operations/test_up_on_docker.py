@@ -32,6 +32,7 @@ from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.container import HostAccess
 
 URL = "unix:///var/run/docker.sock"
 CACHE = "tgi-deploy-cache-hf-home"
@@ -122,6 +123,18 @@ def test_the_container_is_what_was_planned(around, docker):
     assert sent["environment"]["HF_HOME"] == "/data"
     assert sent["healthcheck"]["StartPeriod"] > 0
     assert sent["stop_timeout"] > 0
+
+
+def test_cards_of_other_makers_get_their_devices_instead_of_nvidia_s(around, docker):
+    access = HostAccess(
+        devices=("/dev/kfd",), groups=("video",), security_options=("seccomp=unconfined",), remark="needs a driver"
+    )  # fmt: skip
+    bring_up(around, docker, engine={"host": access})
+    host = the_container(docker)["request"]["host_config"]
+    assert "device_requests" not in host
+    assert (host["devices"], host["group_add"]) == (["/dev/kfd:/dev/kfd:rwm"], ["video"])
+    assert (host["security_opt"], host["ipc_mode"], host["runtime"]) == (["seccomp=unconfined"], "host", None)
+    assert not bring_up(around, docker, engine={"host": access}).changed
 
 
 def test_nothing_pulled_twice_and_nothing_changed_by_a_second_up(around, docker):

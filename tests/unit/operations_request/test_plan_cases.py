@@ -39,6 +39,7 @@ SECTIONS = {
     "chosen",
     "cost",
     "memory",
+    "image",
     "args",
     "without",
     "env",
@@ -129,6 +130,7 @@ def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:
     args = dict(zip(container.args, (*container.args[1:], ""), strict=True))
     assert_within(expect.get("args", {}), args)
     assert not set(expect.get("without", ())) & set(container.args)
+    assert container.image.reference.endswith(expect.get("image", ""))
     assert_within(expect.get("env", {}), dict(container.env))
     secrets = [secret.variable for secret in container.secrets]
     assert secrets == expect.get("secret_env", secrets)

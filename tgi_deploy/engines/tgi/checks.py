@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.engines.tgi.builds import why_not
 from tgi_deploy.engines.tgi.kernels import FLASHINFER, PADDED, PAGED, indivisible
 from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
 from tgi_deploy.errors import Problem
@@ -49,12 +50,12 @@ class Facts(Value, frozen=True, kw_only=True):
 
 
 def check_vendor(facts: Facts) -> Problem | None:
-    chip = facts.case.hardware.accelerator
-    if chip.vendor == _CUDA_VENDOR:
+    chip, release = facts.case.hardware.accelerator, facts.release
+    if chip.vendor == _CUDA_VENDOR or release.host is not None:
         return None
     return Problem(
         code="vendor_unsupported",
-        message=f"{chip.name} is no NVIDIA GPU: TGI {facts.release.version}'s CUDA image cannot use it",
+        message=why_not(release, chip.name),
         data={"vendor": chip.vendor},
     )
 
@@ -85,9 +86,10 @@ def check_architecture(facts: Facts) -> Problem | None:
 
 
 def check_sliding_window(facts: Facts) -> Problem | None:
-    """The kernels of an overridden architecture have no sliding window (TGI `layers/attention/cuda.py`)."""
+    """Overridden architectures and ROCm have no sliding window (TGI `layers/attention/cuda.py`, `rocm.py`)."""
     window, longest = facts.case.model.sliding_window, facts.case.load.context_tokens - 1
-    if facts.rule is None or facts.rule.verdict != "override" or window is None or longest <= window:
+    windowed = facts.release.sliding_window and (facts.rule is None or facts.rule.verdict != "override")
+    if windowed or window is None or longest <= window:
         return None
     return Problem(
         code="arch_sliding_window",
@@ -176,10 +178,11 @@ def check_divisibility(facts: Facts) -> Problem | None:
 
 def check_quantization_available(facts: Facts) -> Problem | None:
     scheme, own = facts.case.scheme, facts.case.model.quantization
-    if scheme.known:
+    if scheme.known and (scheme.method is None or facts.method is not None):
         return None
     if facts.method is None:
-        text = f"TGI {facts.release.version} cannot load {scheme.name!r} weights"
+        image = f"'s {facts.release.title}" if facts.release.host else ""
+        text = f"TGI {facts.release.version}{image} cannot load {scheme.name!r} weights"
     elif scheme.prequantized and facts.method.prequantized and own is not None:
         taken = ", ".join(map(str, facts.method.checkpoint_bits))
         text = f"{scheme.name} kernels take {taken} bits, not the checkpoint's {own.bits}"
@@ -196,7 +199,10 @@ def check_quantization_available(facts: Facts) -> Problem | None:
 
 
 def check_quantization_capability(facts: Facts) -> Problem | None:
-    method, capability = facts.method, facts.case.hardware.accelerator.compute_capability
+    method, chip = facts.method, facts.case.hardware.accelerator
+    capability = chip.compute_capability
+    if method is not None and method.native_fp8_compute and facts.release.host and chip.fp8_tflops is None:
+        return Problem(code="quantization_capability", message=f"{chip.name} cannot multiply in fp8")
     if method is None or capability is None or capability >= method.min_compute_capability:
         return None
     need = ".".join(map(str, method.min_compute_capability))

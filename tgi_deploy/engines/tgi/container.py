@@ -30,13 +30,13 @@ REDACTIONS: Final = (
 
 def container(fit: Fit, release: TgiRelease) -> Container:
     """Return the container of a configuration: settings by meaning first, then the user's own flags."""
-    pins = fit.case.pins
+    pins, release = fit.case.pins, release.on(fit.case.hardware.accelerator)
     by_env = {name: value for name, value in pins.flags.items() if _split_by_entry_point(value)}
     from_flags = {release.flags[name].env or name: value for name, value in by_env.items()}
     env = {**release.cache_env, **_kernel_env(fit, release), **pins.env, **from_flags}
     return Container(
         image=Image(reference=release.image, bytes=release.image_bytes),
-        args=(*_setting_args(release, fit.settings, pins.flags), *_pin_args(release, pins.flags, by_env)),
+        args=(*_setting_args(release, fit, pins.flags), *_pin_args(release, pins.flags, by_env)),
         env=tuple(sorted(env.items())),
         secrets=(SecretRef(variable=HUB_TOKEN),) if fit.case.model.gated else (),
         port=PORT,
@@ -47,6 +47,7 @@ def container(fit: Fit, release: TgiRelease) -> Container:
         restart=_RESTART,
         stop=_STOP,
         redactions=REDACTIONS,
+        host=release.host,
     )
 
 
@@ -67,8 +68,9 @@ def _kernel_env(fit: Fit, release: TgiRelease) -> Mapping[str, str]:
     return {**chosen, **rule.env}
 
 
-def _setting_args(release: TgiRelease, settings: EngineSettings, pins: Mapping[str, str]) -> Iterator[str]:
-    for names, value in _wanted(settings):
+def _setting_args(release: TgiRelease, fit: Fit, pins: Mapping[str, str]) -> Iterator[str]:
+    batches = _fixed_batches(fit) if release.fixed_batches else ()
+    for names, value in (*_wanted(fit.settings), *batches):
         name = next((name for name in names if name in release.flags), None)
         if value is not None and name is not None and not any(known in pins for known in names):
             yield name
@@ -89,6 +91,12 @@ def _wanted(settings: EngineSettings) -> Iterator[tuple[tuple[str, ...], str | N
     yield ("--max-concurrent-requests",), str(settings.max_concurrent_requests)
     yield ("--cuda-graphs",), ",".join(map(str, settings.cuda_graphs))
     yield ("--usage-stats",), "off"
+
+
+def _fixed_batches(fit: Fit) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """The Gaudi image compiles for one batch size, and shards well only when `--sharded` is spelled out."""
+    yield ("--max-batch-size",), str(fit.case.load.concurrency)
+    yield ("--sharded",), "true" if fit.settings.num_shard > 1 else None
 
 
 def _split_by_entry_point(value: str) -> bool:

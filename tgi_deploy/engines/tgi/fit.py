@@ -33,7 +33,7 @@ def contradictions(pins: Pins, load: Load, model: ModelSpec, release: TgiRelease
 
 def fit(case: Case, release: TgiRelease) -> Fit:
     """Return how the configuration would run; a bad one has problems."""
-    case = _of_the_copy(case)
+    case, release = _of_the_copy(case), release.on(case.hardware.accelerator)
     model_class = release.model_class(case.model.model_type)
     rule = release.architecture_rule(case.hardware.accelerator.compute_capability)
     attention = attention_for(case.model, model_class, release, rule)

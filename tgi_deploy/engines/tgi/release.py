@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from tgi_deploy.engines.release_files import ReleaseFile, table, with_capabilities
+from tgi_deploy.engines.tgi.builds import Backends, build_for, read_backends
 from tgi_deploy.values.base import Value, Where, decode, replaced
 from tgi_deploy.values.engine import Flag, Release
-from tgi_deploy.values.hardware import ComputeCapability
+from tgi_deploy.values.hardware import Accelerator, ComputeCapability
 
 NAME: Final = "tgi"
 QUANTIZATIONS: Final = "quantizations.json"
@@ -88,6 +89,8 @@ class TgiRelease(Release, frozen=True, kw_only=True):
     `memory_share` is of the card's `total`, or of what the warm-up left `free`; `context_bytes` is what is used before
     any weight is. `score_copies` of the logits exist while prompts are scored. `block_scaled_fp8`: the image has the
     kernels for fp8 weights with a scale for each block. `refused_backends` do not start: backend → why.
+    `backends` has the images for chips without CUDA; on such a chip, `host` is how they get in. `fixed_batches`: shapes
+    are compiled for the largest batch, which a flag names.
     """
 
     quantizations: Mapping[str, QuantizationRule]
@@ -107,6 +110,14 @@ class TgiRelease(Release, frozen=True, kw_only=True):
     metrics_path: str | None = None
     request_counters: tuple[str, ...] = ()
     counts_all_devices: bool = False
+    title: str = "CUDA image"
+    sliding_window: bool = True
+    fixed_batches: bool = False
+    backends: Backends = Backends()
+
+    def on(self, chip: Accelerator) -> TgiRelease:
+        """Return this release as the chip's own image has it: the CUDA image's where there is no other."""
+        return self if chip.compute_capability is not None else build_for(self, chip.name) or self
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -128,6 +139,7 @@ def read_release(version: str, documents: Mapping[str, Any]) -> TgiRelease:
     fields = file.fields()
     fields["quantizations"] = _quantizations(documents, file.versions, fields["flags"])
     fields["model_classes"] = _model_classes(documents, file.versions, fields.get("refused_backends", {}))
+    fields["backends"] = read_backends(documents, f"engines/{NAME}")
     return decode(fields, TgiRelease, file.where)
 
 

@@ -143,7 +143,18 @@ def _running(
     if not backend.planned:
         unproven = "not proven: " if support.unproven else ""
         return _verdict("by_hand", support, f"{unproven}{support.reason} Needs {backend.needs}.")
+    if chip.compute_capability is None:
+        return _on_a_build(chip, support, catalog, release)
     return _on_cuda(chip, machine, support, catalog, release)
+
+
+def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: str) -> Running:
+    """The verdict on chips without CUDA: the image that the release has for them, if it is planned."""
+    backend = support.backend
+    release = catalog.release(version).on(chip)
+    if backend is None or release.host is None:
+        return _verdict("by_hand", support, support.reason)
+    return _verdict("runs", support, f"{support.reason} Needs {backend.needs}.", image=release.image)
 
 
 def _on_cuda(

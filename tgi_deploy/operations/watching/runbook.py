@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.access import Access
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.targets.protocol import Deployable, Target
+    from tgi_deploy.values.container import HostAccess
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
@@ -49,7 +50,8 @@ class Subject:
     """What the page is about. `deployment` and `access` are None before its `up`.
 
     `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
-    have it ask for the same API key. `unencrypted` says what travels so, None where nothing does.
+    have it ask for the same API key. `unencrypted` says what travels so, None where nothing does. `host` is how
+    cards that are not NVIDIA's get into the container.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Subject:
     end_options: tuple[str, ...] = ()
     key_options: tuple[str, ...] = ()
     unencrypted: str | None = None
+    host: HostAccess | None = None
     deployment: Deployment | None = None
     access: Access | None = None
 
@@ -135,6 +138,7 @@ def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subje
         name=deployable.name,
         target=target,
         plan=plan_document(plan),
+        host=plan.chosen.engine.container.host,
         ends=ends,
         end_options=_end_options(deployable),
         unencrypted=Traffic(reach="public", api_key=False).unencrypted if rented else None,
@@ -193,7 +197,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "resources": subject.deployment.resources if subject.deployment else (),
         "alerts": list(_filled(subject, alerts)),
         "model": subject.model,
-        "docker_run": _docker_run(plan, engine, subject.folder),
+        "docker_run": _docker_run(plan, engine, subject.folder, subject.host),
         "looks": commands.looks,
         "removals": _removals(subject) or commands.removal,
         "proof": commands.proof,
@@ -270,14 +274,13 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _docker_run(plan: PlanDocument, server: Engine, folder: str | None) -> str:
+def _docker_run(plan: PlanDocument, server: Engine, folder: str | None, host: HostAccess | None) -> str:
     """The plain command that runs the same engine on a machine with as many free GPUs."""
     engine = plan.engine
-    whole = plan.chosen.accelerator_count == engine.gpus
-    devices = "all" if whole else f'"device={",".join(str(index) for index in range(engine.gpus))}"'
-    lines = [["docker run --rm --name", server.name, "--gpus", shlex.quote(devices)]]
-    if engine.shm_bytes:
-        lines.append(["--shm-size", str(engine.shm_bytes)])
+    lines = [
+        ["docker run --rm --name", server.name],
+        *([name, shlex.quote(value)] for name, value in _devices(plan, host)),
+    ]
     volume = f"{server.name}-data:{server.cache_path}"
     lines += [["-p", f"127.0.0.1:{engine.port}:{server.port}"], ["-v", volume], ["-e", "HF_TOKEN"]]
     lines += [["-e", shlex.quote(f"{key}={value}")] for key, value in sorted(engine.env.items())]
@@ -287,6 +290,18 @@ def _docker_run(plan: PlanDocument, server: Engine, folder: str | None) -> str:
     args = engine.args if folder is None else mounted(engine.args, folder)
     lines += [[shlex.quote(word) for word in pair] for pair in grouped(args)]
     return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def _devices(plan: PlanDocument, host: HostAccess | None) -> Iterator[tuple[str, str]]:
+    """Yield the options that hand over the accelerators, and what they share memory with."""
+    engine = plan.engine
+    if host is not None:
+        yield from host.run_options
+        return
+    whole = plan.chosen.accelerator_count == engine.gpus
+    yield "--gpus", "all" if whole else f'"device={",".join(str(index) for index in range(engine.gpus))}"'
+    if engine.shm_bytes:
+        yield "--shm-size", str(engine.shm_bytes)
 
 
 def _removals(subject: Subject) -> Sequence[str]:

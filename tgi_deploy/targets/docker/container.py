@@ -182,12 +182,12 @@ def _request(
 
 
 def _host_config(properties: Mapping[str, Any]) -> dict[str, Any]:
-    log = properties["log"]
+    log, access = properties["log"], properties.get("host_access")
     return {
         "port_bindings": {properties["container_port"]: (properties["bind"], properties["port"])},
         "mounts": [*_volumes(properties["volumes"]), *_folders(properties["model"])],
         "shm_size": properties["shm_size"],
-        "device_requests": _device_requests(properties["devices"]),
+        **(_devices_of(access) if access else {"device_requests": _device_requests(properties["devices"])}),
         "restart_policy": _restart_policy(properties["restarts"]),
         "log_config": LogConfig(type=log["driver"], config=dict(log["options"])),
     }
@@ -204,6 +204,18 @@ def _volumes(volumes: Mapping[str, str]) -> Iterable[Mount]:
 
 def _folders(folders: Mapping[str, str]) -> Iterable[Mount]:
     return (Mount(target=target, source=path, type="bind", read_only=True) for target, path in folders.items())
+
+
+def _devices_of(access: Mapping[str, Any]) -> dict[str, Any]:
+    """What hands over accelerators that are not NVIDIA's: all those of the host."""
+    return {
+        "devices": [f"{path}:{path}:rwm" for path in access["devices"]],
+        "group_add": list(access["groups"]),
+        "cap_add": list(access["capabilities"]),
+        "security_opt": list(access["security_options"]),
+        "runtime": access["runtime"],
+        "ipc_mode": "host",
+    }
 
 
 def _device_requests(devices: list[str] | None) -> list[DeviceRequest]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.docker.options import NAME
+from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.container import MODEL_DIR
 from tgi_deploy.values.resource import KEPT, Resource
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.targets.container import HostedContainer
-    from tgi_deploy.values.container import Health, Mount
+    from tgi_deploy.values.container import Health, HostAccess, Mount
 
 VOLUME: Final = "volume"
 CONTAINER: Final = "container"
@@ -102,6 +103,7 @@ def _container(host: Host) -> Resource:
             "env": dict(container.env),
             "secret_env": dict(host.secrets),
             "devices": _devices(host),
+            **_host_access(container.host),
             "shm_size": container.shm_size,
             "port": container.port,
             "container_port": container.container_port,
@@ -125,6 +127,11 @@ def _devices(host: Host) -> list[str] | None:
     if host.devices is not None:
         return list(host.devices[: host.container.gpus])
     return None if host.container.devices is None else list(host.container.devices)
+
+
+def _host_access(access: HostAccess | None) -> Mapping[str, object]:
+    """Nothing for NVIDIA's cards, which every container has had from the beginning."""
+    return {} if access is None else {"host_access": as_dict(access)}
 
 
 def _health(health: Health, port: int, patience_s: int) -> Mapping[str, object]:

@@ -1,0 +1,24 @@
+docker run \
+  --detach \
+  --name example \
+  --restart on-failure:3 \
+  --device /dev/kfd \
+  --device /dev/dri \
+  --group-add video \
+  --cap-add SYS_PTRACE \
+  --security-opt seccomp=unconfined \
+  --ipc host \
+  --stop-timeout 120 \
+  -p 127.0.0.1:8080:80 \
+  -v tgi-data:/data \
+  -e HF_HOME=/data \
+  ghcr.io/huggingface/text-generation-inference:3.3.7 \
+  --model-id example-org/example-13b \
+  --num-shard 2 \
+  --max-input-tokens 8191 \
+  --max-total-tokens 8192 \
+  --max-batch-prefill-tokens 4096 \
+  --max-batch-total-tokens 16384 \
+  --max-concurrent-requests 128 \
+  --cuda-graphs 1,2,4,8,16,32 \
+  --usage-stats off
