@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
+    from tgi_deploy.catalog.elsewhere import Elsewhere
     from tgi_deploy.catalog.models import MoreModels
     from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.engines.protocol import Engine
@@ -206,6 +207,13 @@ class Catalog:
             for region in dict.fromkeys(regions)
             for offer in prices.offers(self._store, region, markets, self.instance_types())
         )
+
+    def elsewhere(self, accelerator: str, count: int) -> tuple[Elsewhere, ...]:
+        """What other clouds list for as many of the same accelerators, the cheapest first."""
+        from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- few plans are compared with it
+
+        known = elsewhere(self._store, self.accelerators())
+        return tuple(item for item in known if (item.accelerator, item.count) == (accelerator, count))
 
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
         """One offer without a price: a machine of one's own, like `2xRTX-4090`.

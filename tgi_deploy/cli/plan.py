@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @offline_option
 @picture_options
 @click.option("--own", type=LOCK_FILE, metavar="FILE", help="Hardware you own or would buy, and which rental it beats.")
-@click.option("--explain", "-v", is_flag=True, help="Show every refused configuration.")
+@click.option("--explain", "-v", is_flag=True, help="Show every refused configuration, and other clouds' list prices.")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
 def plan_command(  # noqa: PLR0913 -- one argument an option
@@ -81,7 +81,19 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
         write_lock(lock, texts, outcome, result, catalog())
+    elif explain:
+        result = _compared(result, outcome, catalog())
     return pictures.added_to(result, outcome, texts, catalog)
+
+
+def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:
+    """Add what other clouds list for the same cards; not to what is locked: it is no part of the plan."""
+    from tgi_deploy.cli.views.plan import elsewhere_text  # noqa: PLC0415 -- help is printed without the planner
+
+    hardware = plan.chosen.offer.instance_type
+    found = catalog.elsewhere(hardware.accelerator.name, hardware.accelerator_count)
+    text = f"{result.text}\n{elsewhere_text(hardware, found)}"
+    return replace(result, data={**result.data, "elsewhere": found}, text=text)
 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None, *, other: str | None) -> Result:
@@ -115,7 +127,8 @@ def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -
         return no_plan_result("plan", texts, outcome, explain=explain)
     made, owned = outcome
     result = _plan_result(made, (), explain=explain)
-    return replace(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
+    result = replace(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
+    return _compared(result, made, catalog) if explain else result
 
 
 def _supplied(

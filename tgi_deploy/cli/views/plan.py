@@ -19,7 +19,9 @@ from tgi_deploy.text import count, duration, gib, one_line, plural, usd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tgi_deploy.catalog.elsewhere import Elsewhere
     from tgi_deploy.values.engine import MemoryBudget
+    from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate, EngineRun, NearMiss, NoFeasiblePlan, Plan, Rejection, Span, UsdSpan
     from tgi_deploy.values.request import Request
 
@@ -51,6 +53,20 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
         _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str:
+    """List prices of other clouds, marked as no more than that."""
+    cards = f"{hardware.accelerator_count} x {hardware.accelerator.name}"
+    lines = [heading("Elsewhere", f"{cards} at list price, for comparison only: nothing is deployed there")]
+    lines += [
+        f"  {item.cloud:<6}{item.machine:<28}{item.region:<13}{f'{usd(item.usd_per_hour)}/h':>12}"
+        f"  from {item.date} on, {item.confidence} confidence"
+        for item in machines
+    ]
+    if not machines:
+        lines.append(wrapped(f"No list price of a machine with {cards} is known."))
+    return "\n".join(lines) + "\n"
 
 
 def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str], *, explain: bool) -> str:

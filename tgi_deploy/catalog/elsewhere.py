@@ -1,0 +1,53 @@
+"""List prices of clouds that nothing is deployed on, from `elsewhere.json`: for comparison only."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values.base import Value, Where, decode, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tgi_deploy.catalog.store import Store
+
+FILE: Final = "elsewhere.json"
+
+
+class Elsewhere(Value, frozen=True, kw_only=True):
+    """A machine of another cloud at its list price on demand. `date`: the price is not older."""
+
+    cloud: str
+    machine: str
+    region: str
+    accelerator: str
+    count: int
+    usd_per_hour: Decimal
+    source: str
+    date: str
+    confidence: str
+
+
+class _File(Value, frozen=True, kw_only=True):
+    collected_at: str
+    note: str
+    sources: dict[str, str]
+    machines: tuple[Elsewhere, ...]
+
+
+def elsewhere(store: Store, accelerators: Collection[str]) -> tuple[Elsewhere, ...]:
+    """Return every machine, the cheapest first.
+
+    Raises:
+        InputError: `bad_profile`, also for an accelerator or a source that the tables do not have.
+    """
+    found = decode(store.json(FILE), _File, Where(FILE))
+    for number, item in enumerate(found.machines):
+        where = Where(FILE).child("machines").child(number)
+        if item.accelerator not in accelerators:
+            raise where.child("accelerator").error("is not an accelerator of accelerators.json")
+        if item.source not in found.sources:
+            raise where.child("source").error("is not among the sources")
+    named = (replaced(item, source=found.sources[item.source]) for item in found.machines)
+    return tuple(sorted(named, key=lambda item: (item.usd_per_hour, item.cloud, item.machine)))
