@@ -151,10 +151,10 @@ def _tags(kind: str, name: str, deployment_id: str, at: datetime, *, key: str = 
 
 def _record(name: str, deployment_id: str, made: dict[str, str], at: datetime) -> Deployment:
     return Deployment(
-        name=name, id=deployment_id, target="ec2", region=REGION, phase="running", created=at, updated=at, wish="bench",
+        name=name, id=deployment_id, target="ec2", status="running", created_at=at, updated_at=at,
         resources=tuple(
             ResourceRecord(
-                key=kind, kind=kind, place=REGION, phase="created", spec=f"spec-of-{kind}", attempt=1,
+                key=kind, kind=kind, place=REGION, state="created", spec=f"spec-of-{kind}", request_number=1,
                 attributes={"id": made_id}, is_machine=kind == "instance",
             )
             for kind, made_id in made.items()

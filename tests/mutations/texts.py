@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from builders.records import deployment
 from fakes.surroundings import plan
 from hypothesis import strategies as st
 from mutations.changes import changed_bytes, changed_document, changed_text, dump
@@ -14,7 +15,8 @@ from mutations.models import SHAPES
 
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.state import codec
-from tgi_deploy.values.deployment import Deployment, ResourceRecord
+from tgi_deploy.values.deployment import ResourceRecord
+from tgi_deploy.values.ends import Ends
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
 LOGS = tuple(sorted((Path(__file__).parents[1] / "cases" / "diagnosis").glob("*/log.*")))
@@ -36,15 +38,14 @@ NOISE = (
 def record():
     """A record of a deployment, as it is written."""
     resource = ResourceRecord(
-        key="instance", kind="instance", place="us-east-1", phase="created", spec="s", attempt=2,
+        key="instance", kind="instance", place="us-east-1", state="created", spec="s", request_number=2,
         attributes={"id": "i-1"}, notes={"pool": "p"}, is_machine=True,
     )  # fmt: skip
-    deployment = Deployment(
-        name="demo", id="abc", target="ec2", region="us-east-1", phase="running", created=NOW, updated=NOW, wish="w",
+    made = deployment(
         plan=plan_document(plan()), resources=(resource,), endpoint="http://127.0.0.1:8080",
-        usd_per_hour=Decimal("1.8768"), ttl_s=3600, expires=NOW, attempt=2,
+        usd_per_hour=Decimal("1.8768"), ends=Ends(ttl_s=3600, expires_at=NOW), request_number=2,
     )  # fmt: skip
-    return json.loads(codec.encode(deployment))
+    return json.loads(codec.encode(made))
 
 
 def changed_record():

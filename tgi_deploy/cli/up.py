@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.heal import Cure
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
@@ -247,7 +248,18 @@ def _request(
         ready=options.ready,
         dry_run=options.dry_run,
         preflight=options.preflight,
+        judge=_judge(texts, plan, catalog, options),
     )
+
+
+def _judge(texts: OptionTexts, plan: Plan, catalog: Catalog, options: Options) -> Judge:
+    """Return what asks the planner about what runs. A lock wants exactly what it holds."""
+    from tgi_deploy.operations.deploying.acceptance import no_judge  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.plan import judged  # noqa: PLC0415 -- likewise
+
+    if options.lock is not None:
+        return no_judge
+    return lambda running: judged(plan.request, running, catalog, release=texts.engine_version)
 
 
 def _check_force(options: Options) -> None:
@@ -311,7 +323,6 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
 def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
     from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
-    from tgi_deploy.reconcile.ends import has_end  # noqa: PLC0415 -- likewise
 
     warnings = [warning("notice", text) for text in plan.notices]
     if notice is not None:
@@ -319,10 +330,12 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Probl
     if outcome.proof is not None:
         warnings.extend(outcome.proof.warnings)
     warnings.extend(_found(outcome.proposal))
+    if outcome.better is not None:
+        warnings.append(outcome.better)
     if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
         warnings.append(warning("unencrypted", told))
     deployment = outcome.deployment
-    if outcome.changed and not has_end(deployment) and deployment.usd_per_hour is not None:
+    if outcome.changed and not deployment.ends.any and deployment.usd_per_hour is not None:
         month = usd_per_month(deployment.usd_per_hour)
         warnings.append(
             warning(

@@ -113,7 +113,7 @@ def _forward(
             resource=item,
             is_machine=item.is_machine,
         )
-    known = record is not None and record.phase == "created" and _is_recorded(found, record)
+    known = record is not None and record.state == "created" and _is_recorded(found, record)
     return Step(
         action="keep" if known else "adopt",
         key=item.key,
@@ -129,4 +129,4 @@ def _forward(
 def _why_created(record: ResourceRecord | None) -> str:
     if record is None:
         return "does not exist"
-    return "was begun and is not there" if record.phase == "intent" else "was there and is gone"
+    return "was begun and is not there" if record.state == "intent" else "was there and is gone"

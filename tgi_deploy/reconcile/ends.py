@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
+from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PREFIX
 
 if TYPE_CHECKING:
@@ -42,37 +43,32 @@ def stamp(moment: datetime) -> str:
 
 def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
     """Tags of the ends of what is about to be made. Made of the recorded intent: a repeated request is the same."""
-    tags = {}
-    if deployment.expires is not None:
-        tags[TAG_EXPIRES] = deployment.expires.isoformat(timespec="seconds")
-    if deployment.idle_s is not None:
-        tags[TAG_IDLE_S] = str(deployment.idle_s)
-    if deployment.lease_s is not None:
-        tags[TAG_LEASE_S] = str(deployment.lease_s)
+    tags, ends = {}, deployment.ends
+    if ends.expires_at is not None:
+        tags[TAG_EXPIRES] = ends.expires_at.isoformat(timespec="seconds")
+    if ends.idle_s is not None:
+        tags[TAG_IDLE_S] = str(ends.idle_s)
+    if ends.lease_s is not None:
+        tags[TAG_LEASE_S] = str(ends.lease_s)
         if intended is not None:
-            tags[TAG_LEASE] = stamp(datetime.fromisoformat(intended) + timedelta(seconds=deployment.lease_s))
+            tags[TAG_LEASE] = stamp(datetime.fromisoformat(intended) + timedelta(seconds=ends.lease_s))
     return tags
 
 
 def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) -> tuple[End, ...]:
     """Every end there is, the earliest first, idleness last. Of a moment told twice the later one counts."""
-    found = tuple(tags)
+    found, known = tuple(tags), deployment.ends if deployment else Ends()
     timed: list[tuple[datetime, End]] = []
-    expires = _latest(TAG_EXPIRES, found, deployment.expires if deployment else None)
+    expires = _latest(TAG_EXPIRES, found, known.expires_at)
     if expires is not None:
         timed.append((expires, End(reason="ttl", at=expires)))
-    until = _latest(TAG_LEASE, found, deployment.lease_until if deployment else None)
+    until = _latest(TAG_LEASE, found, known.lease_until)
     if until is not None:
-        lease_s = _seconds(TAG_LEASE_S, found, deployment.lease_s if deployment else None)
+        lease_s = _seconds(TAG_LEASE_S, found, known.lease_s)
         timed.append((until, End(reason="lease", at=until, seconds=lease_s)))
     ends = tuple(end for _, end in sorted(timed, key=lambda item: item[0]))
-    idle_s = _seconds(TAG_IDLE_S, found, deployment.idle_s if deployment else None)
+    idle_s = _seconds(TAG_IDLE_S, found, known.idle_s)
     return ends if idle_s is None else (*ends, End(reason="idle", seconds=idle_s))
-
-
-def has_end(deployment: Deployment) -> bool:
-    """Whether its machine ends by itself some day."""
-    return any(term is not None for term in (deployment.ttl_s, deployment.idle_s, deployment.lease_s))
 
 
 def certain_end(ends: Iterable[End]) -> datetime | None:
@@ -103,16 +99,16 @@ def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clo
     """When a machine of this lifetime ends. One that is there keeps its moment, so does one that may be on its way."""
     if ttl_s is None:
         return None
-    known = deployment.expires
-    if known is not None and ttl_s == deployment.ttl_s and is_under_way(deployment, seen, clock):
+    known = deployment.ends.expires_at
+    if known is not None and ttl_s == deployment.ends.ttl_s and is_under_way(deployment, seen, clock):
         return known
     return (clock.now() + timedelta(seconds=ttl_s)).replace(microsecond=0)
 
 
 def is_under_way(deployment: Deployment, seen: Sequence[Found], clock: Clock) -> bool:
     """Return whether a machine is there, or may be on its way and not past its end."""
-    known, machine = deployment.expires, deployment.machine
-    begun = machine is not None and machine.phase == "intent" and known is not None and known > clock.now()
+    known, machine = deployment.ends.expires_at, deployment.machine
+    begun = machine is not None and machine.state == "intent" and known is not None and known > clock.now()
     return begun or any(found.is_machine and found.alive for found in seen)
 
 

@@ -89,7 +89,7 @@ class Executor:
         return deployment
 
     def save(self, deployment: Deployment) -> Deployment:
-        stamped = replaced(deployment, updated=self.clock.now())
+        stamped = replaced(deployment, updated_at=self.clock.now())
         return self.store.save(stamped, expected_serial=deployment.serial)
 
     def event(
@@ -142,7 +142,7 @@ class Executor:
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
         """Return whether an earlier request may have made something that has yet to show."""
-        if record is None or record.phase != "intent":
+        if record is None or record.state != "intent":
             return False
         return may_be_new(record, self.clock.now(), within_s=self.lateness.deadline_s)
 
@@ -243,20 +243,20 @@ class Executor:
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
         """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""
         known, now = deployment.record(resource.key), self.clock.now().isoformat(timespec="seconds")
-        if known and not fresh and (known.phase, known.spec) == ("intent", resource.spec):
+        if known and not fresh and (known.state, known.spec) == ("intent", resource.spec):
             return self.save(deployment.with_record(replaced(known, notes={**known.notes, ASKED: now})))
-        attempt = deployment.attempt + 1
+        number = deployment.request_number + 1
         record = ResourceRecord(
             key=resource.key,
             kind=resource.kind,
             place=resource.place,
-            phase="intent",
+            state="intent",
             spec=resource.spec,
-            attempt=attempt,
+            request_number=number,
             notes={**resource.notes, INTENDED: now},
             is_machine=resource.is_machine,
         )
-        return self.save(replaced(deployment, attempt=attempt).with_record(record))
+        return self.save(replaced(deployment, request_number=number).with_record(record))
 
     def _created(
         self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str], *, outcome: str
@@ -264,7 +264,7 @@ class Executor:
         intent = deployment.record(resource.key)
         if intent is None:
             raise ValueError(f"{resource.key} was made without an intent")
-        record = replaced(intent, phase="created", attributes=dict(attributes))
+        record = replaced(intent, state="created", attributes=dict(attributes))
         deployment = self.save(deployment.with_record(record))
         text = f"{resource.kind} {attributes.get('id', '')} {outcome}"
         data = event_data(resource, attributes, deployment)
@@ -309,9 +309,9 @@ class Executor:
 
     def _mark_deleting(self, deployment: Deployment, step: Step) -> Deployment:
         record = _own_record(deployment, step)
-        if record is None or record.phase == "deleting":
+        if record is None or record.state == "deleting":
             return deployment
-        marked = replaced(record, phase="deleting", attributes=dict(step.attributes))
+        marked = replaced(record, state="deleting", attributes=dict(step.attributes))
         return self.save(deployment.with_record(marked))
 
     def _forget(self, deployment: Deployment, step: Step) -> Deployment:
@@ -356,7 +356,7 @@ def event_data(
     thing: Resource | ResourceRecord | Step, attributes: Mapping[str, str], deployment: Deployment
 ) -> dict[str, Any]:
     """What a receipt needs to know of a thing, in the event that tells of it. The price is the whole deployment's."""
-    price, expires = deployment.usd_per_hour, deployment.expires
+    price, expires = deployment.usd_per_hour, deployment.ends.expires_at
     return {
         "kind": thing.kind,
         "id": attributes.get("id", ""),
@@ -381,10 +381,10 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
 
 
 def _token(deployment: Deployment, resource: Resource) -> str:
-    """The request token: another attempt, place, key or spec (zone, type, market are in it) is another request."""
+    """The request token: another number, place, key or spec (zone, type, market are in it) is another request."""
     record = deployment.record(resource.key)
-    attempt = record.attempt if record else 0
-    parts = [deployment.id, attempt, resource.place, resource.key, resource.spec]
+    number = record.request_number if record else 0
+    parts = [deployment.id, number, resource.place, resource.key, resource.spec]
     return f"tgi-deploy-{deployment.id}-{digest(parts)}"[:64]
 
 

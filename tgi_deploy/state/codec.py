@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tgi_deploy import bounded_json
+from tgi_deploy.state.first_schema import MACHINES, upgraded
 from tgi_deploy.values.base import as_json, as_value
 from tgi_deploy.values.deployment import SCHEMA, Deployment, Event
-
-# Kinds of machines by the names that records had before they told it themselves.
-_MACHINES: Final = frozenset({"instance", "container"})
 
 
 class NewerSchemaError(ValueError):
@@ -38,15 +36,12 @@ def decode(text: bytes | str) -> Deployment:
     """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
     document = bounded_json.parse_object(text)
     _check_schema(document.get("schema"))
-    planned = document.get("plan") or None  # before 2026-11-23 no plan was an empty one
-    listed = document.get("resources")
-    marked = [_marked(item) if isinstance(item, dict) else item for item in listed] if isinstance(listed, list) else ()
-    return as_value({**document, "plan": planned, **({"resources": marked} if marked else {})}, Deployment)
+    return upgraded(document) if document["schema"] < SCHEMA else as_value(document, Deployment)
 
 
 def _marked(thing: dict[str, Any]) -> dict[str, Any]:
-    """A resource, or what an event tells of one: before 2026-11-23 its kind alone told whether an engine runs in it."""
-    return {"is_machine": thing["kind"] in _MACHINES, **thing} if "kind" in thing else thing
+    """What an event holds of a resource: in the first release its kind alone told whether an engine runs in it."""
+    return {"is_machine": thing["kind"] in MACHINES, **thing} if "kind" in thing else thing
 
 
 def _check_schema(schema: object) -> None:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkab
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
-from tgi_deploy.values.ends import Spent, WantedEnds
+from tgi_deploy.values.ends import Ends, Spent, WantedEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-    from decimal import Decimal
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -150,8 +148,8 @@ class Traffic(Frozen, frozen=True, kw_only=True):
 class Attempt(Frozen, frozen=True, kw_only=True):
     """One candidate in one place, ready to be carried out.
 
-    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect. `expires` is when
-    a machine that lives for `ttl_s` ends, `spent_usd` what `ttl_s` takes for spent.
+    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect.
+    `ends` are those that its machine is made with; the lease begins when it is.
     """
 
     candidate: Candidate
@@ -161,12 +159,8 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     cidrs: tuple[str, ...]
     wanted: tuple[Resource, ...]
     changes: ChangeSet
-    ttl_s: int | None
     artifacts: tuple[tuple[str, str], ...]
-    idle_s: int | None = None
-    lease_s: int | None = None
-    expires: datetime | None = None
-    spent_usd: Decimal | None = None
+    ends: Ends = Ends()
 
 
 class Surroundings(Protocol):

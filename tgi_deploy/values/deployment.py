@@ -1,4 +1,4 @@
-"""A deployment as it is remembered: its record, the resources it knows of, and the events of its history."""
+"""A deployment as it is remembered: revisions of what it runs, its limits, the resources it knows of, its history."""
 
 from __future__ import annotations
 
@@ -6,14 +6,95 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from tgi_deploy.values.base import Moment, Seconds, Value, replaced
-from tgi_deploy.values.plan_document import PlanDocument
+import msgspec
 
-RecordPhase = Literal["intent", "created", "deleting"]
-DeploymentPhase = Literal["creating", "running", "ready", "failed", "deleting"]
+from tgi_deploy.values.base import Moment, Value, replaced
+from tgi_deploy.values.container import Container
+from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.request import Market
+from tgi_deploy.values.resource import digest
+
+RecordState = Literal["intent", "created", "deleting"]
+DeploymentStatus = Literal["creating", "running", "ready", "failed", "deleting"]
+RevisionState = Literal["pending", "serving", "retired", "failed"]
 Level = Literal["info", "warning", "error"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+# Enough to go back to; what is older is of no use to anybody.
+_MOST_REVISIONS: Final = 10
+
+
+class ModelRef(Value, frozen=True, kw_only=True):
+    """What the engine loads: a hub id or a folder, and its commit where one is pinned."""
+
+    id: str
+    commit: str | None
+
+
+class SpecHardware(Value, frozen=True, kw_only=True):
+    """What one replica runs on. Instance types that have it are pools of the same spec."""
+
+    accelerator: str
+    accelerators: int
+    interconnect: str
+    cpu_arch: str
+
+
+class Spec(Value, frozen=True, kw_only=True):
+    """What one replica runs. It says nothing of prices, places, limits or how many there are."""
+
+    engine: str
+    release: str
+    model: ModelRef
+    hardware: SpecHardware
+    container: Container
+    weights: Literal["hub", "folder"]
+    disk_gib: int
+
+    @property
+    def digest(self) -> str:
+        """Return a hash that decides whether something changes.
+
+        The size of an image is a fact about it, and where a secret's value comes from may move: neither counts.
+        """
+        container = replaced(
+            self.container,
+            image=replaced(self.container.image, bytes=0),
+            secrets=tuple(replaced(secret, source=None) for secret in self.container.secrets),
+        )
+        return digest(msgspec.to_builtins(replaced(self, container=container)))
+
+
+class Pool(Value, frozen=True, kw_only=True):
+    """One source of machines for a replica. `zone` is empty where the target chooses.
+
+    `machine_usd_per_hour` is everything that is billed with the machine; None: it is not billed by the hour. Of what
+    only tags tell, type and market are not known.
+    """
+
+    place: str
+    zone: str = ""
+    instance_type: str | None = None
+    market: Market | None = None
+    machine_usd_per_hour: Decimal | None = None
+
+
+class Revision(Value, frozen=True, kw_only=True):
+    """A numbered spec, and the plan that it is of, without rejections: request, choice and predictions.
+
+    `spec` is None where a record of schema 1 or tags alone tell of it, `plan` where tags alone do. `marks` is what the
+    target's settings add to the request. The first of `pools` is where its replica is, or is being tried.
+    """
+
+    number: int
+    origin: Literal["up", "heal", "rollback", "adopted", "schema-1"]
+    state: RevisionState
+    created_at: Moment
+    pools: tuple[Pool, ...]
+    spec: Spec | None = None
+    plan: PlanDocument | None = None
+    marks: Mapping[str, Any] = {}
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):
@@ -22,9 +103,9 @@ class ResourceRecord(Value, frozen=True, kw_only=True):
     key: str
     kind: str
     place: str
-    phase: RecordPhase
+    state: RecordState
     spec: str
-    attempt: int
+    request_number: int
     attributes: Mapping[str, str] = {}
     notes: Mapping[str, str] = {}
     is_machine: bool = False
@@ -33,37 +114,60 @@ class ResourceRecord(Value, frozen=True, kw_only=True):
 class Deployment(Value, frozen=True, kw_only=True):
     """A named thing in the world, as the record on disk keeps it.
 
-    `plan` is None before the first launch; `wish` is a hash of what was asked for; `serial` rises with every save;
-    `attempt` rises with every new creating request, so that no request token is used for two. `owner` is who began it,
-    as user@host. `spent_usd` is what machines before the present one had cost when its end was fixed, None where no
-    ceiling counts that; `given_up`: `up` itself removes it, so that its cost counts for the next one of its name.
-    `plaintext`: somebody has agreed that an API key travels unencrypted to a public address.
+    `active` is the number of the revision that serves. `serial` rises with every save; `request_number` rises with
+    every new creating request, so that no request token is used for two. `owner` is who began it, as user@host.
+    `given_up`: `up` itself removes it, so that its cost counts for the next one of its name. `plaintext`: somebody has
+    agreed that an API key travels unencrypted to a public address.
     """
 
     name: str
     id: str
     target: str
-    region: str
-    phase: DeploymentPhase
-    created: Moment
-    updated: Moment
-    wish: str = ""
-    plan: PlanDocument | None = None
+    status: DeploymentStatus
+    created_at: Moment
+    updated_at: Moment
+    owner: str = ""
+    revisions: tuple[Revision, ...] = ()
+    active: int | None = None
     resources: tuple[ResourceRecord, ...] = ()
     endpoint: str | None = None
-    usd_per_hour: Decimal | None = None
-    ttl_s: Seconds | None = None
-    expires: Moment | None = None
-    idle_s: Seconds | None = None
-    lease_s: Seconds | None = None
-    lease_until: Moment | None = None
-    attempt: int = 0
+    plaintext: bool = False
+    ends: Ends = Ends()
+    request_number: int = 0
     serial: int = 0
     schema: int = SCHEMA
-    owner: str = ""
-    plaintext: bool = False
-    spent_usd: Decimal | None = None
     given_up: bool = False
+
+    @property
+    def revision(self) -> Revision | None:
+        """The newest revision: what serves, or what is being brought up."""
+        return self.revisions[-1] if self.revisions else None
+
+    @property
+    def plan(self) -> PlanDocument | None:
+        """What is planned for the newest revision."""
+        return self.revision.plan if self.revision else None
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """What its machine costs; None where it is not billed by the hour."""
+        pool = self._pool
+        return pool.machine_usd_per_hour if pool else None
+
+    @property
+    def region(self) -> str:
+        """The place of its machine, or where one is being tried; empty before anything is."""
+        pool = self._pool
+        return pool.place if pool else next((item.place for item in self.resources), "")
+
+    @property
+    def _pool(self) -> Pool | None:
+        return self.revision.pools[0] if self.revision and self.revision.pools else None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Everywhere this deployment has, or may have, something."""
+        return tuple(dict.fromkeys(filter(None, (self.region, *(item.place for item in self.resources)))))
 
     def record(self, key: str) -> ResourceRecord | None:
         return next((item for item in self.resources if item.key == key), None)
@@ -83,10 +187,26 @@ class Deployment(Value, frozen=True, kw_only=True):
     def without_record(self, key: str) -> Deployment:
         return replaced(self, resources=tuple(item for item in self.resources if item.key != key))
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Everywhere this deployment has, or may have, something."""
-        return tuple(dict.fromkeys((self.region, *(item.place for item in self.resources))))
+    def leased_until(self, until: Moment | None) -> Deployment:
+        """This deployment with another end of its lease."""
+        return replaced(self, ends=replaced(self.ends, lease_until=until))
+
+    def with_revision(self, revision: Revision) -> Deployment:
+        """This deployment with `revision` as the newest one, in the place of one of the same number."""
+        others = tuple(item for item in self.revisions if item.number != revision.number)
+        return replaced(self, revisions=(*others, revision)[-_MOST_REVISIONS:])
+
+    def in_state(self, state: RevisionState) -> Deployment:
+        """This deployment with its newest revision in a state. One that serves retires what served before."""
+        newest = self.revision
+        if newest is None:
+            return self
+        active = newest.number if state == "serving" else None if self.active == newest.number else self.active
+        earlier = (
+            replaced(item, state="retired") if state == "serving" and item.state == "serving" else item
+            for item in self.revisions[:-1]
+        )
+        return replaced(self, revisions=(*earlier, replaced(newest, state=state)), active=active)
 
 
 class Event(Value, frozen=True, kw_only=True):

@@ -6,10 +6,30 @@ from decimal import ROUND_UP, Decimal
 from typing import Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.base import Frozen, Moment, Seconds, Value
 
 # A machine needs as long to start.
 SHORTEST_TTL_S: Final = 300
+
+
+class Ends(Value, frozen=True, kw_only=True):
+    """What ends a machine without its owner, as it was made with; None where nothing of the kind does.
+
+    `expires_at` is when it has lived for `ttl_s`, `lease_until` the end of a lease of `lease_s`, unless it is renewed.
+    `ttl_s` leaves room for `spent_before_usd`, what a ceiling on the name counted when the end was fixed.
+    """
+
+    ttl_s: Seconds | None = None
+    expires_at: Moment | None = None
+    spent_before_usd: Decimal | None = None
+    idle_s: Seconds | None = None
+    lease_s: Seconds | None = None
+    lease_until: Moment | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether its machine ends by itself some day."""
+        return any(term is not None for term in (self.ttl_s, self.idle_s, self.lease_s))
 
 
 class Spent(Frozen, frozen=True, kw_only=True):

@@ -249,7 +249,7 @@ def test_killed_and_begun_again_nothing_is_forgotten(around):
     with pytest.raises(KeyboardInterrupt):
         all_down(around)
     around.world.on_call = None
-    assert {around.store.load(name).phase for name in names(3)} == {"deleting"}
+    assert {around.store.load(name).status for name in names(3)} == {"deleting"}
     outcome = all_down(around)
     assert around.world.left() == []
     assert all(len(receipt.lines) == 3 for receipt in outcome.receipts)

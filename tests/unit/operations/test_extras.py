@@ -82,7 +82,7 @@ def test_the_schedule_names_the_machine_and_comes_after_its_own_end(around, worl
     (schedule,) = world.there("schedule")
     asked = world.properties[schedule.id]
     assert asked["instance"] == machine.id
-    assert outcome.deployment.expires is not None
+    assert outcome.deployment.ends.expires_at is not None
     assert asked["at"] == "2026-01-09T01:05:00"
     assert asked["role"].endswith("-end")
 

@@ -68,7 +68,7 @@ def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypat
         "machine": machine.id,
         "region": "us-east-1",
         "usd_per_hour": recorded.usd_per_hour,
-        "ends_at": recorded.expires.isoformat(),
+        "ends_at": recorded.ends.expires_at.isoformat(),
         "ends_with": "tgi-deploy down demo",
     }
     assert f"costs ${recorded.usd_per_hour:.3f} an hour" in error.hint

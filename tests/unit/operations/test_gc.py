@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders.records import moved
 from fakes.cloud import KINDS
 from fakes.surroundings import request
 
@@ -211,7 +212,7 @@ def test_a_record_that_can_not_be_read_is_an_owner(around):
 def test_a_removal_that_was_begun_is_finished(around):
     bring_up(around)
     record = around.store.load("demo")
-    around.store.save(replaced(record, phase="deleting"), expected_serial=record.serial)
+    around.store.save(replaced(record, status="deleting"), expected_serial=record.serial)
     around.clock.sleep(OLD_S)
     collect(around)
     assert around.world.left() == []
@@ -263,7 +264,7 @@ def test_regions_of_records_are_looked_at_unasked(around):
     bring_up(around)
     plant(around, "volume", region="eu-west-1")
     record = around.store.load("demo")
-    around.store.save(replaced(record, region="eu-west-1"), expected_serial=record.serial)
+    around.store.save(moved(record, "eu-west-1"), expected_serial=record.serial)
     collect(around)
     assert {found.place for found in around.world.left()} == {"us-east-1"}
 
@@ -291,7 +292,7 @@ def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
     machine = around.world.running()[0]
     del around.world.things[machine.id]
     record = around.store.load("demo")
-    around.store.save(replaced(record, region="me-south-1"), expected_serial=record.serial)
+    around.store.save(moved(record, "me-south-1"), expected_serial=record.serial)
     around.clock.sleep(3600)
     outcome = collect(around, context=broken_in(around, "me-south-1"))
     assert outcome.orphans == ()

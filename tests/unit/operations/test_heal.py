@@ -82,7 +82,7 @@ class Sick:
 
 def test_a_well_engine_needs_no_cure(around):
     outcome, cures = Sick(around, ()).up()
-    assert (outcome.deployment.phase, cures) == ("ready", ())
+    assert (outcome.deployment.status, cures) == ("ready", ())
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_nothing_is_begun_anew_beside_what_could_not_be_removed(around, refused,
 def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
     sick = Sick(around, (PREFILL,))
     outcome, cures = sick.up()
-    assert outcome.deployment.phase == "ready"
+    assert outcome.deployment.status == "ready"
     assert [(cure.code, cure.edit) for cure in cures] == [("oom_warmup_prefill", "less_prefill")]
     half = candidate().engine.settings.max_batch_prefill_tokens // 2
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
@@ -130,9 +130,9 @@ def test_what_was_healed_counts_for_the_ceiling(around):
     sick = Sick(around, (PREFILL,))
     outcome, _ = sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": Decimal(100)})
     assert len(sick.machines) == 2
-    spent, price = outcome.deployment.spent_usd, outcome.deployment.usd_per_hour
+    spent, price = outcome.deployment.ends.spent_before_usd, outcome.deployment.usd_per_hour
     assert price / 2 <= spent < price
-    assert outcome.deployment.ttl_s == int((100 - spent) / price * 3600)
+    assert outcome.deployment.ends.ttl_s == int((100 - spent) / price * 3600)
 
 
 def test_healing_ends_at_the_ceiling(around):
@@ -157,7 +157,7 @@ def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
     refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
     outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
     assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
-    assert outcome.deployment.phase == "ready"
+    assert outcome.deployment.status == "ready"
     assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
 
 

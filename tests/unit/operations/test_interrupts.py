@@ -99,7 +99,7 @@ def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, m
             break
         if around.world.left():
             assert settled.fate == "ending", point
-            assert around.store.load("demo").phase == "deleting", point
+            assert around.store.load("demo").status == "deleting", point
             assert around.world.running() == [], point
         down(around.context(), ["demo"], lambda _removals: True)
         assert around.world.left() == [], point
@@ -137,7 +137,7 @@ def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, 
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
     assert around.world.running() == []
     assert settled.fate == {"searches fail": "ending", "it does not show yet": "removed"}[trouble]
-    assert settled.fate == "removed" or around.store.load("demo").phase == "deleting"
+    assert settled.fate == "removed" or around.store.load("demo").status == "deleting"
 
 
 @pytest.mark.parametrize("kind", ["security-group", "launch-template"])
@@ -152,7 +152,7 @@ def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
 
     settled, _ = stop_up(around, strike)
     assert settled.fate == "ending"
-    assert around.store.load("demo").phase == "deleting"
+    assert around.store.load("demo").status == "deleting"
     assert around.world.running() == []
     down(around.context(), ["demo"], lambda _removals: True)
     assert around.world.left() == []
@@ -178,7 +178,7 @@ def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(
     around.world.on_call = refuse
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
     assert (settled.fate, len(around.world.running())) == ("ending", 1)
-    assert around.store.load("demo").phase == "deleting"
+    assert around.store.load("demo").status == "deleting"
 
 
 def test_a_launch_is_finished_and_recorded_before_the_request_is_heard(around):
@@ -211,7 +211,7 @@ def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(aro
     settled = settle(context, "demo", stops, ask=lambda _things: True)
     assert settled.fate == "left"
     assert [item["kind"] for item in settled.exists] == ["security-group", "launch-template", "instance"]
-    assert around.store.load("demo").phase == "deleting"
+    assert around.store.load("demo").status == "deleting"
 
 
 def test_a_second_request_at_the_question_leaves_at_once(around):

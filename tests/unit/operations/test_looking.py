@@ -61,7 +61,7 @@ def test_status_sees_what_no_record_knows(around):
 
 def test_status_sees_what_was_only_begun(around):
     record = around.store.load("demo")
-    intent = replaced(record.record("instance"), phase="intent", attributes={})
+    intent = replaced(record.record("instance"), state="intent", attributes={})
     around.store.save(record.with_record(intent), expected_serial=record.serial)
     assert ("instance", "unsettled") in codes(status(around.context(), "demo"))
 

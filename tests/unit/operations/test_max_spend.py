@@ -43,7 +43,7 @@ def end_by_itself(around):
 
 
 def test_the_first_machine_has_it_all(around, price):
-    assert bring_up(around, price * 2).ttl_s == 2 * HOUR_S
+    assert bring_up(around, price * 2).ends.ttl_s == 2 * HOUR_S
 
 
 def test_the_next_machine_has_what_is_left(around, price):
@@ -51,8 +51,8 @@ def test_the_next_machine_has_what_is_left(around, price):
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
     again = bring_up(around, price * 2)
-    assert again.ttl_s == HOUR_S
-    assert again.expires == around.clock.now().replace(hour=2)
+    assert again.ends.ttl_s == HOUR_S
+    assert again.ends.expires_at == around.clock.now().replace(hour=2)
     assert any("is spent already" in line for line in around.heard.lines)
 
 
@@ -60,7 +60,7 @@ def test_four_machines_together_do_not_cost_more(around, price):
     """Spot machines that are taken back, one after the other."""
     for quarter in range(4):
         deployment = bring_up(around, price * 2)
-        assert deployment.ttl_s == 2 * HOUR_S - quarter * 1800
+        assert deployment.ends.ttl_s == 2 * HOUR_S - quarter * 1800
         around.clock.sleep(1800)
         end_by_itself(around)
     with pytest.raises(InputError) as caught:
@@ -81,7 +81,7 @@ def test_a_refusal_has_the_numbers_and_what_to_do(around, price):
     assert "1 machine" in message
     assert "tgi-deploy down demo" in hint
     more = Decimal(hint.partition("--max-spend ")[2].split()[0].rstrip(",;:"))
-    assert bring_up(around, more).ttl_s >= 300
+    assert bring_up(around, more).ends.ttl_s >= 300
 
 
 def test_a_dry_run_is_refused_alike(around, price):
@@ -96,7 +96,7 @@ def test_a_machine_that_found_its_own_end_counts_until_its_end_at_most(around, p
     bring_up(around, price)
     around.clock.sleep(10 * HOUR_S)
     end_by_itself(around)
-    assert bring_up(around, price * 3).ttl_s == 2 * HOUR_S
+    assert bring_up(around, price * 3).ends.ttl_s == 2 * HOUR_S
 
 
 def test_a_machine_that_was_found_gone_counts_no_further(around, price):
@@ -107,12 +107,12 @@ def test_a_machine_that_was_found_gone_counts_no_further(around, price):
     bring_up(around, price * 10)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
-    assert bring_up(around, price * 10).ttl_s == 8 * HOUR_S
+    assert bring_up(around, price * 10).ends.ttl_s == 8 * HOUR_S
 
 
 def test_a_ttl_that_comes_first_stays_first(around, price):
     settings = {"ttl_s": 600}
-    assert bring_up(around, price, settings=settings).ttl_s == 600
+    assert bring_up(around, price, settings=settings).ends.ttl_s == 600
 
 
 def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
@@ -124,7 +124,7 @@ def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
     around.clock.sleep(HOUR_S)
     third = bring_up(around, price * 4, wait=True)
     assert third.machine.attributes["id"] == second.machine.attributes["id"] != first.machine.attributes["id"]
-    assert (third.expires, third.ttl_s) == (second.expires, 3 * HOUR_S)
+    assert (third.ends.expires_at, third.ends.ttl_s) == (second.ends.expires_at, 3 * HOUR_S)
     assert len(around.world.running()) == 1
 
 
@@ -142,7 +142,7 @@ def test_a_launch_that_was_cut_off_is_gone_on_with(around, price):
         bring_up(around, price * 4)
     around.world.after_call = None
     around.clock.sleep(30)
-    assert bring_up(around, price * 4).ttl_s == 3 * HOUR_S
+    assert bring_up(around, price * 4).ends.ttl_s == 3 * HOUR_S
     assert len(around.world.running()) == 1
 
 
@@ -152,8 +152,8 @@ def test_a_machine_that_is_replaced_counts(around, price):
     around.clock.sleep(HOUR_S)
     replaced = bring_up(around, price * 200)
     assert replaced.machine.attributes["id"] != before.machine.attributes["id"]
-    assert replaced.spent_usd >= price
-    assert replaced.ttl_s == int((price * 200 - replaced.spent_usd) / price * HOUR_S)
+    assert replaced.ends.spent_before_usd >= price
+    assert replaced.ends.ttl_s == int((price * 200 - replaced.ends.spent_before_usd) / price * HOUR_S)
     assert len(around.world.running()) == 1
 
 
@@ -166,10 +166,10 @@ def test_failing_over_counts_what_died_on_the_way(around, price):
     around.world.deaths = ["Server.InsufficientInstanceCapacity"]
     deployment = bring_up(around, price, plan=plan(on("g6e.xlarge", region="eu-west-1")))
     (machine,) = around.world.running()
-    cost = deployment.spent_usd
+    cost = deployment.ends.spent_before_usd
     assert price / 60 <= cost < price / 10
-    assert machine.tags[TAG_EXPIRES] == deployment.expires.isoformat()
-    assert deployment.ttl_s == int((price - cost) / price * HOUR_S)
+    assert machine.tags[TAG_EXPIRES] == deployment.ends.expires_at.isoformat()
+    assert deployment.ends.ttl_s == int((price - cost) / price * HOUR_S)
 
 
 def fail(around, dollars, on_failure="remove", **changes):
@@ -189,7 +189,7 @@ def test_an_engine_that_failed_and_was_removed_counts(around, price):
     (path,) = (around.home / "receipts").iterdir()
     cost = Decimal(json.loads(path.read_text())["cost"]["usd"])
     assert cost > 0
-    left_s = bring_up(around, price * 100).ttl_s
+    left_s = bring_up(around, price * 100).ends.ttl_s
     assert left_s == int((price * 100 - cost) / price * HOUR_S) < 100 * HOUR_S
 
 
@@ -215,20 +215,20 @@ def test_what_failed_before_it_had_a_machine_costs_nothing(around, price):
         bring_up(around, price)
     around.world.on_call = None
     around.clock.sleep(HOUR_S)
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_down_closes_the_account(around, price):
     bring_up(around, price)
     around.clock.sleep(HOUR_S)
     take_down(around)
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_down_closes_the_account_of_what_failed_and_is_gone(around, price):
     fail(around, price * 100)
     assert take_down(around).absent == ("demo",)
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_down_of_a_name_that_never_was_writes_nothing(around):
@@ -246,7 +246,7 @@ def test_a_down_that_finishes_what_up_had_begun_closes_it_too(around, price):
         fail(around, price * 100)
     around.world.after_call = None
     take_down(around)
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
@@ -259,7 +259,7 @@ def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
         fail(around, price * 100)
     around.world.after_call = None
     around.probe = Probe(outcome="status", status=200)
-    assert bring_up(around, price * 100).ttl_s < 100 * HOUR_S
+    assert bring_up(around, price * 100).ends.ttl_s < 100 * HOUR_S
 
 
 def test_what_could_not_be_removed_counts_once(around, price):
@@ -290,12 +290,12 @@ def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
     with pytest.raises(DeployError):
         bring_up(around, price * 4, wait=True, on_failure=lambda _error: "keep")
     assert [found.id for found in around.world.running()] == [machine.id]
-    assert around.store.load("demo").ttl_s == second.ttl_s
+    assert around.store.load("demo").ends.ttl_s == second.ends.ttl_s
 
 
 def test_another_name_has_an_account_of_its_own(around, price):
     fail(around, price * 100)
-    assert bring_up(around, price, name="demo-two").ttl_s == HOUR_S
+    assert bring_up(around, price, name="demo-two").ends.ttl_s == HOUR_S
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_receipt_that_cannot_be_read_counts_for_nothing(around, price, text):
     folder = around.home / "receipts"
     folder.mkdir()
     (folder / "demo-x.json").write_text(text)
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_receipts_of_earlier_versions_count_for_nothing(around, price):
@@ -316,10 +316,10 @@ def test_receipts_of_earlier_versions_count_for_nothing(around, price):
     document = json.loads(path.read_text())
     del document["given_up"]
     path.write_text(json.dumps(document))
-    assert bring_up(around, price).ttl_s == HOUR_S
+    assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
 def test_without_a_ceiling_nothing_is_counted(around):
     deployment = up(around.context(), request()).deployment
-    assert deployment.ttl_s is None
+    assert deployment.ends.ttl_s is None
     assert spent_by(around.context(), deployment).usd == 0

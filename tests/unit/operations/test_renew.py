@@ -38,22 +38,16 @@ def tag(around):
 
 def test_terms_are_in_record_and_tags(around):
     deployment = bring_up(around, idle_s=900, **HOUR)
-    assert (deployment.idle_s, deployment.lease_s) == (900, 3600)
+    assert (deployment.ends.idle_s, deployment.ends.lease_s) == (900, 3600)
     assert around.store.load("demo") == deployment
     for found in around.world.left():
         assert (found.tags[TAG_IDLE_S], found.tags[TAG_LEASE_S]) == ("900", "3600")
-    assert tag(around) == stamp(deployment.lease_until)
+    assert tag(around) == stamp(deployment.ends.lease_until)
 
 
 def test_a_record_with_a_lease_reads_back(around):
     deployment = bring_up(around, idle_s=900, **HOUR)
     assert decode(encode(deployment)) == deployment
-
-
-def test_an_older_record_has_no_lease(around):
-    text = encode(bring_up(around)).replace('"idle_s": null,', "").replace('"lease_s": null,', "")
-    found = decode(text.replace('"lease_until": null,', ""))
-    assert (found.idle_s, found.lease_s, found.lease_until) == (None, None, None)
 
 
 def test_a_repeated_launch_is_the_same_request(around):
@@ -76,7 +70,7 @@ def test_renew_moves_tag_and_record(around):
     found = renew(around.context(), "demo")
     assert found.until == around.clock.now() + timedelta(seconds=3600)
     assert tag(around) == stamp(found.until)
-    assert around.store.load("demo").lease_until == found.until
+    assert around.store.load("demo").ends.lease_until == found.until
     assert [end.reason for end in found.ends] == ["lease"]
     assert found.sooner is None
 
@@ -197,7 +191,7 @@ def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
 
     around.world.on_call = fail
     keeper.beat()
-    assert keeper.until == deployment.lease_until
+    assert keeper.until == deployment.ends.lease_until
     assert "lease_not_renewed the lease could not be renewed: too many calls" in around.heard.lines
     around.world.on_call = None
     around.clock.sleep(401)
@@ -207,8 +201,8 @@ def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
 
 def test_up_records_what_waiting_renewed(around):
     outcome = up(around.context(), request(settings=HOUR, wait=True))
-    assert outcome.deployment.phase == "ready"
-    assert stamp(around.store.load("demo").lease_until) == tag(around)
+    assert outcome.deployment.status == "ready"
+    assert stamp(around.store.load("demo").ends.lease_until) == tag(around)
     assert down(around.context(), ("demo",), lambda _removals: True)
 
 

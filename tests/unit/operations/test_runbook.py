@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import click
 import pytest
-from builders import plans
+from builders import plans, records
 from fakes.surroundings import candidate, offer, plan, request
 
 from tgi_deploy.catalog.alerts import read_alerts
@@ -19,7 +19,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.watching.runbook import Subject, planned_subject, recorded_subject, runbook
 from tgi_deploy.values.base import as_dict, as_value, replaced
-from tgi_deploy.values.deployment import Deployment, ResourceRecord
+from tgi_deploy.values.deployment import ResourceRecord
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.request import Replicas
@@ -177,25 +177,23 @@ def test_a_folder_goes_by_its_path_and_is_mounted():
 
 
 def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
-    at, plan_ = datetime(2026, 1, 9, tzinfo=UTC), planned().plan
+    plan_ = planned().plan
     things = tuple(
         ResourceRecord(
             key=kind,
             kind=kind,
             place="docker",
-            phase="created",
+            state="created",
             spec="",
-            attempt=1,
+            request_number=1,
             attributes={"id": id_},
             notes=notes,
         )
         for kind, id_, notes in (("volume", "tgi-deploy-cache", {KEPT: "weights"}), ("container", "0123456789ab", {}))
     )
     plan_ = replaced(plan_, chosen=replaced(plan_.chosen, market="owned"))
-    deployment = Deployment(
-        name="demo", id="d1", target="docker", region="docker", phase="ready", created=at, updated=at, resources=things
-    )
-    text = page(Subject(name="demo", target=target_named("docker"), plan=plan_, deployment=deployment))
+    made = records.deployment(target="docker", place="docker", status="ready", resources=things)
+    text = page(Subject(name="demo", target=target_named("docker"), plan=plan_, deployment=made))
     removals = [line for line in blocks(text) if line.startswith(("docker rm", "docker volume"))]
     assert removals == ["docker rm --force 0123456789ab"], "'down' keeps the weights, too"
     _has_dockers_own_commands(text, "docker")
@@ -208,12 +206,8 @@ def test_a_page_before_its_up_has_dockers_commands_by_the_containers_name():
 
 
 def test_another_docker_host_is_named_in_every_command():
-    at = datetime(2026, 1, 9, tzinfo=UTC)
-    place = "docker:tcp://box:2376"
-    deployment = Deployment(
-        name="demo", id="d1", target="docker", region=place, phase="ready", created=at, updated=at, resources=()
-    )
-    _has_dockers_own_commands(page(replace(of_ones_own(), deployment=deployment)), "docker --host tcp://box:2376")
+    made = records.deployment(target="docker", place="docker:tcp://box:2376", status="ready")
+    _has_dockers_own_commands(page(replace(of_ones_own(), deployment=made)), "docker --host tcp://box:2376")
 
 
 def _has_dockers_own_commands(text, docker):
@@ -232,7 +226,7 @@ def _has_dockers_own_commands(text, docker):
 def test_every_end_of_a_machine_is_told(around):
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(
-        replaced(deployment, expires=None, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
+        records.ending(deployment, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
         expected_serial=deployment.serial,
     )
     text = page(recorded_subject(around.context(), "demo"))
@@ -255,5 +249,5 @@ def test_the_up_command_gives_the_machine_its_ends_again(around):
     assert line.endswith(f" --ttl 2h --lease 1h30m1s --idle-timeout 10m --name {made.name}")
     assert second == f"{line}-2"
     deployment = up(around.context(), request(wait=True)).deployment
-    around.store.save(replaced(deployment, ttl_s=5400), expected_serial=deployment.serial)
+    around.store.save(records.ending(deployment, ttl_s=5400), expected_serial=deployment.serial)
     assert " --ttl 1h30m --name demo" in page(recorded_subject(around.context(), "demo"))

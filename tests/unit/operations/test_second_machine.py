@@ -53,7 +53,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     assert ids(around) == [serving.id]
     assert second.changed
     assert second.deployment.machine == first.deployment.machine
-    assert second.deployment.phase == first.deployment.phase
+    assert second.deployment.status == first.deployment.status
     warning = f"second_machine a second instance of it is running in us-east-1: {copied.id} and costs $1.861 an hour"
     assert warning in around.heard.lines
     (proposal,) = asked

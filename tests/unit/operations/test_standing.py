@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import click
 import pytest
+from builders.records import ending
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.cli.down import _misspelt
@@ -28,7 +29,7 @@ def around(tmp_path):
     made = Surroundings(home=tmp_path)
     up(made.context(), request())
     record = made.store.load("demo")
-    made.store.save(replaced(record, phase="ready"), expected_serial=record.serial)
+    made.store.save(replaced(record, status="ready"), expected_serial=record.serial)
     return made
 
 
@@ -55,7 +56,7 @@ def test_what_serves_is_told_with_its_model_and_machine(around):
     ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
 )
 def test_up_says_how_it_ends(around, ttl_s, end):
-    record = replaced(around.store.load("demo"), ttl_s=ttl_s)
+    record = ending(around.store.load("demo"), ttl_s=ttl_s)
     text = up_text(UpOutcome(deployment=record, proposal=None, ready=None, changed=True))
     assert text.splitlines()[-1].endswith(end)
 
@@ -85,7 +86,7 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
 def test_what_is_still_starting_is_told_as_recorded(around):
     around.probe = Probe(outcome="refused")
     record = around.store.load("demo")
-    around.store.save(replaced(record, phase="running"), expected_serial=record.serial)
+    around.store.save(replaced(record, status="running"), expected_serial=record.serial)
     assert status_text(status(around.context(), "demo")).splitlines()[0] == "demo  running"
 
 

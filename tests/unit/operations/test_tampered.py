@@ -153,7 +153,7 @@ def test_a_machine_that_never_ends_is_told_with_its_id(around, remove):
     with pytest.raises(LeftBehindError) as caught:
         remove(around)
     assert machine.id in {item["id"] for item in caught.value.data["left_behind"]}
-    assert around.store.load("demo").phase == "deleting"
+    assert around.store.load("demo").status == "deleting"
 
 
 def record_path(around):

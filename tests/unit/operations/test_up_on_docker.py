@@ -365,7 +365,7 @@ def of_a_folder(path="/models/mine"):
 def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
     around.engine = FakeEngine(model_id="/model")
     outcome = up(context(around, docker), of_a_folder())
-    assert outcome.deployment.phase == "ready"
+    assert outcome.deployment.status == "ready"
     (mount,) = [item for item in the_container(docker)["request"]["host_config"]["mounts"] if item["Type"] == "bind"]
     assert (mount["Source"], mount["Target"]) == ("/models/mine", "/model")
 

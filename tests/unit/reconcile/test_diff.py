@@ -27,15 +27,15 @@ def found(item, *, number=1, alive=True, spec=None, **changes):
     return Found(**(values | changes))
 
 
-def record(item, *, number=1, phase="created", spec=None):
-    attributes = {} if phase == "intent" else {"id": f"{item.key}-{number}"}
+def record(item, *, number=1, state="created", spec=None):
+    attributes = {} if state == "intent" else {"id": f"{item.key}-{number}"}
     return ResourceRecord(
         key=item.key,
         kind=item.kind,
         place=item.place,
-        phase=phase,
+        state=state,
         spec=spec or item.spec,
-        attempt=1,
+        request_number=1,
         attributes=attributes,
     )
 
@@ -67,7 +67,7 @@ def test_what_is_there_and_not_recorded_is_adopted():
 
 
 def test_an_intent_that_has_come_true_is_adopted():
-    changes = diff(WANTED, [record(GROUP), record(MACHINE, phase="intent")], [found(item) for item in WANTED])
+    changes = diff(WANTED, [record(GROUP), record(MACHINE, state="intent")], [found(item) for item in WANTED])
     assert [step.action for step in changes.steps] == ["keep", "adopt"]
 
 

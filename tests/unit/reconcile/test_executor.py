@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
+from builders.records import deployment
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import FakeClock, Heard
 
@@ -21,8 +23,10 @@ from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import Patience, looks
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.resource import ChangeSet, Ref, Resource, Step
+
+if TYPE_CHECKING:
+    from tgi_deploy.values.deployment import Deployment
 
 PLACE = "us-east-1"
 
@@ -74,7 +78,7 @@ def bench():
 
 def new(clock):
     now = clock.now()
-    return Deployment(name="demo", id="abc123", target="ec2", region=PLACE, phase="creating", created=now, updated=now)
+    return deployment(place=PLACE, status="creating", created_at=now, updated_at=now)
 
 
 def group(**changes):
@@ -100,13 +104,13 @@ def machine(zone="us-east-1a"):
 def test_the_intent_is_saved_before_the_call_and_the_result_right_after(bench):
     seen_at_call = []
     bench.world.on_call = lambda name, _: seen_at_call.append(
-        (name, [r.phase for saved in bench.store.saved[-1:] for r in saved.resources])
+        (name, [r.state for saved in bench.store.saved[-1:] for r in saved.resources])
     )
     bench.run((group(), machine()))
     assert ("create security-group", ["intent"]) in seen_at_call
     assert ("complete security-group", ["created"]) in seen_at_call
     assert ("create instance", ["created", "intent"]) in seen_at_call
-    assert [record.phase for record in bench.store.saved[-1].resources] == ["created", "created"]
+    assert [record.state for record in bench.store.saved[-1].resources] == ["created", "created"]
 
 
 def test_references_are_resolved_just_before_the_call(bench):
@@ -157,7 +161,7 @@ def test_a_stale_token_is_replaced(bench):
 
     bench.world.on_call = refuse
     deployment = bench.run((group(), machine()))
-    assert deployment.record("instance").attempt == 3
+    assert deployment.record("instance").request_number == 3
     assert len(bench.world.running()) == 1
 
 
@@ -210,7 +214,7 @@ def test_lost_replies_end_at_some_time(bench):
     bench.world.on_call = lose
     with pytest.raises(LostReplyError):
         bench.run((group(), machine()))
-    assert bench.store.saved[-1].record("instance").phase == "intent"
+    assert bench.store.saved[-1].record("instance").state == "intent"
     assert bench.clock.seconds > 0
 
 
@@ -261,7 +265,7 @@ def test_a_unique_name_that_is_taken_after_a_lost_reply_leaves_the_intent_open(b
     lose_reply(bench, "create security-group", shows_after_s=90)
     with pytest.raises(ClaimedError):
         bench.run((group(),))
-    assert bench.store.saved[-1].record("security-group").phase == "intent"
+    assert bench.store.saved[-1].record("security-group").state == "intent"
 
 
 REFUSALS = (NoCapacityError("none"), QuotaError("too many"), BadRequestError("bad"))
@@ -347,7 +351,7 @@ def test_a_repeated_request_keeps_its_moment_and_notes_the_new_one(bench):
 
 def test_what_was_made_before_a_crash_is_adopted(bench):
     first = bench.run((group(), machine()))
-    intent = replaced(first.record("instance"), phase="intent", attributes={})
+    intent = replaced(first.record("instance"), state="intent", attributes={})
     bench.store.saved.append(first.with_record(intent))
     deployment = bench.run((group(), machine()), first.with_record(intent))
     assert len(bench.world.running()) == 1
@@ -375,7 +379,7 @@ def test_a_group_that_stays_in_use_is_left_behind_and_recorded(bench):
     with pytest.raises(LeftBehindError, match="an interface holds the group") as caught:
         bench.executor.execute(deployment, ChangeSet(steps=(only_group,)))
     assert caught.value.data["left_behind"] == [{"kind": "security-group", "id": "security-group-0", "region": PLACE}]
-    assert bench.store.saved[-1].record("security-group").phase == "deleting"
+    assert bench.store.saved[-1].record("security-group").state == "deleting"
     assert bench.clock.seconds == pytest.approx(60)
 
 
@@ -390,7 +394,7 @@ def test_deleting_a_duplicate_leaves_the_record_of_the_other(bench):
         attributes={"id": "security-group-99"},
     )
     deployment = bench.executor.execute(deployment, ChangeSet(steps=(step,)))
-    assert deployment.record("security-group").phase == "created"
+    assert deployment.record("security-group").state == "created"
 
 
 def test_what_is_kept_is_still_brought_up_to_date(bench):

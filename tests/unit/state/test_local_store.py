@@ -9,8 +9,10 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from builders import records
 from fakes.surroundings import plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
@@ -18,10 +20,10 @@ from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.state import codec, lock
 from tgi_deploy.state.local import LocalStore
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.deployment import Deployment, Event, ResourceRecord
+from tgi_deploy.values.deployment import Event, ResourceRecord
+from tgi_deploy.values.ends import Ends
 
 NOW = datetime(2026, 1, 9, 12, tzinfo=UTC)
-FIRST_SPEED = ("ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens")
 
 
 @pytest.fixture
@@ -34,31 +36,22 @@ def deployment(**changes):
         key="instance",
         kind="instance",
         place="us-east-1",
-        phase="created",
+        state="created",
         spec="s",
-        attempt=2,
+        request_number=2,
         attributes={"id": "i-1"},
         notes={"pool": "p"},
         is_machine=True,
     )
     values = {
-        "name": "demo",
-        "id": "abc",
-        "target": "ec2",
-        "region": "us-east-1",
-        "phase": "running",
-        "created": NOW,
-        "updated": NOW,
-        "wish": "w",
         "plan": plan_document(plan()),
+        "usd_per_hour": Decimal("1.8768"),
         "resources": (record,),
         "endpoint": "http://127.0.0.1:8080",
-        "usd_per_hour": Decimal("1.8768"),
-        "ttl_s": 3600,
-        "expires": NOW,
-        "attempt": 2,
+        "ends": Ends(ttl_s=3600, expires_at=NOW),
+        "request_number": 2,
     }
-    return Deployment(**(values | changes))
+    return records.deployment(**(values | changes))
 
 
 def path_of(store):
@@ -72,45 +65,82 @@ def test_what_is_saved_is_read_back(store):
 
 
 def test_optional_values_may_be_missing_things(store):
-    saved = store.save(deployment(endpoint=None, usd_per_hour=None, ttl_s=None, expires=None), expected_serial=0)
+    saved = store.save(deployment(endpoint=None, usd_per_hour=None, ends=Ends()), expected_serial=0)
     assert store.load("demo") == saved
 
 
-def test_a_record_of_the_first_release_is_read(store):
-    """It lacks what came later, and its prices are numbers."""
-    saved = store.save(deployment(), expected_serial=0)
-    document = json.loads(path_of(store).read_text())
-    for later in ("idle_s", "lease_s", "lease_until", "owner", "plaintext", "spent_usd", "given_up"):
-        del document[later]
-    for resource in document["resources"]:
-        del resource["is_machine"]
-    recorded = document["plan"]
-    del recorded["breakeven"], recorded["rejections"], recorded["cost"]["usd_per_month"]
-    for later in ("min_tokens_per_s", "utilisation", "env", "disk_gib"):
-        del recorded["requirements"][later]
-    for later in ("overhead", "load_peak_bytes", "margin_bytes", "largest_context_tokens", "largest_concurrency"):
-        del recorded["memory"][later]
-    recorded["performance"] = {name: recorded["performance"][name] for name in FIRST_SPEED}
-    recorded["chosen"]["usd_per_hour"] = float(recorded["chosen"]["usd_per_hour"])
-    path_of(store).write_text(json.dumps(document))
-    found = store.load("demo")
-    assert found.plan.chosen == saved.plan.chosen
-    assert found.plan.requirements == saved.plan.requirements
-    assert found.plan.performance.tpot_ms_high is None
+FIRST_RELEASE = Path(__file__).parents[2] / "cases" / "records" / "first-release-ec2"
 
 
-def test_no_plan_was_an_empty_one_once(store):
-    store.save(deployment(plan=None), expected_serial=0)
-    document = json.loads(path_of(store).read_text()) | {"plan": {}}
-    path_of(store).write_text(json.dumps(document))
-    assert store.load("demo").plan is None
+def first_release(**changes):
+    return json.loads((FIRST_RELEASE / "deployment.json").read_text()) | changes
+
+
+def test_a_record_of_the_first_release_is_read_as_one_revision():
+    found = codec.decode((FIRST_RELEASE / "deployment.json").read_text())
+    assert (found.status, found.active, found.region, found.schema) == ("ready", 1, "us-east-1", 2)
+    assert (found.revision.origin, found.revision.state, found.revision.spec) == ("schema-1", "serving", None)
+    assert found.usd_per_hour == Decimal("1.8768")
+    assert found.plan.chosen.instance_type == "g6e.xlarge"
+    assert found.plan.requirements.budget_usd_per_hour == 5
+    assert (found.ends.ttl_s, found.ends.idle_s, found.ends.lease_s) == (14400, 7200, 3600)
+    assert found.ends.expires_at == datetime(2026, 11, 23, 2, 12, 2, tzinfo=UTC)
+    assert (found.machine.key, found.machine.state, found.request_number) == ("instance", "created", 3)
+
+
+def test_a_record_of_the_first_release_is_written_as_one_of_today():
+    found = codec.decode((FIRST_RELEASE / "deployment.json").read_text())
+    assert codec.decode(codec.encode(found)) == found
+    assert not {"wish", "plan", "usd_per_hour", "ttl_s", "attempt"} & json.loads(codec.encode(found)).keys()
+
+
+def test_events_of_the_first_release_tell_which_thing_is_the_machine():
+    lines = (FIRST_RELEASE / "events.jsonl").read_text().splitlines()
+    events = [codec.decode_event(line) for line in lines]
+    assert [event.data["kind"] for event in events if event.data.get("is_machine")] == ["instance"]
+
+
+def test_the_oldest_records_lack_what_came_later():
+    later = ("idle_s", "lease_s", "lease_until", "owner", "plaintext", "spent_usd", "given_up")
+    document = {name: value for name, value in first_release().items() if name not in later}
+    found = codec.decode(json.dumps(document))
+    assert (found.owner, found.plaintext, found.given_up) == ("", False, False)
+    assert found.ends.idle_s is None
+
+
+def test_no_plan_was_an_empty_one_once():
+    found = codec.decode(json.dumps(first_release(plan={}, phase="creating")))
+    assert (found.plan, found.revision.state) == (None, "pending")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"phase": "dancing"}, "phase"), ({"plan": {"chosen": 1}}, "plan"), ({"usd_per_hour": "NaN"}, "amount")],
+)
+def test_a_damaged_record_of_the_first_release_says_what_is_wrong(change, says):
+    with pytest.raises(ValueError, match=says):
+        codec.decode(json.dumps(first_release(**change)))
+
+
+@pytest.mark.parametrize(
+    ("resource", "marks"),
+    [
+        ({"notes": {"api_key_parameter": "/k"}}, {"extras": {"api_key": True, "external_ttl": False}}),
+        ({"kind": "schedule"}, {"extras": {"api_key": False, "external_ttl": True}}),
+        ({}, {}),
+    ],
+)
+def test_what_was_asked_of_the_target_shows_in_what_was_made_for_it(resource, marks):
+    document = first_release()
+    document["resources"][0] |= resource
+    assert codec.decode(json.dumps(document)).revision.marks == marks
 
 
 def test_a_stale_writer_is_refused_and_changes_nothing(store):
     first = store.save(deployment(), expected_serial=0)
     second = store.save(first, expected_serial=1)
     with pytest.raises(ConflictError) as caught:
-        store.save(replaced(first, phase="failed"), expected_serial=1)
+        store.save(replaced(first, status="failed"), expected_serial=1)
     assert caught.value.code == "stale_record"
     assert store.load("demo") == second
 
@@ -166,26 +196,26 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("phase", "dancing"),
+        ("status", "dancing"),
         ("name", 7),
         ("name", "another"),
-        ("created", "yesterday"),
-        ("created", "2026-01-09T00:00:00"),
-        ("expires", "2026-01-09T00:00:00"),
-        ("lease_until", 5),
-        ("usd_per_hour", "much"),
-        ("usd_per_hour", "NaN"),
-        ("ttl_s", "1h"),
-        ("lease_s", "x"),
-        ("idle_s", [1]),
+        ("created_at", "yesterday"),
+        ("created_at", "2026-01-09T00:00:00"),
+        ("ends", {"expires_at": "2026-01-09T00:00:00"}),
+        ("ends", {"lease_until": 5}),
+        ("ends", {"spent_before_usd": "much"}),
+        ("ends", {"spent_before_usd": "NaN"}),
+        ("ends", {"ttl_s": "1h"}),
+        ("ends", {"lease_s": "x"}),
+        ("ends", {"idle_s": [1]}),
         ("plaintext", "true"),
         ("endpoint", 5),
         ("shoe_size", 7),
         ("resources", [{}]),
-        ("ttl_s", 10**12),
-        ("created", "0001-01-01T00:00:00+00:00"),
-        ("usd_per_hour", "1E+999999"),
-        ("plan", {"chosen": {"usd_per_hour": 1.861}}),
+        ("ends", {"ttl_s": 10**12}),
+        ("created_at", "0001-01-01T00:00:00+00:00"),
+        ("ends", {"spent_before_usd": "1E+999999"}),
+        ("revisions", [{"number": 1}]),
     ],
 )
 def test_a_wrong_value_is_a_corrupt_record(store, key, value):
@@ -209,7 +239,7 @@ def test_that_a_key_may_travel_unencrypted_is_read_back_and_never_taken_for_gran
 
 def test_a_newer_schema_is_refused_by_name(store):
     store.save(deployment(), expected_serial=0)
-    text = path_of(store).read_text().replace('"schema": 1', '"schema": 99')
+    text = path_of(store).read_text().replace('"schema": 2', '"schema": 99')
     path_of(store).write_text(text)
     with pytest.raises(InputError, match="schema 99") as caught:
         store.load("demo")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.plans import deployable
+from builders.records import deployment
 from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.docker_host import FakeDocker
 from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
@@ -31,13 +32,13 @@ from tgi_deploy.targets.docker.errors import ErrorTable
 from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
 from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Supplied, Target
-from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.resource import KEPT, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.values.deployment import Deployment
 
 RARE = ("parameter", "role", "instance-profile", "schedule")
 
@@ -64,9 +65,7 @@ class Bench:
 
     def attempt(self) -> Any:
         at = Surroundings(home=None).clock.now()
-        nobody = Deployment(
-            name="demo", id="id1", target=self.target.name, region=self.place, phase="creating", created=at, updated=at
-        )
+        nobody = deployment(id="id1", target=self.target.name, place=self.place, status="creating", created_at=at)
         return first_attempt(self.way(), nobody, ())
 
 
@@ -183,7 +182,7 @@ def test_what_a_killed_run_made_is_adopted(bench, creation):
         bench.up()
     bench.kill_at(None)
     deployment = bench.up()
-    assert {record.phase for record in deployment.resources} == {"created"}
+    assert {record.state for record in deployment.resources} == {"created"}
     assert bench.machines() == 1
 
 

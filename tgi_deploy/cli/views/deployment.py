@@ -30,17 +30,18 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "id": deployment.id,
         "target": deployment.target,
         "region": deployment.region,
-        "phase": deployment.phase,
+        "phase": deployment.status,
         "endpoint": deployment.endpoint,
+        "revision": deployment.revision.number if deployment.revision else None,
         "usd_per_hour": deployment.usd_per_hour,
-        "ttl_s": deployment.ttl_s,
-        "expires": deployment.expires.isoformat() if deployment.expires else None,
-        "idle_s": deployment.idle_s,
-        "lease_s": deployment.lease_s,
-        "lease_until": deployment.lease_until.isoformat() if deployment.lease_until else None,
+        "ttl_s": deployment.ends.ttl_s,
+        "expires": deployment.ends.expires_at.isoformat() if deployment.ends.expires_at else None,
+        "idle_s": deployment.ends.idle_s,
+        "lease_s": deployment.ends.lease_s,
+        "lease_until": deployment.ends.lease_until.isoformat() if deployment.ends.lease_until else None,
         "plaintext": deployment.plaintext,
-        "created": deployment.created.isoformat(),
-        "updated": deployment.updated.isoformat(),
+        "created": deployment.created_at.isoformat(),
+        "updated": deployment.updated_at.isoformat(),
         "resources": [_record(record) for record in deployment.resources],
         "model": deployment.plan.model.id if deployment.plan else None,
         "chosen": deployment.plan.chosen if deployment.plan else None,
@@ -52,7 +53,7 @@ def _record(record: ResourceRecord) -> dict[str, Any]:
         "key": record.key,
         "kind": record.kind,
         "region": record.place,
-        "phase": record.phase,
+        "phase": record.state,
         "id": record.attributes.get("id"),
     }
 
@@ -144,12 +145,12 @@ def up_text(outcome: UpOutcome) -> str:
     if not outcome.changed and outcome.proposal is not None:
         return f"{proposal_text(outcome.proposal)}\n\ndry run: nothing was done"
     if not outcome.changed:
-        return f"{deployment.name} is {deployment.phase} at {deployment.endpoint}: nothing to do"
-    lines = [f"{deployment.name} is {deployment.phase} at {deployment.endpoint}"]
+        return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: nothing to do"
+    lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
     if outcome.proof is not None:
         lines.extend(_proof_lines(outcome.proof))
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
-    end = terms(deployment.ttl_s, deployment.idle_s, deployment.lease_s)
+    end = terms(deployment.ends.ttl_s, deployment.ends.idle_s, deployment.ends.lease_s)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
 

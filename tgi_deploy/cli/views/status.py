@@ -42,7 +42,7 @@ def _standing(status: Status) -> str:
     """What stands beside its name. What was ready once is not called ready when it is not."""
     if status.recorded is None:
         return "known from tags alone"
-    phase = status.recorded.phase
+    phase = status.recorded.status
     if status.gone:
         return f"no machine runs; on record it is {phase}"
     return f"does not answer; on record it is {phase}" if status.silent else phase

@@ -144,7 +144,7 @@ def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: 
     if recorded.endpoint is None or recorded.plan is None:
         raise DeployError(
             "no_endpoint",
-            f"'{name}' is {recorded.phase} and has no endpoint yet",
+            f"'{name}' is {recorded.status} and has no endpoint yet",
             hint="running its 'up' again goes on until it has one",
         )
     traffic = traffic_of(recorded)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
+from tgi_deploy.operations.deploying.acceptance import as_running, better_choice, no_judge, with_request
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.operations.deploying.differing import differences
 from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
@@ -28,10 +29,10 @@ from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.targets.protocol import LaunchRequest
-from tgi_deploy.values.base import as_dict, replaced
-from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
-from tgi_deploy.values.resource import TAG_ID, ChangeSet, digest
+from tgi_deploy.values.resource import TAG_ID, ChangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
@@ -75,7 +77,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
 
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
-    that all of it may go. `versions` are all that the engine's release may report itself as.
+    that all of it may go. `versions` are all that the engine's release may report itself as. `judge` asks the planner
+    about what runs already.
     """
 
     target: str
@@ -87,11 +90,15 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     ready: ReadyLevel = "full"
     dry_run: bool = False
     preflight: bool = True
+    judge: Judge = no_judge
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpOutcome:
-    """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run)."""
+    """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run).
+
+    `better` mentions what would be chosen in place of what is there.
+    """
 
     deployment: Deployment
     changed: bool
@@ -99,6 +106,7 @@ class UpOutcome:
     ready: ReadyReport | None = None
     proof: Proof | None = None
     declined: bool = False
+    better: Problem | None = None
 
 
 def up(context: Context, request: UpRequest) -> UpOutcome:
@@ -123,28 +131,32 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
             context.reporter.warn(rule)
-        deployment = replaced(_starting_point(context, request, way, name, recorded, seen), plaintext=plaintext)
+        deployment, plan = _starting_point(context, request, way, name, recorded, seen)
+        deployment = replaced(deployment, plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(warning("second_machine", second_machine(deployment, machine)))
         if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
+            if plan is not request.plan:
+                request = replaced(request, plan=plan)
+                way = context.target(request.target).launch(context, request, spent=partial(spent_by, context))
             return _bring_up(context, request, way, deployment, seen, surplus)
         if surplus:
             return _end_surplus(context, request, deployment, surplus)
-        if recorded is not None and recorded.plaintext != plaintext and not request.dry_run:
+        if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
-        return UpOutcome(deployment=deployment, changed=False)
+        return UpOutcome(deployment=deployment, changed=False, better=better_choice(deployment, request.plan))
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:
     """Whether an API key may travel unencrypted: said now, or said when the deployment that is there was brought up."""
-    said_before = recorded is not None and recorded.phase != "deleting" and recorded.plaintext
+    said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
     return way.plaintext or said_before
 
 
 def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
     """The record. A removal that was begun is brought to its end first: then there is none."""
-    if recorded is None or recorded.phase != "deleting":
+    if recorded is None or recorded.status != "deleting":
         return recorded
     if dry_run:
         raise ConflictError(
@@ -177,11 +189,6 @@ def _regions(plan: Plan, way: Launch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
 
 
-def request_digest(plan: Plan, target: str, marks: Mapping[str, Any] | None = None) -> str:
-    """A hash of what was asked for: two runs with the same one want the same deployment."""
-    return digest({"target": target, **as_dict(plan.request.document), **(marks or {})})
-
-
 def _starting_point(
     context: Context,
     request: UpRequest,
@@ -189,33 +196,44 @@ def _starting_point(
     name: str,
     recorded: Deployment | None,
     seen: Sequence[Found],
-) -> Deployment:
-    """The recorded deployment if it is of the same request, a new one, or one known only from tags."""
-    asked = request_digest(request.plan, request.target, way.marks)
+) -> tuple[Deployment, Plan]:
+    """Return the recorded deployment, or a new one, or one known only from tags, and the plan to go on with."""
+    plan = request.plan
     if recorded is None:
-        return _new(context, request.target, way.place, name, asked, seen)
-    if recorded.wish != asked and seen:
+        return _new(context, request.target, way.place, name, seen), plan
+    if recorded.target == request.target and _asked_alike(recorded, plan, way.marks):
+        return recorded, plan
+    if not seen:
+        return replaced(recorded, endpoint=None, target=request.target), plan
+    stays = as_running(recorded, plan, way.marks, request.judge) if recorded.target == request.target else None
+    if stays is None:
         raise ConflictError(
             "name_taken",
-            f"'{name}' exists and was asked for differently{differences(recorded, request.plan, request.target)}",
-            hint=f"choose another --name, or run 'tgi-deploy down {name}' first",
+            f"'{name}' exists and was asked for differently{differences(recorded, plan, request.target)}",
+            hint=f"choose another --name, or run 'tgi-deploy down {name}' first: what runs is not changed in place",
         )
-    return recorded if recorded.wish == asked else replaced(recorded, wish=asked, endpoint=None, target=request.target)
+    return with_request(recorded, stays), stays
 
 
-def _new(context: Context, target: str, place: str, name: str, asked: str, seen: Sequence[Found]) -> Deployment:
+def _asked_alike(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
+    revision = recorded.revision
+    if revision is None or revision.plan is None:
+        return False
+    return revision.marks == marks and revision.plan.requirements == plan.request.document
+
+
+def _new(context: Context, target: str, place: str, name: str, seen: Sequence[Found]) -> Deployment:
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     return Deployment(
         name=name,
         id=known or context.new_id(),
         target=target,
-        region=place,
-        phase="creating",
-        created=now,
-        updated=now,
-        wish=asked,
+        status="creating",
+        created_at=now,
+        updated_at=now,
         owner=context.owner,
+        revisions=(Revision(number=1, origin="up", state="pending", created_at=now, pools=(Pool(place=place),)),),
     )
 
 
@@ -229,7 +247,7 @@ def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
 
 
 def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
-    finished = deployment.phase == "ready" or (deployment.phase == "running" and not wait)
+    finished = deployment.status == "ready" or (deployment.status == "running" and not wait)
     record = deployment.machine
     alive = any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
     return finished and alive
@@ -242,9 +260,9 @@ def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, s
         candidate=request.plan.chosen,
         changes=ChangeSet(steps=removal_of_surplus(surplus, deployment)),
         cidrs=(),
-        ttl_s=deployment.ttl_s,
-        idle_s=deployment.idle_s,
-        lease_s=deployment.lease_s,
+        ttl_s=deployment.ends.ttl_s,
+        idle_s=deployment.ends.idle_s,
+        lease_s=deployment.ends.lease_s,
         zone=deployment.region,
         surplus=surplus,
     )
@@ -324,9 +342,9 @@ def _proposal(
         candidate=attempt.candidate,
         changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
         cidrs=attempt.cidrs,
-        ttl_s=attempt.ttl_s,
-        idle_s=attempt.idle_s,
-        lease_s=attempt.lease_s,
+        ttl_s=attempt.ends.ttl_s,
+        idle_s=attempt.ends.idle_s,
+        lease_s=attempt.ends.lease_s,
         zone=attempt.zone,
         findings=findings,
         surplus=surplus,
@@ -367,7 +385,7 @@ def _make_ready(
     url = endpoint(launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, deployment)
     lease.beat()
-    deployment = executor.save(replaced(deployment, endpoint=url, lease_until=lease.until))
+    deployment = executor.save(replaced(deployment, endpoint=url).leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
     record = deployment.machine
@@ -377,8 +395,8 @@ def _make_ready(
         ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
         proof = prove_service(context, _question(request, deployment.plan, url, ready))
     except DeployError as error:
-        raise _failed(context, request, replaced(deployment, lease_until=lease.until), error, before) from error
-    deployment = executor.save(replaced(deployment, phase="ready", lease_until=lease.until))
+        raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
+    deployment = executor.save(replaced(deployment, status="ready").leased_until(lease.until).in_state("serving"))
     executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=_measurements(proof))
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 
@@ -404,7 +422,7 @@ def _failed(
 ) -> DeployError:
     """The same failure, saying why and what became of the machine."""
     executor = context.executor()
-    deployment = executor.save(replaced(deployment, phase="failed"))
+    deployment = executor.save(replaced(deployment, status="failed").in_state("failed"))
     executor.event(deployment, error.code, error.message, level="error")
     error = with_diagnosis(context, deployment, error)
     there = before.left_of(deployment)

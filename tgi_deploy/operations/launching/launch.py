@@ -14,18 +14,21 @@ from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.targets.protocol import Failover, ImagePull
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, Revision, Spec, SpecHardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.targets.protocol import Attempt, Launch
-    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
+# States of a revision that nothing was promised by: it may become another spec.
+_UNPROVED: Final = frozenset({"pending", "failed"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +54,7 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
         return deployment, own(seen, deployment.id)
 
     for attempt in way.attempts(look):
-        deployment = executor.save(described(deployment, attempt, plan, context.clock))
+        deployment = executor.save(described(deployment, attempt, plan, way.marks, context.clock))
         for file_name, text in attempt.artifacts:
             context.store.save_artifact(deployment.name, file_name, text)
         if isinstance(way, ImagePull):
@@ -65,28 +68,66 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
             way.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
         else:
-            deployment = executor.save(replaced(deployment, phase="running"))
+            deployment = executor.save(replaced(deployment, status="running"))
             return Launched(deployment=deployment, candidate=attempt.candidate, address=address)
     raise ValueError("a launch ends its attempts by raising why")
 
 
-def described(deployment: Deployment, attempt: Attempt, plan: Plan, clock: Clock) -> Deployment:
+def described(
+    deployment: Deployment, attempt: Attempt, plan: Plan, marks: Mapping[str, Any], clock: Clock
+) -> Deployment:
     """The record of what is about to be tried."""
-    candidate = attempt.candidate
-    owned = candidate.offer.market == "owned"
-    return replaced(
-        deployment,
-        region=attempt.place,
-        phase="creating",
+    ends = replaced(attempt.ends, lease_until=lease_end(attempt.ends.lease_s, clock))
+    revision = _revision(deployment, attempt, plan, marks, clock)
+    return replaced(deployment.with_revision(revision), status="creating", ends=ends).in_state("pending")
+
+
+def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, marks: Mapping[str, Any], clock: Clock) -> Revision:
+    """Return the newest revision with what is tried now, or a new one where another spec has served."""
+    candidate, newest = attempt.candidate, deployment.revision
+    spec = spec_of(plan, candidate)
+    same = newest is not None and newest.spec is not None and newest.spec.digest == spec.digest
+    goes_on = newest is not None and (same or newest.state in _UNPROVED)
+    return Revision(
+        number=newest.number if newest and goes_on else (newest.number if newest else 0) + 1,
+        origin="up",
+        state="pending",
+        created_at=newest.created_at if newest and goes_on else clock.now(),
+        pools=(_pool(attempt),),
+        spec=spec,
         # Rejections are by far the largest part, it would be written anew at every step, and helps nobody later.
         plan=plan_document(replaced(plan, chosen=candidate, rejections=())),
-        usd_per_hour=None if owned else candidate.cost.usd_per_hour,
-        ttl_s=attempt.ttl_s,
-        expires=attempt.expires,
-        idle_s=attempt.idle_s,
-        lease_s=attempt.lease_s,
-        lease_until=lease_end(attempt.lease_s, clock),
-        spent_usd=attempt.spent_usd,
+        marks=marks,
+    )
+
+
+def spec_of(plan: Plan, candidate: Candidate) -> Spec:
+    """Return what one replica of a candidate runs."""
+    engine, hardware = candidate.engine, candidate.offer.instance_type
+    return Spec(
+        engine=engine.name,
+        release=engine.version,
+        model=ModelRef(id=engine.settings.model_id, commit=engine.settings.revision),
+        hardware=SpecHardware(
+            accelerator=hardware.accelerator.name,
+            accelerators=candidate.num_shard,
+            interconnect=hardware.interconnect,
+            cpu_arch=hardware.cpu_arch,
+        ),
+        container=engine.container,
+        weights="hub" if plan.request.model.model.local_path is None else "folder",
+        disk_gib=candidate.storage.root_volume_gib,
+    )
+
+
+def _pool(attempt: Attempt) -> Pool:
+    offer = attempt.candidate.offer
+    return Pool(
+        place=attempt.place,
+        zone="" if attempt.zone == attempt.place else attempt.zone,
+        instance_type=offer.instance_type.name,
+        market=offer.market,
+        machine_usd_per_hour=None if offer.market == "owned" else attempt.candidate.cost.usd_per_hour,
     )
 
 

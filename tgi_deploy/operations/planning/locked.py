@@ -131,12 +131,12 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
             "cannot be had, or no longer serves this model",
             hint="plan again without the lock",
         )
-    command = _locked_engine(made.chosen.engine, lock.plan)
+    command = engine_as_planned(made.chosen.engine, lock.plan)
     return replaced(made, chosen=replaced(made.chosen, engine=command), fallbacks=())
 
 
-def _locked_engine(engine: EngineRun, plan: PlanDocument) -> EngineRun:
-    """The engine as it would run today, with the locked release, command line and limits."""
+def engine_as_planned(engine: EngineRun, plan: PlanDocument) -> EngineRun:
+    """Return the engine as it would run today, with the release, command line and limits of an earlier plan."""
     locked = plan.engine
     settings = replaced(
         engine.settings,

@@ -8,6 +8,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import region_source, resolve
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.engine import AUTO
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
@@ -32,6 +35,38 @@ def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Pl
         ) from None
     made = make_plan(request, supply, catalog.engine)
     return made if isinstance(made, Plan) else with_advice(made, supply, catalog)
+
+
+def judged(
+    request: Request, running: PlanDocument, catalog: Catalog, *, release: str | None = None
+) -> Candidate | None:
+    """Return exactly what runs as a candidate for a request; None where the planner rejects it, or the user names else.
+
+    `release` is the engine's release that the user names. Without one, that which runs is as good as today's default.
+    """
+    chosen = running.chosen
+    named = (
+        (request.instance_type, chosen.instance_type),
+        (request.num_shard, chosen.num_shard),
+        (None if request.quantize == AUTO else request.quantize, chosen.quantize),
+        (release, running.engine.version),
+    )
+    if any(wanted not in {None, runs} for wanted, runs in named):
+        return None
+    owned = chosen.market == "owned"
+    if owned != (request.hardware is not None):
+        return None
+    narrowed = replaced(
+        request, num_shard=chosen.num_shard, quantize=chosen.quantize, engine_version=running.engine.version,
+        regions=request.regions if owned else (chosen.region,), markets=request.markets if owned else (chosen.market,),
+        instance_type=request.instance_type if owned else chosen.instance_type,
+    )  # fmt: skip
+    try:
+        made = make_plan(narrowed, supply_for(narrowed, catalog), catalog.engine)
+    except InputError:  # a release or region that the catalog no longer has
+        return None
+    found = None if isinstance(made, NoFeasiblePlan) else made.chosen
+    return found if found is not None and found.offer.instance_type.name == chosen.instance_type else None
 
 
 def supply_for(request: Request, catalog: Catalog) -> Supply:

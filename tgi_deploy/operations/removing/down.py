@@ -18,7 +18,7 @@ from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.observe import observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Found
 
 if TYPE_CHECKING:
@@ -160,16 +160,16 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
         for record in deployment.resources
         if _may_show_late(context, record)
         and record.attributes.get("id") not in ids
-        and not (record.phase == "intent" and (record.key, record.spec) in made)
+        and not (record.state == "intent" and (record.key, record.spec) in made)
         and may_be_new(record, now, within_s=context.pace.unsettled_s)
         and not _shows(context, deployment, record)
     )
 
 
 def _may_show_late(context: Context, record: ResourceRecord) -> bool:
-    if record.phase == "intent":
+    if record.state == "intent":
         return True
-    waited_for = record.phase == "created" or record.is_machine
+    waited_for = record.state == "created" or record.is_machine
     return waited_for and "id" in record.attributes and not context.target_at(record.place).facts.shows_at_once
 
 
@@ -177,7 +177,7 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
     """`tags` tell what else belongs to it."""
     name, places = deployment.name, places_of(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
-    deployment = executor.save(replaced(deployment, phase="deleting"))
+    deployment = executor.save(replaced(deployment, status="deleting"))
 
     def note(event: Event) -> None:
         context.store.append_event(event)
@@ -243,7 +243,7 @@ def issue(
     """Close the ledger and keep the receipt."""
     now = context.clock.now()
     kept = kept_things(context, deployment, ledger, left)
-    lines = ledger.closed(now, expires=deployment.expires, left=left)
+    lines = ledger.closed(now, expires=deployment.ends.expires_at, left=left)
     return write(
         context,
         Receipt(
@@ -267,7 +267,9 @@ def _unsearched(
     """What could not be looked for and may be there: all of it where no record tells that it never was."""
     if not context.unsearched:
         return ()
-    if deployment.wish and not any(_is_rare(context, line.region, line.kind) for line in ledger.lines.values()):
+    if deployment.plan is not None and not any(
+        _is_rare(context, line.region, line.kind) for line in ledger.lines.values()
+    ):
         return ()
     return tuple(
         {"region": region, "kind": kind, "why": why}
@@ -311,7 +313,7 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
 
 def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
     cloud = context.cloud(record.place)
-    if record.phase == "intent":
+    if record.state == "intent":
         tags = {TAG_ID: deployment.id, TAG_KEY: record.key, TAG_SPEC: record.spec}
         return bool(cloud.handler(record.kind).find(tags))
     if record.is_machine:
@@ -395,8 +397,8 @@ def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Dep
         name=name,
         id=deployment_id,
         target=context.target_at(place).name,
-        region=place,
-        phase="deleting",
-        created=now,
-        updated=now,
+        status="deleting",
+        created_at=now,
+        updated_at=now,
+        revisions=(Revision(number=1, origin="adopted", state="retired", created_at=now, pools=(Pool(place=place),)),),
     )

@@ -100,7 +100,7 @@ def _is_ordinary(context: Context, item: Seen) -> bool:
     kinds = {(one.place, one.kind) for one in records} | {(one.place, one.kind) for one in item.found}
     ordinary = all(kind in context.target_at(place).facts.removed_together for place, kind in kinds)
     ids = {found.tags.get(TAG_ID) for found in item.found} | ({item.recorded.id} if item.recorded else set())
-    settled = all(record.phase != "intent" for record in records)
+    settled = all(record.state != "intent" for record in records)
     if not (ordinary and len(ids) == 1 and settled) or item.untagged:
         return False
     return item.recorded is None or not not_shown_yet(context, item.recorded, item.everything)
@@ -144,7 +144,7 @@ def _begin(context: Context, item: Seen) -> _Ending:
     recorded = context.store.load(item.name)
     deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
-    deployment = context.executor().save(replaced(deployment, phase="deleting", given_up=False))
+    deployment = context.executor().save(replaced(deployment, status="deleting", given_up=False))
     ending = _Ending(deployment=deployment, places=places, known={})
     _note(context, ending, item.found)
     return ending

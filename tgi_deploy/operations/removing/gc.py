@@ -22,6 +22,7 @@ from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.observe import read_recorded
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Group:
 
     @property
     def newest(self) -> datetime | None:
-        recorded = self.recorded.updated if self.recorded else None
+        recorded = self.recorded.updated_at if self.recorded else None
         return max((at for at in (*map(born, self.found), recorded) if at is not None), default=None)
 
 
@@ -206,7 +207,7 @@ def _known_by_id(context: Context, group: Group) -> Found | None:
 
 
 def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
-    if group.recorded is not None and group.recorded.phase == "deleting":
+    if group.recorded is not None and group.recorded.status == "deleting":
         return replace(group, orphaned=True, reason="its removal was begun and not finished")
     if group.recorded is not None:
         return replace(group, reason=f"its machine is {machine.state} and on record here")
@@ -256,7 +257,9 @@ def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Foun
 def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
     """Only what has this very id: another deployment of the same name is none of its business."""
     ledger = Ledger()
-    nobodys = replaced(stand_in(context, group.name, group.id, group.found[0].place), expires=group.expires)
+    nobodys = replaced(
+        stand_in(context, group.name, group.id, group.found[0].place), ends=Ends(expires_at=group.expires)
+    )
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")
     tags = {TAG_NAME: group.name, TAG_ID: group.id}

@@ -337,7 +337,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     The record stays until there is proof.
     """
     executor, name = context.executor(), deployment.name
-    deployment = executor.save(replaced(deployment, phase="deleting", given_up=True))
+    deployment = executor.save(replaced(deployment, status="deleting", given_up=True))
     asked = _end_machines(context, deployment)
     ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))

@@ -48,7 +48,7 @@ def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *,
 
 
 def _left_of(context: Context, names: Sequence[str]) -> tuple[Line, ...]:
-    begun = [item for item in (recorded(context, name) for name in names) if item and item.phase == "deleting"]
+    begun = [item for item in (recorded(context, name) for name in names) if item and item.status == "deleting"]
     return tuple(line for item in begun for line in _not_seen_gone(context, item))
 
 

@@ -188,7 +188,7 @@ def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
     """What the record knows by id, as events: for a history that lacks it."""
     return tuple(
         Event(
-            at=deployment.created,
+            at=deployment.created_at,
             deployment=deployment.name,
             code="recorded",
             text="",

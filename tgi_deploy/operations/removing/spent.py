@@ -28,7 +28,7 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     A machine that nobody saw end counts until now, or its end. One without a price counts for nothing.
     """
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
-    lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.expires, left=())
+    lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.ends.expires_at, left=())
     costs = [line.usd for line in lines if line.is_machine and line.usd is not None]
     # The receipt of a removal that did not finish tells of what the record tells.
     others = (item for item in _given_up(context, deployment.name) if item.get("id") != deployment.id)

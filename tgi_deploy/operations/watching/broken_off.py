@@ -60,7 +60,7 @@ def recorded(context: Context, name: str) -> Deployment | None:
 def on_record(deployment: Deployment | None) -> tuple[Mapping[str, str], ...]:
     """{kind, id, region, phase} of each thing but those that stay on purpose. An intent has no id: it may exist."""
     return tuple(
-        {"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place, "phase": item.phase}
+        {"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place, "phase": item.state}
         for item in (deployment.resources if deployment else ())
         if KEPT not in item.notes
     )
@@ -84,7 +84,7 @@ def price_words(usd_per_hour: Decimal | None) -> str:
 def still_running(deployment: Deployment) -> StillRunning:
     """Return what is known of a machine that still runs, or may."""
     machine = deployment.machine
-    ends = [at for at in (deployment.expires, deployment.lease_until) if at is not None]
+    ends = [at for at in (deployment.ends.expires_at, deployment.ends.lease_until) if at is not None]
     return StillRunning(
         machine=machine.attributes.get("id") if machine else None,
         region=machine.place if machine else deployment.region,

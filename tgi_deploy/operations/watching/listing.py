@@ -117,7 +117,7 @@ def _row(
     return Row(
         name=name,
         recorded=recorded is not None,
-        phase=recorded.phase if recorded else "unrecorded",
+        phase=recorded.status if recorded else "unrecorded",
         region=recorded.region if recorded else seen[0].place,
         instance_type=attributes.get("instance_type") or _planned_type(recorded),
         machine=machine.state if machine else None,

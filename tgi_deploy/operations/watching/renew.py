@@ -15,7 +15,6 @@ from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import TAG_LEASE, End, ends_of, lease_end, stamp
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +103,7 @@ def move_lease(context: Context, place: str, kind: str, machine_id: str, until: 
 
 def _record(context: Context, recorded: Deployment, until: datetime) -> Deployment:
     executor = context.executor()
-    recorded = executor.save(replaced(recorded, lease_until=until))
+    recorded = executor.save(recorded.leased_until(until))
     executor.event(recorded, "renewed", f"the lease lasts until {stamp(until)}")
     return recorded
 
@@ -120,11 +119,11 @@ class LeaseKeeper:
 
     @classmethod
     def of(cls, context: Context, deployment: Deployment) -> LeaseKeeper:
-        return cls(context=context, deployment=deployment, until=deployment.lease_until)
+        return cls(context=context, deployment=deployment, until=deployment.ends.lease_until)
 
     def beat(self) -> None:
         """Renew, unless that was done less than a third of the lease ago. A failure is told and tried again."""
-        lease_s, machine = self.deployment.lease_s, self.deployment.machine
+        lease_s, machine = self.deployment.ends.lease_s, self.deployment.machine
         clock = self.context.clock
         if lease_s is None or machine is None or clock.monotonic() < self._due_s:
             return

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable, Target
     from tgi_deploy.values.container import HostAccess
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import RequestDocument
@@ -117,7 +118,7 @@ def recorded_subject(context: Context, name: str) -> Subject:
         target=context.target_at(recorded.region),
         plan=recorded.plan,
         ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
-        end_options=_end_options(recorded),
+        end_options=_end_options(recorded.ends),
         key_options=tuple(_key_options(recorded)),
         unencrypted=unencrypted(recorded),
         deployment=recorded,
@@ -153,7 +154,7 @@ def _key_options(recorded: Deployment) -> Iterator[str]:
         yield "--plaintext"
 
 
-def _end_options(ending: Deployment | Deployable) -> tuple[str, ...]:
+def _end_options(ending: Ends | Deployable) -> tuple[str, ...]:
     ends = (("--ttl", ending.ttl_s), ("--lease", ending.lease_s), ("--idle-timeout", ending.idle_s))
     return tuple(f"{option} {option_duration(seconds)}" for option, seconds in ends if seconds is not None)
 

@@ -62,7 +62,7 @@ class Status:
     @property
     def silent(self) -> bool:
         """Its engine was ready once, and does not answer now."""
-        ready = self.recorded is not None and self.recorded.phase == "ready"
+        ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
 
 
@@ -148,7 +148,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     differences.extend(
         warning("unsettled", f"{record.kind}: creating it was begun, not finished", key=record.key)
         for record in records
-        if record.phase == "intent" or (late and record.is_machine)
+        if record.state == "intent" or (late and record.is_machine)
     )
     differences.extend(
         warning(

@@ -97,7 +97,6 @@ class DockerLaunch:
             cidrs=(self.options.address,),
             wanted=wanted,
             changes=self._worded(diff(wanted, deployment.resources, seen)),
-            ttl_s=None,
             artifacts=((script.file_name, script.text),),
         )
 

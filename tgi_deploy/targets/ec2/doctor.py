@@ -107,7 +107,7 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
 def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
     """What preflight would say, with every action rehearsed and the image's own size counted."""
     now, region = look.around.clock.now(), plan.chosen.offer.region
-    deployment = Deployment(name=_NAME, id=_ID, target=NAME, region=region, phase="creating", created=now, updated=now)
+    deployment = Deployment(name=_NAME, id=_ID, target=NAME, status="creating", created_at=now, updated_at=now)
     request = LaunchRequest(plan=plan, options=_as_up_has_them(look.asked), environ=look.asked.environ, wait=False)
     try:
         attempt = next(look.target.launch(look.around, request).attempts(lambda: (deployment, ())))

@@ -20,7 +20,7 @@ from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, wit
 from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.ends import Spent, spent_words
+from tgi_deploy.values.ends import Ends, Spent, spent_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,10 +189,10 @@ class Ec2Launch:
         """A machine that is there, or on its way, keeps the end that it was made with."""
         ceiling = self.ends.max_spend_usd
         if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
-            before = Spent(usd=deployment.spent_usd or Decimal(0))
+            before = Spent(usd=deployment.ends.spent_before_usd or Decimal(0))
             with suppress(InputError):
                 attempt = self._attempt_after(before, deployment, candidate, placement, seen)
-                if attempt.ttl_s == deployment.ttl_s and not _replaces_a_machine(attempt):
+                if attempt.ends.ttl_s == deployment.ends.ttl_s and not _replaces_a_machine(attempt):
                     return attempt
         spent = Spent() if ceiling is None else self.spent(deployment)
         if ceiling is not None and spent.usd:
@@ -231,11 +231,13 @@ class Ec2Launch:
             cidrs=machine.cidrs,
             wanted=wanted,
             changes=diff(wanted, deployment.resources, seen),
-            ttl_s=ttl_s,
-            idle_s=self.ends.idle_s,
-            lease_s=self.ends.lease_s,
-            expires=expires,
-            spent_usd=None if self.ends.max_spend_usd is None else spent.usd,
+            ends=Ends(
+                ttl_s=ttl_s,
+                expires_at=expires,
+                spent_before_usd=None if self.ends.max_spend_usd is None else spent.usd,
+                idle_s=self.ends.idle_s,
+                lease_s=self.ends.lease_s,
+            ),
             artifacts=((user_data.file_name, user_data.text),),
         )
 
@@ -305,7 +307,7 @@ def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
         "/".join((found.place, *(found.attributes[name] for name in ("zone", "instance_type", "market"))))
         for found in recorded or machines
     ]
-    if record is not None and record.phase == "intent" and "pool" in record.notes:
+    if record is not None and record.state == "intent" and "pool" in record.notes:
         pools.append(record.notes["pool"])
     return pools
 

@@ -1,0 +1,39 @@
+"""Deployments as records hold them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, Pool, Revision
+from tgi_deploy.values.ends import Ends
+
+NOW = datetime(2026, 1, 9, tzinfo=UTC)
+
+
+def deployment(*, place: str = "us-east-1", plan: Any = None, usd_per_hour: Any = None, **changes: Any) -> Deployment:
+    pool = Pool(place=place, machine_usd_per_hour=usd_per_hour)
+    revision = Revision(number=1, origin="up", state="pending", created_at=NOW, pools=(pool,), plan=plan)
+    values: dict[str, Any] = {
+        "name": "demo",
+        "id": "abc123",
+        "target": "ec2",
+        "status": "running",
+        "created_at": NOW,
+        "updated_at": NOW,
+        "revisions": (revision,),
+    }
+    return Deployment(**(values | changes))
+
+
+def moved(made: Deployment, place: str) -> Deployment:
+    """The same, as if its newest machine had been tried somewhere else."""
+    newest = made.revision
+    assert newest is not None
+    return made.with_revision(replaced(newest, pools=(replaced(newest.pools[0], place=place),)))
+
+
+def ending(made: Deployment, **ends: Any) -> Deployment:
+    """The same with these ends alone."""
+    return replaced(made, ends=Ends(**ends))

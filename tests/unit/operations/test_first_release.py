@@ -1,0 +1,116 @@
+"""A deployment that the first release brought up: its record, its history and its running machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from fakes.cloud import BEGINNING
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.planning.plan import judged, plan
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.renew import renew
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.values.resource import Found
+from tgi_deploy.wiring import open_catalog
+
+CASES = Path(__file__).parents[2] / "cases" / "records" / "first-release-ec2"
+NAME = "llama3-13b"
+DOCUMENT = json.loads((CASES / "deployment.json").read_text())
+
+
+@pytest.fixture
+def around(tmp_path):
+    """An hour after it was brought up, from the computer that did."""
+    around = Surroundings(home=tmp_path / "state", owner=DOCUMENT["owner"])
+    shutil.copytree(CASES, around.home / "deployments" / NAME)
+    around.clock.seconds = (datetime.fromisoformat(DOCUMENT["created"]) - BEGINNING).total_seconds() + 1800
+    for resource in DOCUMENT["resources"]:
+        found = running(resource)
+        around.world.things[found.id] = found
+    return around
+
+
+def running(resource):
+    """A resource as the world shows it, with the tags that the first release gave."""
+    tags = {
+        "deployment": NAME, "id": DOCUMENT["id"], "key": resource["key"], "spec": resource["spec"],
+        "owner": DOCUMENT["owner"], "expires": DOCUMENT["expires"], "usd-per-hour": str(DOCUMENT["usd_per_hour"]),
+        "idle-s": str(DOCUMENT["idle_s"]), "lease-s": str(DOCUMENT["lease_s"]),
+        "lease-until": DOCUMENT["lease_until"],
+    }  # fmt: skip
+    is_machine = resource["kind"] == "instance"
+    return Found(
+        key=resource["key"],
+        kind=resource["kind"],
+        place=resource["place"],
+        attributes=resource["attributes"],
+        tags={f"tgi-deploy:{name}": value for name, value in tags.items()},
+        state="running" if is_machine else "available",
+        is_machine=is_machine,
+    )
+
+
+def up_again(around, **options):
+    catalog = open_catalog()
+    made = plan(OptionTexts(model=NAME, **options), catalog, {})
+    asked = request(
+        made, name=NAME, wait=True, confirm=lambda _proposal: pytest.fail("asked"),
+        judge=lambda running: judged(made.request, running, catalog),
+    )  # fmt: skip
+    return up(around.context(), asked)
+
+
+def test_its_status_is_as_before(around):
+    found = status(around.context(), NAME)
+    assert (found.drift, found.healthy, found.machine.state) == ((), True, "running")
+    assert [end.reason for end in found.ends] == ["lease", "ttl", "idle"]
+
+
+def test_it_is_listed_with_its_price_and_end(around):
+    (row,) = list_deployments(around.context()).rows
+    assert (row.name, row.phase, row.instance_type, str(row.usd_per_hour)) == (NAME, "ready", "g6e.xlarge", "1.8768")
+    assert row.expires == DOCUMENT["lease_until"]
+
+
+def test_its_lease_is_renewed(around):
+    found = renew(around.context(), NAME, for_s=5400)
+    assert around.store.load(NAME).ends.lease_until == found.until
+    assert around.world.running()[0].tags["tgi-deploy:lease-until"] == found.until.isoformat()
+
+
+@pytest.mark.parametrize("budget", ["5", "6"])
+def test_the_same_request_and_a_bigger_budget_change_nothing(around, budget):
+    """Even though today's defaults would choose another machine."""
+    outcome = up_again(around, budget=budget)
+    assert (outcome.changed, around.world.creations) == (False, [])
+    recorded = around.store.load(NAME)
+    assert (recorded.schema, recorded.status, recorded.active) == (2, "ready", 1)
+    assert recorded.plan.requirements.budget_usd_per_hour == int(budget)
+    assert recorded.plan.chosen.instance_type == "g6e.xlarge"
+
+
+def test_a_request_for_something_else_is_refused(around):
+    with pytest.raises(ConflictError) as caught:
+        up_again(around, budget="9", context="4096", num_shard="4", quantize="none")
+    assert caught.value.code == "name_taken"
+    assert around.store.load(NAME).plan.chosen.num_shard == 1
+
+
+def test_its_removal_leaves_nothing_and_its_receipt_counts_from_its_first_event(around):
+    outcome = down(around.context(), [NAME], lambda _removals: True)
+    (receipt,) = outcome.receipts
+    assert around.world.left() == []
+    assert around.store.load(NAME) is None
+    (line,) = receipt.machines
+    assert line.created == datetime.fromisoformat("2026-11-22T22:12:03+00:00")
+    assert line.seconds == pytest.approx(1800, abs=5)
+    assert receipt.exact

@@ -1,0 +1,145 @@
+"""What runs is never replaced by a request that it serves: another budget, another choice, a smaller load."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from builders.plans import candidate, engine
+from fakes.surroundings import Surroundings, on, plan, request
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.values.base import replaced
+
+CHEAPER = candidate(engine=engine(quantize="awq"))
+
+
+def set_to(**changes):
+    """What runs, with other settings and the arguments that belong to them."""
+    usual = engine()
+    words = dict(zip(usual.container.args[::2], usual.container.args[1::2], strict=True))
+    words |= {f"--{name.replace('_', '-')}": str(value) for name, value in changes.items()}
+    container = replaced(usual.container, args=tuple(word for pair in words.items() for word in pair))
+    return candidate(engine=replaced(usual, settings=replaced(usual.settings, **changes), container=container))
+
+
+@pytest.fixture
+def around(tmp_path):
+    return Surroundings(home=tmp_path / "state")
+
+
+def bring_up(around, wanted=None, **changes):
+    return up(around.context(), request(wanted, wait=True, **changes))
+
+
+def untouched(around, wanted, **changes):
+    """The outcome of an `up` that may ask nothing and make nothing."""
+    made = len(around.world.creations)
+    outcome = bring_up(around, wanted, confirm=lambda _proposal: pytest.fail("asked"), **changes)
+    assert not outcome.changed
+    assert len(around.world.creations) == made
+    assert len(around.world.running()) == 1
+    return outcome
+
+
+def refused(around, wanted, **changes):
+    with pytest.raises(ConflictError) as caught:
+        bring_up(around, wanted, **changes)
+    assert caught.value.code == "name_taken"
+    assert len(around.world.running()) == 1
+
+
+def test_a_bigger_budget_changes_nothing_and_is_recorded(around):
+    first = bring_up(around)
+    outcome = untouched(around, plan(budget_usd_per_hour=Decimal(6)))
+    recorded = around.store.load("demo")
+    assert recorded.plan.requirements.budget_usd_per_hour == 6
+    assert recorded == outcome.deployment
+    assert recorded.revision.spec == first.deployment.revision.spec
+    assert (recorded.active, recorded.revision.number, recorded.revision.state) == (1, 1, "serving")
+    assert outcome.better is None
+
+
+def test_a_dry_run_records_nothing(around):
+    first = bring_up(around).deployment
+    untouched(around, plan(budget_usd_per_hour=Decimal(6)), dry_run=True)
+    assert around.store.load("demo") == first
+
+
+def test_what_runs_may_be_another_candidate_than_the_choice(around):
+    """As after a failover, or with another price list."""
+    bring_up(around)
+    untouched(around, plan(candidate(), chosen=CHEAPER, budget_usd_per_hour=Decimal(6)))
+    untouched(around, replaced(plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(7)), alternatives=(candidate(),)))
+
+
+def test_another_instance_type_with_the_same_accelerators_is_another_pool_of_the_same_spec(around):
+    bring_up(around, plan(on("g6e.2xlarge"), chosen=candidate()))
+    untouched(around, plan(chosen=on("g6e.2xlarge"), budget_usd_per_hour=Decimal(6)))
+
+
+def test_a_better_choice_is_mentioned_with_the_commands_that_take_it(around):
+    bring_up(around)
+    line = replaced(CHEAPER.cost.lines[0], usd_per_hour=Decimal("0.8048"))
+    cheap = replaced(CHEAPER, cost=replaced(CHEAPER.cost, lines=(line,)))
+    better = untouched(around, plan(candidate(), chosen=cheap, budget_usd_per_hour=Decimal(6))).better
+    assert better.code == "better_choice"
+    assert "$0.8048" in better.message
+    assert "'tgi-deploy down demo'" in better.message
+
+
+def test_the_planner_is_asked_about_exactly_what_runs(around):
+    bring_up(around)
+    asked = []
+    wanted = plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(6))
+    untouched(around, wanted, judge=lambda running: asked.append(running.chosen.quantize) or candidate())
+    assert asked == ["none"]
+
+
+def test_settings_that_serve_more_than_is_asked_for_are_as_good(around):
+    """Another version of this tool may set the same hardware otherwise."""
+    bring_up(around)
+    judged = set_to(max_total_tokens=4096, max_input_tokens=4095)
+    untouched(around, plan(chosen=judged, context_tokens=4096, concurrency=4), judge=lambda _running: judged)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({"max_total_tokens": 16384}, {"context_tokens": 16384}),
+        ({"max_concurrent_requests": 256}, {"concurrency": 200}),
+        ({"max_batch_prefill_tokens": 2048}, {"flags": (("max-batch-prefill-tokens", "2048"),)}),
+    ],
+)
+def test_settings_that_serve_less_are_another_spec(around, changes, asked):
+    bring_up(around)
+    judged = set_to(**changes)
+    refused(around, plan(chosen=judged, **asked), judge=lambda _running: judged)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"port": 9090}, {"disk_gib": 5000}, {"regions": ("eu-west-1",)}, {"markets": ("spot",)}],
+)
+def test_what_a_machine_was_made_with_is_no_choice(around, asked):
+    bring_up(around)
+    refused(around, plan(**asked), judge=lambda _running: candidate())
+
+
+def test_another_spec_is_refused_with_what_works_today(around):
+    bring_up(around)
+    with pytest.raises(ConflictError, match="was asked for differently: quantize auto, now awq") as caught:
+        bring_up(around, plan(chosen=CHEAPER, quantize="awq"))
+    assert "'tgi-deploy down demo'" in caught.value.hint
+
+
+def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):
+    bring_up_unfinished = request(wait=False)
+    up(around.context(), bring_up_unfinished)
+    wanted = plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(6))
+    outcome = bring_up(around, wanted, judge=lambda _running: candidate())
+    assert outcome.deployment.status == "ready"
+    assert outcome.deployment.plan.chosen.quantize == "none"
+    assert len(around.world.running()) == 1
+    assert [kind for kind, *_ in around.world.creations].count("instance") == 1

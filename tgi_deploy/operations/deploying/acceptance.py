@@ -1,0 +1,119 @@
+"""Whether what runs under a name is as good as what is asked for now: then a healthy machine is never replaced.
+
+It is where it runs the spec of the plan's choice or of another of its candidates, or where the planner, asked about
+exactly what runs, still accepts it. So a failover, a new price, a bigger budget or another version of this tool change
+nothing, however much they change the choice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import Problem, warning
+from tgi_deploy.operations.launching.launch import spec_of
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.locked import engine_as_planned
+from tgi_deploy.text import usd
+from tgi_deploy.values.base import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.plan_document import PlanDocument
+
+    # From what runs to the same as a candidate for the request at hand; None where the planner rejects it.
+    Judge = Callable[[PlanDocument], Candidate | None]
+
+
+def no_judge(_running: PlanDocument) -> None:
+    """Accept nothing but an equal spec."""
+
+
+def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
+    """Return the plan with what runs as its choice; None where something else is asked for."""
+    revision, running = recorded.revision, recorded.plan
+    if revision is None or running is None or not _may_stay(revision, running, plan, marks):
+        return None
+    judged = judge(running)
+    if judged is not None and not (_runs(revision, plan, judged) or _covers(running, plan, judged)):
+        judged = None
+    planned = (plan.chosen, *plan.fallbacks, *plan.alternatives)
+    found = judged or next((candidate for candidate in planned if _runs(revision, plan, candidate)), None)
+    if found is None:
+        return None
+    return replaced(plan, chosen=replaced(found, engine=engine_as_planned(found.engine, running)))
+
+
+def _may_stay(revision: Revision, running: PlanDocument, plan: Plan, marks: Mapping[str, Any]) -> bool:
+    """Return whether nothing but the choice can differ: a port, a place or a disk that is asked for is no choice."""
+    request, storage = plan.request, running.storage
+    return (
+        revision.marks == marks
+        and running.model.id == request.model.model.hub_id
+        and running.engine.name == plan.chosen.engine.name
+        and running.engine.port == request.port
+        and storage.root_volume_gib >= (request.disk_gib or 0)
+        and (running.chosen.market == "owned" or _is_allowed_place(running, plan))
+    )
+
+
+def _is_allowed_place(running: PlanDocument, plan: Plan) -> bool:
+    request = plan.request
+    return running.chosen.region in request.regions and running.chosen.market in request.markets
+
+
+def _runs(revision: Revision, plan: Plan, candidate: Candidate) -> bool:
+    """Return whether this candidate is what runs. Records of schema 1 have only the engine's command line of it."""
+    spec, running = spec_of(plan, candidate), revision.plan
+    if revision.spec is not None:
+        return revision.spec.digest == spec.digest
+    return running is not None and (
+        spec.container.image.reference == running.engine.image
+        and spec.container.args == running.engine.args
+        and dict(spec.container.env) == running.engine.env
+        and (spec.hardware.accelerator, spec.hardware.accelerators)
+        == (running.chosen.accelerator, running.chosen.num_shard)
+    )
+
+
+def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
+    """Return whether the settings that run serve all that the planner would set the same hardware to."""
+    asked, request, settings = running.requirements, plan.request, judged.engine.settings
+    return (
+        (asked.flags, asked.env) == (dict(request.flags), dict(request.env))
+        and asked.concurrency >= request.concurrency
+        and running.engine.max_input_tokens >= settings.max_input_tokens
+        and running.engine.max_total_tokens >= settings.max_total_tokens
+        and running.memory.kv_capacity_tokens >= judged.memory.required_kv_tokens
+    )
+
+
+def with_request(deployment: Deployment, plan: Plan) -> Deployment:
+    """Record what is asked for now. `plan` is `as_running`; what runs, where and for how much stays as it is."""
+    revision, running = deployment.revision, deployment.plan
+    if revision is None or running is None:
+        return deployment
+    made = plan_document(replaced(plan, rejections=()))
+    if made.requirements == running.requirements:
+        return deployment
+    stays = {name: getattr(running, name) for name in ("chosen", "cost", "engine", "storage", "time_to_ready")}
+    return deployment.with_revision(replaced(revision, plan=replaced(made, **stays)))
+
+
+def better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
+    """Return a word about what would be chosen today, where that is something else that costs less."""
+    revision, price, chosen = deployment.revision, deployment.usd_per_hour, plan.chosen
+    if revision is None or price is None or revision.plan is None or _runs(revision, plan, chosen):
+        return None
+    if chosen.cost.usd_per_hour >= price:
+        return None
+    running, offer, name = revision.plan.chosen, chosen.offer, deployment.name
+    return warning(
+        "better_choice",
+        f"{running.instance_type} runs at {usd(price)} an hour; today's plan would choose "
+        f"{offer.instance_type.name} at {usd(chosen.cost.usd_per_hour)}: "
+        f"'tgi-deploy down {name}' and the same 'up' take it",
+    )
