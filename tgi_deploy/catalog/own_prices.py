@@ -92,7 +92,7 @@ def _check(table: Mapping[str, Any], known: Collection[str], where: Where) -> No
     """Refuse names that match nothing: a price that is not used would be believed."""
     for name in table:
         if name not in known:
-            raise where.child(name).error("is not an instance type of EC2 with accelerators")
+            raise where.child(name).error("is not an instance type with accelerators")
 
 
 def _priced(offer: Offer, own: Mapping[str, Any]) -> Offer:

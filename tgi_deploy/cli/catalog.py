@@ -70,7 +70,7 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
     ),
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.hardware_names)
-@click.option("--region", metavar="REGION", help="Prices of this region.  [default: your AWS region]")
+@click.option("--region", metavar="REGION", help="Prices of this region.  [default: the configured one]")
 @click.option("--engine-version", metavar="VERSION", help="Judge by this engine version.  [default: the newest known]")
 @profiles_dir_option
 def _compare(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ import click
 from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.views import ci
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, flags_with_values, percent
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.compare_plans import Change, Check, Comparison, Metric
     from tgi_deploy.values.plan_document import PlanDocument
 
+_GATE: Final = "cost_gate"
 EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
 _LABELS: Final = {
@@ -91,7 +92,7 @@ def _limits(percents: Mapping[str, str | None], margin_tokens: int | None) -> Li
 def _result(found: Comparison, text: str) -> Result:
     errors = tuple(
         Problem(
-            code="cost_gate", message=f"{check.name}: {check.message}",
+            code=_GATE, message=f"{check.name}: {check.message}",
             hint="change the plan, or raise the limit if the increase is meant",
         )
         for check in found.failed
@@ -146,43 +147,16 @@ def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a value of JSON
 
 
 def junit_xml(found: Comparison, old: str, new: str) -> str:
-    """A suite with a test for each limit."""
-    counts = f'tests="{len(found.checks)}" failures="{len(found.failed)}" errors="0" skipped="0"'
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="tgi-deploy diff {_xml(old)} {_xml(new)}" {counts}>',
-        *(line for check in found.checks for line in _test_case(check)),
-        "</testsuite>",
+    """Return a suite with a test for each limit."""
+    cases = [
+        ci.TestCase(name=check.name, code="" if check.passed else _GATE, message="" if check.passed else check.message)
+        for check in found.checks
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _test_case(check: Check) -> Iterator[str]:
-    opening = f'  <testcase classname="cost_gate" name="{_xml(check.name)}"'
-    if check.passed:
-        yield f"{opening}/>"
-        return
-    yield f"{opening}>"
-    yield f'    <failure type="cost_gate" message="{_xml(check.message)}"/>'
-    yield "  </testcase>"
-
-
-def _xml(text: str) -> str:
-    return escape(one_line(text), quote=True)
+    return ci.junit(ci.suite(f"tgi-deploy diff {one_line(old)} {one_line(new)}", _GATE, cases))
 
 
 def github_lines(found: Comparison, new: str) -> str:
-    """One `::error` line for each failure; the workflow shows it at the file of the new plan."""
-    lines = [
-        f"::error file={_property(new)},title={_property(f'cost_gate: {check.name}')}::{_data(check.message)}"
-        for check in found.failed
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    """Return an error for each failure; the workflow shows it at the file of the new plan."""
+    return "".join(
+        ci.annotation("error", check.message, file=new, title=f"{_GATE}: {check.name}") for check in found.failed
+    )

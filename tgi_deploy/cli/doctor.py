@@ -80,7 +80,9 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @templates_dir_option
 @offline_option
 @target_options("doctor")
-@click.option("--policy", is_flag=True, help="Print the IAM policy that the tool needs, and look at nothing.")
+@click.option(
+    "--policy", is_flag=True, help="Print the policy that the account has to give the tool, and look at nothing."
+)
 @click.option("--boundary", is_flag=True, help="With --policy: what bounds the roles that 'up' makes, in its place.")
 @click.option("--for", "features", metavar="FEATURES", help="With --policy: for these alone, with commas.")
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")

@@ -40,7 +40,7 @@ class Options:
 @click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or only tagged.")
 @region_option
 @sandbox_option
-@click.option("--volumes", is_flag=True, help="Docker: also the volume with downloaded weights.")
+@click.option("--volumes", is_flag=True, help="Also what outlives deployments, as downloaded weights on a host.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @yes_option
 def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type

@@ -162,7 +162,7 @@ _LOOK_AT: Final = click.option(
     default=wiring.target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
-    help="Look in regions of EC2, or on the current Docker host.",
+    help="Where to look: in its regions, or on its host.",
 )
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
-    "gone": "EC2 does not offer it any more",
-    "announced": "EC2 has announced it and does not offer it yet",
-    "owned": "EC2 does not rent it: this is a machine of your own",
+    "gone": "it is not offered any more",
+    "announced": "it is announced and not offered yet",
+    "owned": "it is not for rent: this is a machine of your own",
 }
 
 
@@ -51,7 +51,7 @@ def why_not_command(*, texts: OptionTexts, hardware_name: str, profiles_dir: Pat
     """Explain an instance type or a card for this request, with the arithmetic.
 
     Shows for each number of shards and each quantization the memory by parts, every reason against it, and the
-    price line by line; or that it works, and what puts it behind the choice. A card that EC2 does not rent is
+    price line by line; or that it works, and what puts it behind the choice. A card that is not for rent is
     explained as machines of your own.
     """
     found = why_not(texts, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)

@@ -65,6 +65,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     `one_at_a_time`: why deployments are not brought up beside each other, empty where they are.
     `removed_together`: kinds of which things of many deployments may be deleted side by side.
     `unpriced` says of a receipt without a price where it ran; empty where that is not known.
+    `extra` is the package that the extra of the target's name brings, empty where it needs none.
     """
 
     begins: str
@@ -78,6 +79,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     one_at_a_time: str = ""
     removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
+    extra: str = ""
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ PLAN_OPTIONS: Final = (
         "whole", "num_shard", most=64, example="2", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--instance", HARDWARE, "TYPE", "Only this EC2 instance type.", lands="instance_type", profile=True, sweeps=True
+        "--instance", HARDWARE, "TYPE", "Only this instance type.", lands="instance_type", profile=True, sweeps=True
     ),
     # 65,536 GiB: the largest gp3 volume.
     PlanOption(

@@ -9,6 +9,7 @@ import pytest
 from builders.plans import candidate, profile
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.doctor import findings_document, findings_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking import local_checks
@@ -164,7 +165,7 @@ def test_an_open_model_asks_no_hub():
 
 
 def test_missing_extras_are_warnings_that_say_how_to_get_them():
-    found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)))
+    found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets())
     assert [item.data.get("extra") for item in found] == [None, "hub", "docker"]
     assert found[1].hint == "pip install 'tgi-deploy[hub]'"
 

@@ -144,7 +144,7 @@ def test_the_json(tool):
         ("g5.xlarge", "behind g6e.xlarge by service level"),
         ("g6e.xlarge", "is what the plan chooses"),
         ("g4dn.xlarge", "nearest to it: arch_flash_attention"),
-        ("p2.xlarge", "EC2 does not offer it any more"),
+        ("p2.xlarge", "it is not offered any more"),
         ("A10G", "g5.48xlarge"),
         ("RTX-4090", "1xRTX-4090 serves llama3-13b"),
         ("g5g.xlarge", "host_architecture"),

@@ -31,7 +31,7 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     """All findings, this computer's first. Nothing is raised: what fails is a finding."""
     context, here = request.context, request.workstation
     chosen = context.target(request.target)
-    findings = [python_finding(here), state_finding(here), *extras_findings(here)]
+    findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]
     for target in context.targets:
         if isinstance(target, LocalHost):
             findings.extend(target.examine_host(needed=target is chosen))

@@ -12,13 +12,15 @@ from tgi_deploy.errors import DeployError, Problem, warning
 from tgi_deploy.values.check_result import ok
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-# Extra of this package → the package that it brings, and what it is for.
+    from tgi_deploy.targets.protocol import Target
+
+# Extra of this package → the package that it brings, and what it is for; targets name theirs.
 EXTRAS: Final = {
     "hub": ("huggingface_hub", "models that the catalogue does not know"),
     "sandbox": ("moto", "the local cloud"),
-    "docker": ("docker", "docker hosts"),
 }
 
 
@@ -60,12 +62,14 @@ def state_finding(workstation: Workstation) -> Problem:
         return problem.problem
 
 
-def extras_findings(workstation: Workstation) -> tuple[Problem, ...]:
-    """A missing extra is no fault: it is said what it would give."""
-    missing = [name for name, (package, _) in EXTRAS.items() if not workstation.has(package)]
-    there = [name for name in EXTRAS if name not in missing]
+def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tuple[Problem, ...]:
+    """Return a warning for each extra that is missing, which says what it would give: nothing is wrong without it."""
+    own = {target.name: (target.facts.extra, f"the target {target.name}") for target in targets if target.facts.extra}
+    extras = {**EXTRAS, **own}
+    missing = [name for name, (package, _) in extras.items() if not workstation.has(package)]
+    there = [name for name in extras if name not in missing]
     findings = [ok("extras", f"installed: {', '.join(there) or 'none'}", installed=there)]
     for name in missing:
-        told = f"the extra '{name}' is not installed ({EXTRAS[name][1]})"
+        told = f"the extra '{name}' is not installed ({extras[name][1]})"
         findings.append(warning("extra_missing", told, f"pip install 'tgi-deploy[{name}]'", extra=name))
     return tuple(findings)

@@ -258,7 +258,7 @@ def _instance(settings: Settings, catalog: Catalog) -> str | None:
         state = "no longer offered" if found.status == "gone" else "announced but not yet offered"
         why = f": {found.note}" if found.note else ""
         raise InputError(
-            "instance_not_offered", f"{found.name} is {state} by EC2{why}",
+            "instance_not_offered", f"{found.name} is {state}{why}",
             hint="'tgi-deploy catalog list instances' shows which types are",
         )  # fmt: skip
     return found.name

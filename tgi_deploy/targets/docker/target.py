@@ -52,6 +52,7 @@ FACTS: Final = TargetFacts(
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
     one_at_a_time="deployments of one host would take each other's port and GPUs",
     unpriced="on a machine of yours",
+    extra="docker",
 )
 
 FORMS: Final = {"docker": "docker run", "compose": "Docker Compose"}
