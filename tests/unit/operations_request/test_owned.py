@@ -17,7 +17,7 @@ from tgi_deploy.cli.views.own import own_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.own import Owned, plan_owned
-from tgi_deploy.values.owned import break_even_months
+from tgi_deploy.values.owned import OwnedMachine, break_even_months
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -109,6 +109,24 @@ def test_a_slower_link_makes_dearer_tokens(tmp_path):
     _, fast = owned(tmp_path, DGX)
     _, slow = owned(tmp_path, f'{DGX}interconnect = "pcie"\n')
     assert slow.usd_per_million_output_tokens > fast.usd_per_million_output_tokens
+
+
+def test_a_budget_bounds_the_rentals(tmp_path):
+    _, found = owned(tmp_path, DGX, budget="10")
+    assert found.rentals
+    assert all(rental.usd_per_hour <= Decimal("10.5") for rental in found.rentals), "billed, and what interruptions add"
+    assert found.usd_per_hour > 10, "what is owned is paid for already"
+
+
+def test_the_environment_comes_before_the_file():
+    machine = OwnedMachine(
+        hardware="8xH100-80GB", purchase_usd=Decimal(1), useful_life_years=Decimal(1), board_w=Decimal(0),
+        host_w=Decimal(0), pue=Decimal(1), usd_per_kwh=Decimal(0), utilization=Decimal("0.5"),
+    )  # fmt: skip
+    environ = {"TGI_DEPLOY_UTILISATION": "0.25"}
+    outcome = plan_owned(OptionTexts(model="llama3-8b"), machine, open_catalog(), environ)
+    assert isinstance(outcome, tuple)
+    assert outcome[1].utilization == Decimal("0.25")
 
 
 def test_one_market_alone_when_it_is_named(tmp_path):

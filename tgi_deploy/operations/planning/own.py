@@ -85,7 +85,7 @@ def plan_owned(
 ) -> tuple[Plan, Owned] | NoFeasiblePlan:
     """Return the plan on the owned machine with its books. Raises InputError for what cannot be asked for."""
     _refuse(texts)
-    request = resolve(_on(machine, texts), environ, catalog)
+    request = resolve(_on(machine, texts, environ), environ, catalog)
     supply, kept = _supply(machine, request, catalog)
     made = make_plan(request, supply, catalog.engine)
     if isinstance(made, NoFeasiblePlan):
@@ -106,15 +106,18 @@ def _refuse(texts: OptionTexts) -> None:
         )  # fmt: skip
 
 
-def _on(machine: OwnedMachine, texts: OptionTexts) -> OptionTexts:
-    """The options, completed by what the file says and they do not."""
-    share = None if machine.utilization is None else f"{machine.utilization:f}"
-    return replaced(
-        texts,
-        hardware=machine.hardware,
-        utilisation=texts.utilisation or share,
-        max_machines=texts.max_machines or str(machine.machines),
-    )
+def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -> OptionTexts:
+    """Return the options, completed by what the file has and neither they nor the environment."""
+    of_file = {"max_machines": str(machine.machines)}
+    if machine.utilization is not None:
+        of_file["utilisation"] = f"{machine.utilization:f}"
+    missing = {name: value for name, value in of_file.items() if _is_open(name, texts, environ)}
+    return replaced(texts, hardware=machine.hardware, **missing)
+
+
+def _is_open(name: str, texts: OptionTexts, environ: Mapping[str, str]) -> bool:
+    """Whether neither an option nor a variable sets it."""
+    return getattr(texts, name) is None and not environ.get(variable_of(name))
 
 
 def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
@@ -136,7 +139,7 @@ def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, 
     hidden = variable_of("hardware")
     rented = resolve(texts, {name: value for name, value in environ.items() if name != hidden}, catalog)
     markets = rented.markets
-    if texts.market is None and variable_of("market") not in environ:
+    if _is_open("market", texts, environ):
         markets = ("on-demand", "spot")
     return replaced(rented, utilisation=request.utilisation, markets=markets)
 
