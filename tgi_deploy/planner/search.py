@@ -226,7 +226,10 @@ class Search:
         return Candidate(
             offer=offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=fit.dtype,
             lost_bits=evaluation.scheme.lost_bits, cost=configuration.cost,
-            memory=replaced(fit.memory, required_kv_tokens=needed_kv_tokens(self.evaluator, evaluation)),
+            memory=replaced(
+                fit.memory, required_kv_tokens=needed_kv_tokens(self.evaluator, evaluation),
+                startup_kv_tokens=fit.memory.required_kv_tokens,
+            ),
             quality=evaluation.quality.grade, replicas=evaluation.replicas, machines=configuration.machines,
             outcomes=evaluation.outcomes,
             performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),

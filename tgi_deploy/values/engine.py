@@ -208,6 +208,7 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
     largest_context_tokens: int = 0
     largest_concurrency: int = 0
     uncertainty_bytes: int = 0
+    startup_kv_tokens: int = 0
 
     @property
     def fits(self) -> bool:
@@ -219,9 +220,14 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
         return self.kv_cache_bytes - self.required_kv_tokens * self.kv_bytes_per_token
 
     @property
+    def startup_margin_bytes(self) -> int:
+        """What the KV cache holds beyond what the engine needs to start: with less room, more requests wait."""
+        return self.kv_cache_bytes - (self.startup_kv_tokens or self.required_kv_tokens) * self.kv_bytes_per_token
+
+    @property
     def tight(self) -> bool:
-        """Whether it fits by less than the arithmetic is sure of."""
-        return self.fits and self.margin_bytes < self.uncertainty_bytes
+        """Whether it starts by less than the arithmetic is sure of."""
+        return self.fits and self.startup_margin_bytes < self.uncertainty_bytes
 
 
 class Scheduling(Value, frozen=True, kw_only=True):

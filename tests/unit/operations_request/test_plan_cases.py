@@ -47,6 +47,7 @@ SECTIONS = {
     "fallbacks",
     "notices",
     "assumptions",
+    "unsaid",
 }
 
 
@@ -123,6 +124,8 @@ def check_choice(made: Plan, expect: Mapping[str, Any]) -> None:
     for name in ("notices", "assumptions"):
         for fragment in expect.get(name, ()):
             assert any(fragment in said for said in getattr(made, name)), fragment
+    for fragment in expect.get("unsaid", ()):
+        assert not any(fragment in said for said in (*made.notices, *made.assumptions)), fragment
 
 
 def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:
