@@ -9,10 +9,12 @@ import pytest
 from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
+from tgi_deploy.cli.views.status import status_document, status_text
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.removing.spent import spent_by
+from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError, NoCapacityError
 from tgi_deploy.values.base import replaced
@@ -216,6 +218,36 @@ def test_what_failed_before_it_had_a_machine_costs_nothing(around, price):
     around.world.on_call = None
     around.clock.sleep(HOUR_S)
     assert bring_up(around, price).ends.ttl_s == HOUR_S
+
+
+def receipts_usd(around):
+    paths = (around.home / "receipts").iterdir()
+    return sum(Decimal(json.loads(path.read_text())["cost"]["usd"]) for path in paths)
+
+
+def test_receipts_add_up_to_what_the_name_has_spent(around, price):
+    """Over one that failed and was removed, a fail-over, a machine that ended by itself, and the one that serves."""
+    fail(around, price * 100)
+    around.world.deaths = ["Server.InsufficientInstanceCapacity"]
+    bring_up(around, price * 100, plan=plan(on("g6e.xlarge", region="eu-west-1")))
+    around.clock.sleep(HOUR_S)
+    end_by_itself(around)
+    around.clock.sleep(HOUR_S / 4)
+    bring_up(around, price * 100)
+    around.clock.sleep(HOUR_S / 2)
+    spent = status(around.context(), "demo").spent
+    take_down(around)
+    assert spent.machines == 4
+    assert spent.usd > price * Decimal("1.5")
+    assert receipts_usd(around) == pytest.approx(spent.usd, abs=Decimal("0.01"))
+
+
+def test_status_shows_what_the_name_has_spent(around, price):
+    bring_up(around, price * 100, wait=True)
+    around.clock.sleep(HOUR_S)
+    found = status(around.context(), "demo")
+    assert status_document(found)["spent_usd"] == pytest.approx(price, abs=Decimal("0.01"))
+    assert f"${price} an hour; $1.87 so far" in status_text(found)
 
 
 def test_down_closes_the_account(around, price):

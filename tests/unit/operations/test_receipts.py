@@ -13,8 +13,9 @@ from tgi_deploy.cli.views.receipt import receipt_text
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.removing.receipt import Ledger, Line, document, verify
+from tgi_deploy.operations.removing.receipt import document, verify
 from tgi_deploy.operations.watching.known import money
+from tgi_deploy.operations.watching.ledger import Ledger, Line
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.text import duration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import wiring
@@ -63,11 +64,16 @@ def _runs_lines(status: Status) -> Iterator[str]:
 
 
 def _cost_words(status: Status) -> str:
-    """What is billed by the hour at this moment."""
+    """What is billed by the hour at this moment, and what the name has spent."""
+    spent = f"; {usd(_whole_cents(status.spent.usd))} so far" if status.spent and status.spent.usd else ""
     if status.gone:
-        return "nothing now: no machine runs"
+        return f"nothing now: no machine runs{spent}"
     price = price_of(status.recorded, status.seen)
-    return "-" if price is None else f"{usd(price)} an hour"
+    return "-" if price is None else f"{usd(price)} an hour{spent}"
+
+
+def _whole_cents(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.01"), ROUND_UP)
 
 
 def _next_lines(status: Status) -> Iterator[str]:
@@ -95,6 +101,7 @@ def status_document(status: Status) -> dict[str, Any]:
         if machine is None
         else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
         "probe": None if probe is None else {"outcome": probe.outcome, "status": probe.status},
+        "spent_usd": None if status.spent is None else status.spent.usd,
         "starting": None if status.starting is None else asdict(status.starting),
     }
 

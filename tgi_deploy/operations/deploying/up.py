@@ -22,8 +22,8 @@ from tgi_deploy.operations.launching.launch import await_visible, first_attempt,
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_made
-from tgi_deploy.operations.removing.spent import spent_by
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
-from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting, write
-from tgi_deploy.operations.removing.spent import begin_anew
+from tgi_deploy.operations.removing.receipt import Receipt, begin_anew, write
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff

@@ -25,9 +25,9 @@ from tgi_deploy.operations.removing.down import (
     still_there,
 )
 from tgi_deploy.operations.removing.leftovers import raise_all, removing
-from tgi_deploy.operations.removing.receipt import Receipt, sighting
 from tgi_deploy.operations.watching.fleet import Seen, each, look_at_all, search
 from tgi_deploy.operations.watching.known import by_name
+from tgi_deploy.operations.watching.ledger import sighting
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.ports import BatchHandler
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
 from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
-from tgi_deploy.operations.removing.receipt import Ledger, Receipt
+from tgi_deploy.operations.removing.receipt import Receipt
 from tgi_deploy.operations.watching.known import born
+from tgi_deploy.operations.watching.ledger import Ledger
 from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.observe import read_recorded
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.removing.receipt import Line
+    from tgi_deploy.operations.watching.ledger import Line
     from tgi_deploy.values.resource import Found
 
 _APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)

@@ -14,8 +14,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.removing.down import await_settled, issue, not_shown_yet, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import deletions
-from tgi_deploy.operations.removing.receipt import Ledger, Receipt, recorded_things, sighting
 from tgi_deploy.operations.watching.broken_off import on_record
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import Patience
 from tgi_deploy.values.base import replaced
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
     from tgi_deploy.values.deployment import Deployment, Event
     from tgi_deploy.values.resource import Found, Step

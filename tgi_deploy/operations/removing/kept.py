@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.removing.receipt import Ledger
+    from tgi_deploy.operations.watching.ledger import Ledger
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import Found
 

@@ -7,15 +7,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, Failure, InputError, LeftBehindError
-from tgi_deploy.operations.removing.receipt import Ledger, recorded_things
 from tgi_deploy.operations.watching.broken_off import recorded
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_things
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.removing.receipt import Line, Receipt
+    from tgi_deploy.operations.removing.receipt import Receipt
+    from tgi_deploy.operations.watching.ledger import Line
     from tgi_deploy.values.deployment import Deployment
 
 

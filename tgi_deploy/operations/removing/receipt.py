@@ -1,74 +1,24 @@
-"""Receipts of removals: what existed, from when to when, what it cost, and a hash over all of it.
-
-The history of a deployment is the ledger: every creation, find and disappearance is an event with the thing's kind,
-id and region, written when it happens. A removal that was killed is therefore finished by the next one with nothing
-forgotten, earlier machines of a failover among it.
-"""
+"""Receipts of removals: the lines of the ledger, what stays on purpose, and a hash over all of it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from decimal import ROUND_HALF_UP, Decimal
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.operations.watching.known import born, money
-from tgi_deploy.reconcile.ends import moment_of
-from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.values.deployment import Event
-from tgi_deploy.values.resource import TAG_PRICE
+from tgi_deploy.operations.watching.ledger import given_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.operations.watching.ledger import Line
 
 SCHEMA: Final = 1
 HASH: Final = "sha256"
-_HOUR_S: Final = 3600
-# The reply to a launch comes seconds after it. What is more than that is a clock's.
-_AGREED: Final = timedelta(minutes=1)
-_MICRO: Final = Decimal("0.000001")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """One thing that existed.
-
-    `gone` is when it was seen to be gone, or, where `exact` is False, the latest moment at which it can have gone.
-    Only machines have a price: it is the deployment's for everything billed by the hour. `expires`: the end it was made
-    with, if that is known. `clocks_agree` is False where this computer and the cloud differ about when it was made:
-    `created` is the earlier of the two then, and the time from there to `gone` may be too long by the difference.
-    """
-
-    kind: str
-    id: str
-    region: str
-    created: datetime | None
-    gone: datetime | None = None
-    exact: bool = True
-    usd_per_hour: Decimal | None = None
-    expires: datetime | None = None
-    clocks_agree: bool = True
-    is_machine: bool = False
-
-    @property
-    def seconds(self) -> int | None:
-        if self.created is None or self.gone is None:
-            return None
-        return max(0, round((self.gone - self.created).total_seconds()))
-
-    @property
-    def usd(self) -> Decimal | None:
-        """Seconds times price, to the millionth; None while one of the two is unknown, or for what has no price."""
-        if self.usd_per_hour is None or self.seconds is None:
-            return None
-        return (self.usd_per_hour * self.seconds / _HOUR_S).quantize(_MICRO, ROUND_HALF_UP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,97 +62,21 @@ class Receipt:
         return sum(known, Decimal(0)) if len(known) == len(self.machines) else None
 
 
-@dataclass(slots=True)
-class Ledger:
-    """Collects the lines of one removal, by id."""
-
-    lines: dict[str, Line] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> Ledger:
-        ledger = cls()
-        for event in events:
-            ledger.hear(event)
-        return ledger
-
-    def hear(self, event: Event) -> None:
-        data = event.data
-        if not data.get("id") or "kind" not in data:
-            return
-        known = self.lines.get(data["id"]) or Line(
-            kind=str(data["kind"]),
-            id=str(data["id"]),
-            region=str(data.get("region", "")),
-            created=None,
-            is_machine=data.get("is_machine") is True,
-        )
-        cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
-        agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
-        price = known.usd_per_hour or money(data.get("usd_per_hour"))
-        line = replace(
-            known,
-            created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
-            gone=event.at if event.code == "deleted" else known.gone,
-            usd_per_hour=price if known.is_machine else None,
-            expires=known.expires or moment_of(data.get("expires")),
-            clocks_agree=known.clocks_agree and agree,
-        )
-        found_gone = event.code == "gone" and line.gone is None
-        self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
-
-    @property
-    def regions(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
-
-    def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Mapping[str, str]]) -> tuple[Line, ...]:
-        """The lines at the end. What nobody saw go went by now, and a machine by its own end at the latest."""
-        still = {item["id"] for item in left}
-        return tuple(
-            line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
-            for line in self.lines.values()
-        )
-
-
-def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
-    end = line.expires or expires
-    latest = min(at, end) if end is not None and line.is_machine else at
-    return replace(line, gone=max(latest, line.created) if line.created else latest, exact=False)
-
-
-def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
-    """The event that tells of a thing that was found (or, with code `deleted`, that went)."""
-    price = deployment.usd_per_hour if deployment else None
-    born_at = born(found)
-    data = {
-        "kind": found.kind,
-        "id": found.id,
-        "region": found.place,
-        "is_machine": found.is_machine,
-        "created": born_at.isoformat() if born_at else None,
-        "usd_per_hour": found.tags.get(TAG_PRICE) or (str(price) if price is not None else None),
-    }
-    return Event(at=at, deployment=name, code=code, text=f"{found.kind} {found.id} {code}", step=found.key, data=data)
-
-
-def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
-    """What the record knows by id, as events: for a history that lacks it."""
-    return tuple(
-        Event(
-            at=deployment.created_at,
-            deployment=deployment.name,
-            code="recorded",
-            text="",
-            data=event_data(item, item.attributes, deployment),
-        )
-        for item in deployment.resources
-        if "id" in item.attributes
-    )
-
-
 def write(context: Context, receipt: Receipt) -> Receipt:
     """Keep it on disk; the receipt with its path."""
     text = json.dumps(document(receipt), indent=2) + "\n"
     return replace(receipt, path=context.store.save_receipt(f"{receipt.name}-{receipt.id}.json", text))
+
+
+def begin_anew(context: Context, name: str) -> None:
+    """Let nothing that was given up under this name count any more; a receipt of nothing says so."""
+    if not given_up(context, name):
+        return
+    closing = Receipt(
+        name=name, id=context.new_id(), version=context.version, at=context.clock.now(), lines=(), regions=()
+    )
+    write(context, closing)
+    context.reporter.note(f"what was spent under '{name}' no longer counts for --max-spend")
 
 
 def document(receipt: Receipt) -> dict[str, Any]:

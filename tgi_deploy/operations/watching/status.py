@@ -9,6 +9,7 @@ from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
+from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.reconcile.ends import ends_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.resource import Found
 
 
@@ -34,8 +36,9 @@ class Status:
     `machine` and `probe` are None where there is no machine, or no endpoint to ask.
 
     `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
-    a spot machine back, and how it is known. `starting` is how far an engine that does not answer has come; only the
-    status of one deployment has it. `late`: its machine was asked for a moment ago, and the cloud may not show it yet.
+    a spot machine back, and how it is known. `late`: its machine was asked for a moment ago, and the cloud may not show
+    it yet. Only the status of one deployment has `starting`, how far an engine that does not answer has come, and
+    `spent`, what machines of its name have cost so far.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Status:
     ends: tuple[End, ...] = ()
     spot_notice: str | None = None
     starting: Starting | None = None
+    spent: Spent | None = None
     late: bool = False
 
     @property
@@ -131,6 +135,7 @@ def _status(
         ends=ends_of(recorded, [machine.tags] if machine else []),
         spot_notice=spot_notice(machine, state, seen, console, healthy=healthy),
         starting=starting(context, recorded, state, console) if alone and not healthy else None,
+        spent=spent_by(context, recorded) if alone and recorded else None,
         late=late,
     )
 
