@@ -9,6 +9,8 @@ from tgi_deploy.errors import ConflictError, DeployError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.values.resource import Found
+
 
 class NoCapacityError(DeployError):
     """Nothing free in this pool now: go to the next zone, then to the next candidate."""
@@ -80,10 +82,11 @@ class GoneError(DeployError):
 
 
 class StaleTokenError(DeployError):
-    """The request token belongs to an earlier request: take a new one."""
+    """The request token belongs to an earlier request, which has made `ended`: take a new one."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, ended: Found | None = None) -> None:
         super().__init__("stale_token", message, hint="run the same command again")
+        self.ended = ended
 
 
 class TokenMismatchError(StaleTokenError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
@@ -137,8 +138,13 @@ class Executor:
         """Put the end of what was made on record and is no longer there into the history: another takes its place."""
         record = deployment.record(key)
         if record is not None and "id" in record.attributes:
-            data = event_data(record, record.attributes, deployment)
-            self.event(deployment, "gone", f"{record.kind} {record.attributes['id']} was gone", step=key, data=data)
+            self._add_gone(deployment, record, record.attributes)
+
+    def _add_gone(
+        self, deployment: Deployment, thing: Resource | ResourceRecord, attributes: Mapping[str, str]
+    ) -> None:
+        data = event_data(thing, attributes, deployment)
+        self.event(deployment, "gone", f"{thing.kind} {attributes['id']} was gone", step=thing.key, data=data)
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
         """Return whether an earlier request may have made something that has yet to show."""
@@ -159,6 +165,8 @@ class Executor:
             try:
                 return self._ask(deployment, resource, repeated=repeated)
             except StaleTokenError as stale:
+                if stale.ended is not None:
+                    self._add_gone(deployment, resource, stale.ended.attributes)
                 record = deployment.record(resource.key)
                 if isinstance(stale, TokenMismatchError) and record is not None:
                     deployment = self._end_earlier(deployment, record)
@@ -168,10 +176,11 @@ class Executor:
     def _ask(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
         """Ask for it by one token. A request without a reply gets its minute to come to light.
 
-        So does a unique name that is taken: whoever has it, or our own earlier request, may have yet to show.
+        So does a unique name that is taken: whoever has it, or our own earlier request, may have yet to show. The
+        minute begins with the doubt: waiting for the reply may have taken as long.
         """
         doubts: list[LostReplyError] = []
-        for _ in looks(self.clock, self.lateness):
+        for _ in chain((0.0,), looks(self.clock, self.lateness)):
             try:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:

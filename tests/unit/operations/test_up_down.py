@@ -339,6 +339,29 @@ def test_down_takes_away_a_volume_that_stayed(around):
     assert around.world.left() == []
 
 
+def test_down_takes_away_an_interface_that_stayed_and_holds_the_group(around):
+    group = bring_up(around).deployment.record("security-group").attributes["id"]
+    (machine,) = around.world.running()
+    interface = replaced(
+        machine,
+        key="network-interface:eni-1",
+        kind="network-interface",
+        is_machine=False,
+        attributes={"id": "eni-1"},
+        state="available",
+        attached=True,
+    )
+    around.world.things["eni-1"] = interface
+
+    def hold(name, properties):
+        if name == "delete security-group" and properties["id"] == group and "eni-1" in around.world.things:
+            raise InUseError("an interface holds the group")
+
+    around.world.on_call = hold
+    take_down(around, "demo")
+    assert around.world.left() == []
+
+
 def test_what_will_not_go_is_named_and_stays_recorded(around):
     bring_up(around)
     around.world.slow_to_end = 10**9

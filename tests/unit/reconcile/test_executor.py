@@ -23,7 +23,7 @@ from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import Patience, looks
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import ChangeSet, Ref, Resource, Step
+from tgi_deploy.values.resource import ChangeSet, Found, Ref, Resource, Step
 
 if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
@@ -150,6 +150,33 @@ class NoMemory(dict):
 
     def get(self, key, default=None):
         return default
+
+
+def test_a_reply_that_is_waited_for_in_vain_for_a_minute_is_looked_after_all_the_same(bench):
+    def lose(name):
+        if name == "create instance" and len(bench.world.running()) == 1 and not bench.clock.seconds:
+            bench.clock.sleep(60)
+            raise LostReplyError("the read timed out")
+
+    bench.world.after_call = lose
+    deployment = bench.run((group(), machine()))
+    (running,) = bench.world.running()
+    assert deployment.record("instance").attributes["id"] == running.id
+
+
+def test_a_machine_that_an_earlier_request_made_and_that_has_ended_is_in_the_history(bench):
+    bench.run((group(),))
+    ended = Found(key="instance", kind="instance", place="us-east-1", attributes={"id": "i-9"}, alive=False)
+    stale = [StaleTokenError("ended", ended=ended)]
+
+    def refuse(name, _):
+        if name == "create instance" and stale:
+            raise stale.pop()
+
+    bench.world.on_call = refuse
+    bench.run((group(), machine()), bench.store.saved[-1])
+    (gone,) = [event for event in bench.store.events if event.code == "gone"]
+    assert gone.data["id"] == "i-9"
 
 
 def test_a_stale_token_is_replaced(bench):

@@ -15,11 +15,11 @@ from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
-from tgi_deploy.reconcile.observe import observe, owners_of
+from tgi_deploy.reconcile.observe import find_common, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Found
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Found, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
     from tgi_deploy.values.deployment import Event, ResourceRecord
-    from tgi_deploy.values.resource import Step
 
 _HIDDEN: Final = "not shown yet"
+_UNUSED: Final = "available"  # the state of an interface or a volume that no machine has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,19 +198,35 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
 def _late_machines(
     context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
-    """Return what ends a machine that came to light only now, or again: it holds what is to be deleted."""
+    """Return what ends a machine that came to light only now, or again, and what a machine has left behind.
+
+    Either holds what is to be deleted.
+    """
     known = {found.id for found in seen if found.state != _HIDDEN}
 
     def holders(step: Step) -> tuple[Step, ...]:
         if step.is_machine:
             return ()
-        machines = machines_in(context.cloud(step.place), deployment.name)
+        cloud = context.cloud(step.place)
+        machines = machines_in(cloud, deployment.name)
         mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
         late = [found for found in mine if found.alive or found.id not in known]
         known.update(found.id for found in late)
-        return diff((), deployment.resources, late).steps
+        left = [found for found in find_common(cloud, tags) if found.attached and found.state == _UNUSED]
+        return (*diff((), deployment.resources, late).steps, *map(_removal, left))
 
     return holders
+
+
+def _removal(left: Found) -> Step:
+    return Step(
+        action="delete",
+        key=left.key,
+        kind=left.kind,
+        place=left.place,
+        reason="was left behind by its machine",
+        attributes=left.attributes,
+    )
 
 
 def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:

@@ -61,7 +61,7 @@ class Instances:
             TagSpecifications=tag_specifications(tags, *kinds),
         )
         if not found.alive:
-            raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}")
+            raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}", ended=found)
         return found
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:

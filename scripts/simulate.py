@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Run the simulator (tests/simulation/run.py): many histories, one to look at, or those that planted bugs break.
+
+scripts/simulate.py histories [--first 0] [--count 20000]     run histories; shrink and print the first that fails
+scripts/simulate.py show SEED|FILE                            run one history and print what happened
+scripts/simulate.py planted [--count 1000] [--only N ...]     which planted bugs are found, and after how many histories
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PATHS = (str(REPOSITORY), str(REPOSITORY / "tests"))
+sys.path[:0] = PATHS
+CHUNK = 50
+
+
+def failing(seeds: range) -> list[tuple[int, str]]:
+    """Return the seeds whose histories fail, with the first invariant that each breaks."""
+    from simulation.history import make  # noqa: PLC0415 -- `planted` must not load the product
+    from simulation.run import run  # noqa: PLC0415 -- likewise
+
+    found = ((seed, run(make(seed)).broken) for seed in seeds)
+    return [(seed, broken[0][0]) for seed, broken in found if broken]
+
+
+def histories(first: int, count: int, workers: int) -> int:
+    """Run them; return 1 where one fails."""
+    began, failed = time.monotonic(), list[tuple[int, str]]()
+    chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
+    with ProcessPoolExecutor(workers) as pool:
+        for found in pool.map(failing, chunks):
+            failed.extend(found)
+    took_s = time.monotonic() - began
+    print(f"{count} histories in {took_s:.0f} s ({count / took_s:.0f} a second): {len(failed)} fail")
+    if failed:
+        print(f"seeds: {failed[:20]}")
+        print_shrunk(*failed[0])
+    return 1 if failed else 0
+
+
+def print_shrunk(seed: int, broken: str) -> None:
+    """Print the history that remains of a failing one: a file for tests/cases/simulation."""
+    from simulation.history import as_json, make  # noqa: PLC0415 -- likewise
+    from simulation.shrink import shrink  # noqa: PLC0415 -- likewise
+
+    print(as_json(shrink(make(seed), broken)), end="")
+
+
+def show(what: str) -> int:
+    """Run one history; return 1 where it fails."""
+    from simulation.history import as_json, from_json, make  # noqa: PLC0415 -- likewise
+    from simulation.run import run  # noqa: PLC0415 -- likewise
+
+    history = make(int(what)) if what.isdigit() else from_json(Path(what).read_text(encoding="utf-8"))
+    report = run(history)
+    print(as_json(history), *report.log, *(f"{name}: {text}" for name, text in report.broken), sep="\n")
+    return 1 if report.broken else 0
+
+
+def search(number: int, count: int) -> tuple[int, list[list[str]]] | None:
+    """Run histories with one planted bug, in a process of its own; return the first seed that fails, and how."""
+    done = subprocess.run(  # noqa: S603 -- this interpreter
+        [sys.executable, "-m", "simulation.planted", str(number), str(count)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+    )
+    found: tuple[int, list[list[str]]] | None = json.loads(done.stdout)["found"]
+    return found
+
+
+def planted(count: int, workers: int, only: list[int]) -> int:
+    """Print which bugs are found; return 1 where one is not."""
+    from simulation.planted import bugs  # noqa: PLC0415 -- likewise
+
+    rows = bugs()
+    numbers = only or list(range(len(rows)))
+    missed = Counter[str]()
+    with ThreadPoolExecutor(workers) as pool:
+        for number, found in zip(numbers, pool.map(search, numbers, [count] * len(numbers)), strict=True):
+            bug = rows[number]
+            what = f"history {found[0]}: {', '.join(name for name, _ in found[1])}" if found else "NOT FOUND"
+            print(f"{number:3} {bug.group:20} {bug.module.rpartition('.')[2]}.{bug.function:22} {what}", flush=True)
+            missed[bug.group] += found is None
+    print(f"{len(numbers) - missed.total()} of {len(numbers)} found within {count} histories each")
+    return 1 if missed.total() else 0
+
+
+def main() -> int:
+    """Run what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    commands = parser.add_subparsers(dest="command", required=True)
+    many = commands.add_parser("histories")
+    many.add_argument("--first", type=int, default=0)
+    many.add_argument("--count", type=int, default=20_000)
+    commands.add_parser("show").add_argument("what")
+    bugs = commands.add_parser("planted")
+    bugs.add_argument("--count", type=int, default=1000)
+    bugs.add_argument("--only", type=int, nargs="*", default=[])
+    asked = parser.parse_args()
+    if asked.command == "histories":
+        return histories(asked.first, asked.count, asked.workers)
+    if asked.command == "show":
+        return show(asked.what)
+    return planted(asked.count, asked.workers, asked.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""What happens in one run, as data: who runs which command when, and what goes wrong. Made from a seed, kept as JSON.
+
+Nothing else decides a run: a history that is read from a file is the run that was written to it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+import msgspec
+
+KINDS = ("instance", "security-group", "launch-template", "volume", "network-interface", "spot-request")
+REGIONS = ("us-east-1", "us-west-2")
+NAMES = ("demo", "other")
+TWO_REGIONS = 3  # the number of the request whose second choice is in another region
+LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A value of a history."""
+
+
+class Command(Fact):
+    """`user` runs `verb` on `name` from `at_s`; `plan` is the number of what is asked for (simulation/requests.py).
+
+    `ahead_s` is how far that computer's clock is wrong while it runs.
+    """
+
+    user: int
+    verb: Literal["up", "down", "gc", "renew"]
+    name: str
+    at_s: float
+    plan: int = 0
+    ahead_s: float = 0.0
+    waits: bool = False
+
+
+class Fault(Fact):
+    """What goes wrong with a command's request or write number `at`, counted from 0 among those of `among`.
+
+    `changes` are the requests that change something. `seconds` is a delay or a length, by kind (simulation/rules.toml).
+    """
+
+    kind: str
+    command: int
+    among: Literal["requests", "changes", "writes"]
+    at: int
+    seconds: float = 0.0
+
+
+class Event(Fact):
+    """What goes wrong in the cloud by itself, from `at_s` on for `seconds`. `where` is a zone, kind or region."""
+
+    kind: str
+    at_s: float
+    seconds: float = 0.0
+    where: str = ""
+
+
+class History(Fact):
+    """`late_s` is how late things of a kind show. `end` is what is done at last, when nothing goes wrong any more."""
+
+    seed: int
+    commands: tuple[Command, ...]
+    faults: tuple[Fault, ...] = ()
+    events: tuple[Event, ...] = ()
+    late_s: dict[str, float] = {}
+    boot_s: float = 20.0
+    ending_s: float = 15.0
+    end: Literal["again", "leave"] = "again"
+
+    @property
+    def regions(self):
+        """Where everybody looks: one region, unless something is asked for in a second one."""
+        return REGIONS if any(command.plan == TWO_REGIONS for command in self.commands) else REGIONS[:1]
+
+    @property
+    def steps(self):
+        return len(self.commands) + len(self.faults) + len(self.events)
+
+
+CALL_FAULTS = {
+    "killed before": 4,
+    "killed after": 4,
+    "throttled": 3,
+    "not sent": 2,
+    "lost": 4,
+    "late": 2,
+    "cut": 2,
+    "doubled": 2,
+    "failed after": 2,
+    "stale": 3,
+    "killed before write": 2,
+    "killed after write": 2,
+}
+EVENTS = {
+    "no capacity": 3,
+    "throttling": 1,
+    "dies at start": 2,
+    "spot notice": 2,
+    "keeps volume": 1,
+    "keeps interface": 1,
+    "stranger": 1,
+    "unreachable": 1,
+    "wrong model": 1,
+}
+_MOST = {"requests": 60, "changes": 8, "writes": 20}
+
+
+def make(seed):
+    """Return the history of a seed."""
+    chance = random.Random(seed)  # noqa: S311 -- a choice of cases, not a secret
+    commands = _commands(chance)
+    quiet = chance.random() < 0.1
+    return History(
+        seed=seed,
+        commands=commands,
+        faults=() if quiet else tuple(_fault(chance, len(commands)) for _ in range(chance.randrange(5))),
+        events=() if quiet else tuple(_event(chance) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))),
+        late_s={kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < 0.3},
+        boot_s=round(chance.uniform(1, 60), 1),
+        ending_s=round(chance.choice((1, 10, 60, 240)) * chance.uniform(0.5, 1), 1),
+        end=chance.choice(("again", "again", "leave")),
+    )
+
+
+def _commands(chance):
+    """One to five commands of one to three users, most of them on one name, often at the same time."""
+    users = chance.choice((1, 1, 2, 2, 3))
+    pause_s = chance.choice((3.0, 60.0, 600.0, 4000.0))
+    at_s, made = 0.0, []
+    for number in range(chance.choice((1, 2, 2, 3, 3, 4, 5))):
+        verb = "up" if not number else chance.choice(("up", "up", "up", "down", "down", "gc", "renew"))
+        made.append(
+            Command(
+                user=chance.randrange(users),
+                verb=verb,
+                name=chance.choice((NAMES[0], NAMES[0], NAMES[0], NAMES[1])),
+                at_s=round(at_s, 1),
+                plan=chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS)) if verb == "up" else 0,
+                ahead_s=chance.choice((0.0, 0.0, round(chance.uniform(-290, 290), 1))),
+                waits=chance.random() < 0.25,
+            )
+        )
+        at_s += chance.uniform(0, pause_s)
+    return tuple(made)
+
+
+def _fault(chance, commands):
+    kind = chance.choices(tuple(CALL_FAULTS), tuple(CALL_FAULTS.values()))[0]
+    among = "writes" if kind.endswith("write") else chance.choice(("requests", "changes", "changes"))
+    seconds = {"late": 10.0, "stale": 45.0, "doubled": 3.0}.get(kind, 0.0) * chance.random()
+    return Fault(
+        kind=kind,
+        command=chance.randrange(commands),
+        among=among,
+        at=chance.randrange(_MOST[among]),
+        seconds=round(seconds, 1),
+    )
+
+
+def _event(chance):
+    kind = chance.choices(tuple(EVENTS), tuple(EVENTS.values()))[0]
+    where = {
+        "no capacity": lambda: chance.choice((*REGIONS, "us-east-1a", "us-east-1b")),
+        "unreachable": lambda: chance.choice(REGIONS),
+        "throttling": lambda: chance.choice(REGIONS),
+        "stranger": lambda: chance.choice(NAMES),
+    }.get(kind, str)()
+    return Event(
+        kind=kind,
+        at_s=round(chance.choice((0.0, chance.uniform(0, 120), chance.uniform(0, 3000))), 1),
+        seconds=round(chance.choice((20, 120, 900)) * chance.uniform(0.3, 1), 1),
+        where=where,
+    )
+
+
+def as_json(history):
+    return msgspec.json.format(msgspec.json.encode(history), indent=1).decode() + "\n"
+
+
+def from_json(text):
+    return msgspec.json.decode(text, type=History)

@@ -1,0 +1,271 @@
+"""What holds at any moment, checked against the truth of the simulated EC2. See docs/guarantees.md."""
+
+from __future__ import annotations
+
+from simulation.api import CREATING, moment, tags_in
+from simulation.requests import asked
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.reconcile.ends import TAG_LEASE, certain_end, ends_of, stamp
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME
+
+# How long something new may go unseen: with it, what another computer removes is not all that there is.
+_UNSEEN_S = 60.0
+_ENDLESS_STEPS = 20_000
+_DELETING = {
+    "terminate_instances": "InstanceIds",
+    "delete_security_group": "GroupId",
+    "delete_launch_template": "LaunchTemplateId",
+    "delete_volume": "VolumeId",
+    "delete_network_interface": "NetworkInterfaceId",
+}
+# What a command may end with when nothing goes wrong: somebody else has the name, or there is nothing to do it to.
+_LAWFUL = frozenset({"name_taken", "unknown_deployment", "no_machine", "lease_over", "no_lease", "max_spend_reached"})
+
+
+class Invariants:
+    """`broken` collects (invariant, what was seen), each invariant once."""
+
+    def __init__(self, run):
+        self._run = run
+        self.broken = []
+        self._began = {}
+        self._receipted = set()
+
+    def _check(self, holds, name, text):
+        if not holds and name not in {known for known, _ in self.broken}:
+            self.broken.append((name, f"at {self._run.schedule.now:.1f} s: {text}"))
+
+    # At every step
+
+    def before_call(self, program, what, parameters, region):
+        """What a request has to find when it is sent."""
+        if what in CREATING:
+            self._intent_before_call(program, what, parameters)
+        if what == "run_instances":
+            self._ends_and_claims_first(program, parameters, region)
+        if what in _DELETING:
+            ids = parameters[_DELETING[what]]
+            for thing_id in (ids,) if isinstance(ids, str) else ids:
+                self._may_delete(program, self._run.world.things.get(thing_id))
+
+    def after_step(self):
+        self._run.schedule.steps += 1
+        self._check(self._run.schedule.steps < _ENDLESS_STEPS, "ends", "there is no end to it")
+        self._one_machine()
+
+    def after_save(self, deployment):
+        """What holds of a record (revisions: at most one is pending, and what is active serves)."""
+        pending = [item.number for item in deployment.revisions if item.state == "pending"]
+        serving = [item.number for item in deployment.revisions if item.state == "serving"]
+        active = [] if deployment.active is None else [deployment.active]
+        sound = len(pending) <= 1 and serving == active
+        self._check(sound, "revisions", f"pending {pending}, serving {serving}, active {deployment.active}")
+
+    def after_time(self):
+        self._one_machine()
+        self._found()
+
+    def _intent_before_call(self, program, what, parameters):
+        tags = self._tags_of(parameters)
+        record = self._record(program, tags)
+        known = record and record.record(tags.get(TAG_KEY, ""))
+        self._check(
+            known is not None and known.state == "intent",
+            "intent before call",
+            f"{what} of {tags.get(TAG_KEY)} with {known and known.state}",
+        )
+
+    def _record(self, program, tags):
+        return self._run.records.get(program.command.user, {}).get(tags.get(TAG_NAME))
+
+    def _tags_of(self, parameters):
+        """The tags that a request gives to what it makes first."""
+        return next(iter(tags_in(parameters.get("TagSpecifications", ())).values()), {})
+
+    def _ends_and_claims_first(self, program, parameters, region):
+        tags, world = self._tags_of(parameters), self._run.world
+        for kind in ("security-group", "launch-template"):
+            claims = [
+                item for item in world.of(kind, region) if item.states[0][1]["tags"].get(TAG_ID) == tags.get(TAG_ID)
+            ]
+            self._check(claims, "claims before the machine", f"a machine is asked for without its {kind}")
+        ends = ends_of(None, [tags])
+        wanted = asked()[program.command.plan].ends
+        has = {end.reason for end in ends}
+        expected = {"ttl": "ttl_s", "lease": "lease_s", "idle": "idle_s"}
+        missing = [reason for reason, option in expected.items() if option in wanted and reason not in has]
+        self._check(not missing, "ends before the machine", f"it lacks {missing}")
+
+    def _may_delete(self, program, thing):
+        if thing is None or thing.now is None:
+            return
+        if program.command.verb == "gc" and not program.command.plan:
+            self._spared_by_gc(thing)
+        if program.command.verb == "up":
+            record = self._run.records.get(program.command.user, {}).get(program.command.name)
+            mine = record is not None and thing.tags.get(TAG_ID) == record.id
+            self._check(mine, "up spares others", f"{thing.id} of {thing.tags.get(TAG_ID)} is deleted by another's up")
+
+    def _spared_by_gc(self, thing):
+        """`gc` removes neither what somebody is making right now, nor a machine that may be in use."""
+        deployment_id = thing.tags.get(TAG_ID)
+        records = [item for known in self._run.records.values() for item in known.values() if item.id == deployment_id]
+        names = {(item.owner, item.name) for item in records}
+        making = [
+            item.number
+            for item in self._run.programs
+            if item.command.verb == "up"
+            and item.gate is not None
+            and not (item.ended or item.dead)
+            and (f"user{item.command.user}@computer{item.command.user}", item.command.name) in names
+        ]
+        self._check(not making, "gc spares what is used", f"gc deletes {thing.id} while command {making} is making it")
+        if thing.kind != "instance" or not thing.alive:
+            return
+        end = certain_end(ends_of(None, [thing.tags]))
+        over = end is not None and moment(self._run.schedule.now) > end
+        removing = any(record.status == "deleting" for record in records)
+        self._check(over or removing, "gc spares what is used", f"gc ends {thing.id}, which runs and may be in use")
+
+    def _one_machine(self):
+        """Of one deployment at most one machine is asked for."""
+        alive = {}
+        for machine in self._run.world.machines:
+            if machine.alive:
+                alive.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine.id)
+        many = [ids for ids in alive.values() if len(ids) > 1]
+        self._check(not many, "one machine", f"{many} are billed at once")
+
+    def _found(self):
+        """Every machine can be found: by its tags, or by the record of whoever made it."""
+        known = {
+            item.attributes.get("id")
+            for records in self._run.records.values()
+            for record in records.values()
+            for item in record.resources
+        }
+        working = {program.number for program in self._run.programs if not (program.ended or program.dead)}
+        for machine in self._run.world.machines:
+            tagged = {TAG_NAME, TAG_ID, TAG_KEY} <= machine.tags.keys()
+            lost = machine.alive and not tagged and machine.id not in known and machine.maker not in working
+            self._check(not lost, "no leak", f"{machine.id} is billed, and neither tags nor records lead to it")
+
+    # After every command
+
+    def before_command(self, program):
+        self._began[program.number] = self._run.schedule.now
+
+    def after_command(self, program, outcome):
+        self._found()
+        self._one_machine()
+        error = outcome.error
+        self._check(
+            error is None or (isinstance(error, DeployError) and error.code != "internal_error"),
+            "errors have codes",
+            f"{program.command.verb}: {error!r} caused by {getattr(error, 'cause', None)!r}",
+        )
+        if outcome.done and program.command.verb == "up":
+            self._after_up(program, outcome)
+        if outcome.done and program.command.verb == "down":
+            self._after_down(program, outcome)
+        if outcome.done and program.command.verb == "renew":
+            machine = self._run.world.things[outcome.result.machine_id]
+            until = machine.tags.get(TAG_LEASE)
+            self._check(until == stamp(outcome.result.until), "renew moves the end", f"{machine.id} ends at {until}")
+
+    def _after_up(self, program, outcome):
+        deployment, name = outcome.result.deployment, program.command.name
+        wanted = asked()[program.command.plan].plan
+        regions = {candidate.offer.region for candidate in (wanted.chosen, *wanted.fallbacks)}
+        others = [
+            machine.id
+            for machine in self._run.world.machines
+            if machine.alive
+            and machine.region in regions
+            and machine.tags.get(TAG_NAME) == name
+            and machine.tags.get(TAG_ID) != deployment.id
+            and self._is_served(machine)
+        ]
+        self._check(
+            not others, "one owner", f"up of {deployment.id} succeeds while {others} serve '{name}' for another"
+        )
+        machine = deployment.machine
+        there = machine and self._run.world.things.get(machine.attributes.get("id"))
+        self._check(there is not None, "up has a machine", f"up succeeds with {machine}")
+        if there is not None and program.command.waits:
+            self._check(not self._run.wrong_model, "proof before ready", "up succeeds although another model answers")
+
+    def _is_served(self, machine):
+        """Whether an `up` that ended well has given it to somebody."""
+        return any(
+            outcome.done
+            and outcome.command.verb == "up"
+            and outcome.result.deployment.machine
+            and outcome.result.deployment.machine.attributes.get("id") == machine.id
+            for outcome in self._run.outcomes
+        )
+
+    def _after_down(self, program, outcome):
+        """What this user has made is gone, and what anybody could see of the name."""
+        name, began = program.command.name, self._began[program.number]
+        left = [
+            thing.id
+            for thing in self._run.world.things.values()
+            if _counts(thing) and thing.tags.get(TAG_NAME) == name and self._was_his(program, thing, began)
+        ]
+        self._check(not left, "down leaves nothing", f"down of '{name}' succeeds and leaves {left}")
+        self._receipts(program, outcome)
+
+    def _was_his(self, program, thing, began):
+        maker = self._run.programs[thing.maker]
+        if not (maker.ended or maker.dead) or self._ended_s(maker) > began:
+            return False
+        return maker.command.user == program.command.user or thing.made_at < began - _UNSEEN_S
+
+    def _ended_s(self, program):
+        return next(item.ended_s for item in self._run.outcomes if item.number == program.number)
+
+    def _receipts(self, program, outcome):
+        """Every machine that this user has learned of is on a receipt of its deployment's removals."""
+        ids = {receipt.id for receipt in outcome.result.receipts}
+        self._receipted |= {line.id for receipt in outcome.result.receipts for line in receipt.lines}
+        for machine in self._run.world.machines:
+            known = (program.command.user, machine.id) in self._run.known
+            if known and machine.tags.get(TAG_ID) in ids:
+                self._check(machine.id in self._receipted, "receipts add up", f"{machine.id} is on no receipt")
+
+    # At the end
+
+    def did_not_converge(self, outcome):
+        error = outcome.error
+        self._check(
+            getattr(error, "code", "") in _LAWFUL and isinstance(error, (ConflictError, InputError)),
+            "converges",
+            f"{outcome.command.verb} {outcome.command.name} of user {outcome.command.user}: {error!r} every time",
+        )
+
+    def settled(self):
+        """When everybody has said it again, every name has one machine at most."""
+        alive = {}
+        for machine in self._run.world.machines:
+            if machine.alive:
+                alive.setdefault((machine.region, machine.tags.get(TAG_NAME)), []).append(machine.id)
+        many = {name: ids for name, ids in alive.items() if len(ids) > 1}
+        self._check(not many, "one machine", f"at the end: {many}")
+
+    def nothing_runs(self):
+        running = [machine.id for machine in self._run.world.machines if machine.exists]
+        self._check(not running, "machines end by themselves", f"days later there are {running}")
+
+    def nothing_left(self):
+        self._run.pass_time(3600.0)
+        left = [thing.id for thing in self._run.world.things.values() if _counts(thing) and thing.tags]
+        self._check(not left, "nothing is left at the end", f"{left}")
+
+
+def _counts(thing):
+    """Whether it is there and has to go: an ended machine and a closed request are only remembered."""
+    if thing.kind == "spot-request":
+        return thing.now is not None and thing.now["state"] in {"open", "active"}
+    return thing.exists

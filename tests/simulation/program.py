@@ -1,0 +1,257 @@
+"""One command as a process sees its computer: a boto3-shaped client, a disk, a clock; and what goes wrong with each.
+
+The product's own code runs from here up: error handling, retries and the record on disk are its own.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
+from botocore.parsers import ResponseParserError
+from fakes.cloud import BEGINNING
+from simulation.api import Api, refusal
+from simulation.schedule import Killed
+
+READ_TIMEOUT_S = 60.0
+READING_ATTEMPTS = 5
+_AGAIN = frozenset({"RequestLimitExceeded", "InternalError"})
+_WRITES = frozenset({"save", "append_event", "remove", "save_receipt", "remember", "save_artifact"})
+LOOKS = ("describe", "get", "list")
+_URL = "https://ec2.amazonaws.com"
+
+
+class SimulatorError(BaseException):
+    """A defect of the simulator: the product would take it for a reply that it can't make out."""
+
+
+class Program:
+    """Runs one command of a run. `learned` are the machines that it has heard of and not yet written down."""
+
+    def __init__(self, number, command, run):
+        self.number, self.command, self.run = number, command, run
+        self.schedule, self.world, self.invariants = run.schedule, run.world, run.invariants
+        self.faults = {(fault.among, fault.at): fault for fault in run.history.faults if fault.command == number}
+        self.api = Api(run.world, number)
+        self.chance = random.Random(f"{run.history.seed} {number}")  # noqa: S311 -- how long each call takes
+        self.learned = set()
+        self.gate = None
+        self.calls = self.changes = self.writes = 0
+        self.dead = self.ended = False
+
+    def pause(self, seconds):
+        self.live()
+        self.schedule.sleep(self.gate, seconds)
+        self.live()
+
+    def live(self):
+        """A dead program does nothing more, whatever its own code wants to do on its way out."""
+        if self.dead:
+            raise Killed
+
+    def die(self):
+        self.dead = True
+        raise Killed
+
+    def request(self, region, method, parameters, *, attempts):
+        """Send a request as the SDK does: some failures of a read are met by sending it again."""
+        for attempt in range(attempts):
+            try:
+                return self._send(region, method, parameters)
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in _AGAIN or attempt == attempts - 1:
+                    raise
+            except (ConnectionClosedError, EndpointConnectionError, ReadTimeoutError):
+                if attempt == attempts - 1:
+                    raise
+            self.pause(self.chance.random() * min(2.0**attempt, 20.0))
+        raise AssertionError("a request has at least one attempt")
+
+    def _send(self, region, method, parameters):
+        self.live()
+        try:
+            self.invariants.before_call(self, method, parameters, region)
+        except Exception as error:
+            raise SimulatorError(f"before {method}") from error
+        fault = self._fault_of(method)
+        took_s = 0.02 + self.chance.random() ** 3
+        self.pause(took_s / 2)
+        if fault is not None:
+            self.run.note(self, f"{fault.kind}: request {self.calls - 1}, {method}")
+        elif not method.startswith(LOOKS):
+            self.run.note(self, method)
+        self._refuse(region, method, fault.kind if fault else "")
+        if fault is not None:
+            reply = self._with(fault, region, method, parameters)
+        else:
+            reply = self._reach(region, method, parameters)
+        self.pause(took_s / 2)
+        self.learned.update((self.command.user, item["InstanceId"]) for item in reply.get("Instances", ()))
+        return reply
+
+    def _fault_of(self, method):
+        fault = self.faults.get(("requests", self.calls))
+        self.calls += 1
+        if not method.startswith(LOOKS):
+            fault = fault or self.faults.get(("changes", self.changes))
+            self.changes += 1
+        return fault
+
+    def _refuse(self, region, method, kind):
+        """What goes wrong before anything reaches the cloud."""
+        if kind == "killed before":
+            self.die()
+        now = self.schedule.now
+        happening = {
+            event.kind
+            for event in self.run.history.events
+            if event.where == region and 0 <= now - event.at_s < event.seconds
+        }
+        if kind == "not sent" or "unreachable" in happening:
+            raise EndpointConnectionError(endpoint_url=_URL)
+        if kind == "throttled" or "throttling" in happening:
+            raise refusal(method, "RequestLimitExceeded", status=503)
+
+    def _reach(self, region, method, parameters):
+        try:
+            return self.api.call(region, method, parameters)
+        except ClientError:
+            raise
+        except Exception as error:
+            raise SimulatorError(f"{method} of {parameters}") from error
+        finally:
+            self.invariants.after_step()
+
+    def _with(self, fault, region, method, parameters):
+        if fault.kind == "late":
+            self.world.at(
+                self.schedule.now + fault.seconds, lambda _moment: self._reach_late(region, method, parameters)
+            )
+            raise ConnectionClosedError(endpoint_url=_URL)
+        if fault.kind == "doubled" and not method.startswith(LOOKS):
+            self._try(region, method, parameters)
+            self.pause(fault.seconds + 0.1)
+        if fault.kind == "stale":
+            self.api.stale_s = fault.seconds
+        try:
+            reply = self._reach(region, method, parameters)
+        finally:
+            self.api.stale_s = 0.0
+        self._spoil(fault.kind, method)
+        return reply
+
+    def _spoil(self, kind, method):
+        """What goes wrong after it has taken effect."""
+        if kind == "killed after":
+            self.die()
+        if kind == "lost":
+            self.pause(READ_TIMEOUT_S)
+            raise ReadTimeoutError(endpoint_url=_URL)
+        if kind == "cut":
+            raise ResponseParserError("Unable to parse response (no element found: line 1, column 0)")
+        if kind == "failed after":
+            raise refusal(method, "InternalError", status=500)
+
+    def _try(self, region, method, parameters):
+        try:
+            self._reach(region, method, parameters)
+        except ClientError:
+            return
+
+    def _reach_late(self, region, method, parameters):
+        """A request that the network has held back: whoever sent it has stopped listening."""
+        try:
+            self.api.call(region, method, parameters)
+        except ClientError:
+            return
+        finally:
+            self.invariants.after_step()
+
+    def write(self, act):
+        """A write to the disk, or what comes in its place."""
+        self.live()
+        fault = self.faults.get(("writes", self.writes))
+        self.writes += 1
+        if fault is not None:
+            self.run.note(self, f"{fault.kind} {self.writes - 1}")
+        if fault is not None and fault.kind == "killed before write":
+            self.die()
+        result = act()
+        self.run.known |= self.learned
+        if fault is not None:
+            self.die()
+        return result
+
+
+class Client:
+    """A boto3 client, as far as the product uses one."""
+
+    def __init__(self, program, region, *, creating):
+        self._program, self._region = program, region
+        self._attempts = 1 if creating else READING_ATTEMPTS
+
+    def __getattr__(self, method):
+        return lambda **parameters: self._program.request(self._region, method, parameters, attempts=self._attempts)
+
+    def get_paginator(self, method):
+        return Paginator(getattr(self, method))
+
+
+class Paginator:
+    """Everything is on one page: pages are the SDK's."""
+
+    def __init__(self, call):
+        self._call = call
+
+    def paginate(self, **parameters):
+        yield self._call(**{name: value for name, value in parameters.items() if name != "PaginationConfig"})
+
+
+class Sessions:
+    """Makes such clients; in the place of the product's SessionFactory."""
+
+    def __init__(self, program, table):
+        self._program, self.table = program, table
+
+    def client(self, _service, region, *, creating=False):
+        return Client(self._program, region, creating=creating)
+
+
+class Disk:
+    """The product's own store on a real folder. The program may die before or after each write."""
+
+    def __init__(self, program, store, saved):
+        self._program, self._store, self._saved = program, store, saved
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+        if name not in _WRITES:
+            return method
+        return lambda *words, **named: self._program.write(lambda: self._write(name, method, words, named))
+
+    def _write(self, name, method, words, named):
+        result = method(*words, **named)
+        if name == "save":
+            self._saved[result.name] = result
+            self._program.invariants.after_save(result)
+        if name == "remove":
+            self._saved.pop(words[0], None)
+        self._program.invariants.after_step()
+        return result
+
+
+class Clock:
+    """The clock of one computer, wrong by so much; the time that has passed is the same for all."""
+
+    def __init__(self, program):
+        self._program = program
+
+    def now(self):
+        return BEGINNING + timedelta(seconds=self._program.schedule.now + self._program.command.ahead_s)
+
+    def monotonic(self):
+        return self._program.schedule.now
+
+    def sleep(self, seconds):
+        self._program.pause(seconds)

@@ -1,0 +1,308 @@
+"""The simulator: several people at several computers use the product on one EC2, in one process, in virtual time.
+
+A history (simulation/history.py) is data: commands, each with its user and its moment, and what goes wrong. `run` gives
+every user a home folder and every command a program (simulation/program.py) whose client, disk and clock are the
+simulator's; everything between them is the product: use cases, executor, handlers, error translation, retries, record.
+The seam is the boto3 client, so that what AWS refuses, loses, doubles or cuts meets the product's own handling.
+
+Programs take turns at every request and pause (simulation/schedule.py); who is next follows from how long each call
+takes, which the seed decides. EC2 (simulation/world.py, simulation/api.py) holds the truth, and shows each kind of
+thing as late as the history says. What may go wrong is in simulation/rules.json, each rule with its source.
+
+After every request that reaches EC2 and every write to a disk, and at the end of every command, the invariants
+(simulation/invariants.py) are checked against the truth. When all commands have ended, nothing goes wrong any more:
+either the last commands are said again and have to come to their end, and everything is removed (`again`); or nobody
+comes back, everything has to end by itself, and `gc` removes the rest (`leave`).
+
+A history that fails is shrunk (simulation/shrink.py) to the few steps it needs and kept under tests/cases/simulation.
+Whether the simulator finds anything at all is measured by planting bugs (simulation/planted.py).
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+
+from builders.logs import GRAMMAR
+from fakes.surroundings import FakeEngine, Heard, fake_ec2
+from msgspec.structs import replace
+from simulation import requests
+from simulation.history import REGIONS, Command, History
+from simulation.invariants import Invariants
+from simulation.program import Clock, Disk, Program, Sessions
+from simulation.schedule import Endless, Killed, Schedule
+from simulation.world import World
+
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.context import Context
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.renew import renew
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.ends import TAG_LEASE, moment_of
+from tgi_deploy.reconcile.retry import Pace
+from tgi_deploy.state import codec
+from tgi_deploy.state.local import LocalStore
+from tgi_deploy.targets.aws.api import Api
+from tgi_deploy.targets.aws.errors import ErrorTable
+from tgi_deploy.targets.aws.retry import Retrier
+from tgi_deploy.targets.ec2.cloud import Ec2Cloud
+from tgi_deploy.wiring import engine_named
+
+ENGINE_STARTS_S = 40.0
+QUIET_S = 1200.0
+TRIES = 3
+LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
+_MEMORY = Path("/dev/shm")  # noqa: S108 -- records are written and read in memory where there is such a disk
+_IMAGES = [{"arch": "x86_64", "name": "/image"}]
+
+
+@dataclass
+class Outcome:
+    """How a command ended. `error` is None where it did what it should; `killed`: it was ended."""
+
+    command: Command
+    number: int
+    began_s: float
+    ended_s: float = 0.0
+    error: BaseException | None = None
+    killed: bool = False
+    result: object = None
+
+    @property
+    def done(self):
+        return self.error is None and not self.killed
+
+
+@dataclass
+class Report:
+    """What a run has shown. `broken` are (invariant, what was seen); `log` is what happened, for a reader."""
+
+    history: History
+    broken: list[tuple[str, str]]
+    outcomes: list[Outcome]
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def names(self):
+        return {name for name, _ in self.broken}
+
+
+def run(history):
+    """Run a history; return what it has shown."""
+    known = random.getstate()
+    home = tempfile.mkdtemp(prefix="simulation-", dir=_MEMORY if _MEMORY.is_dir() else None)
+    random.seed(history.seed)  # pauses between tries are drawn from it
+    try:
+        with _decoding_once():
+            return _Run(history, Path(home)).run()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        random.setstate(known)
+
+
+class _decoding_once:  # noqa: N801 -- used like a function
+    """The same text is the same record: reading it again would take half of the time."""
+
+    def __enter__(self):
+        self._decode = codec.decode
+        codec.decode = lru_cache(64)(codec.decode)
+
+    def __exit__(self, *_exc):
+        codec.decode = self._decode
+
+
+@cache
+def _table():
+    return ErrorTable.of(Store.behind().json("aws/errors.json"))
+
+
+class _World(World):
+    def lease_of(self, machine):
+        """When its lease ends by its tag, in seconds; None for none."""
+        until = moment_of(machine.now["tags"].get(TAG_LEASE))
+        return None if until is None else (until - moment_of("2026-01-09T00:00:00+00:00")).total_seconds()
+
+
+class _Run:
+    def __init__(self, history, home):
+        self.history, self.home = history, home
+        self.schedule = Schedule()
+        self.world = _World(
+            lambda: self.schedule.now, late_s=history.late_s, boot_s=history.boot_s, ending_s=history.ending_s
+        )
+        self.records = {}
+        self.known = set()
+        self.programs = []
+        self.outcomes = []
+        self.log = []
+        self.ids = 0
+        self.wrong_model = any(event.kind == "wrong model" for event in history.events)
+        self.invariants = Invariants(self)
+
+    def run(self):
+        self._arrange(self.history.events)
+        for number, command in enumerate(self.history.commands):
+            self._add(command, number)
+        try:
+            self.schedule.run()
+            self._finish()
+        except Endless as error:
+            self.invariants.broken.append(("ends", str(error)))
+        return Report(self.history, self.invariants.broken, self.outcomes, self.log)
+
+    def _arrange(self, events):
+        world = self.world
+        for event in events:
+            if event.kind == "no capacity":
+                world.no_capacity.append((event.at_s, event.at_s + event.seconds, event.where))
+            elif event.kind == "dies at start":
+                world.deaths.append("Server.InternalError")
+            elif event.kind.startswith("keeps"):
+                world.keeps.append({"keeps volume": "volume", "keeps interface": "network-interface"}[event.kind])
+            elif event.kind == "spot notice":
+                world.at(event.at_s, self._reclaim)
+            elif event.kind == "stranger":
+                name = f"tgi-deploy-{event.where}"
+                members = {"name": name, "network": "vpc-us-east-1", "tags": {}, "rules": ()}
+                world.at(event.at_s, lambda at, members=members: self._stranger(at, members))
+
+    def _reclaim(self, at):
+        for machine in self.world.machines:
+            if machine.alive and machine.now["spot"]:
+                self.world.reclaim(machine, at)
+
+    def _stranger(self, at, members):
+        if not any(
+            item.now and item.now["name"] == members["name"] for item in self.world.of("security-group", REGIONS[0])
+        ):
+            self.world.add("security-group", REGIONS[0], None, at, **members)
+
+    def _add(self, command, number):
+        program = Program(number, command, self)
+        self.programs.append(program)
+        self.schedule.add(max(command.at_s, self.schedule.now), lambda gate: self._execute(program, gate))
+
+    def _execute(self, program, gate):
+        program.gate = gate
+        outcome = Outcome(program.command, program.number, self.schedule.now)
+        self.outcomes.append(outcome)
+        self.invariants.before_command(program)
+        self.note(program, f"begins {program.command.verb} {program.command.name}")
+        try:
+            outcome.result = self._act(self._context(program), program.command)
+        except DeployError as error:
+            outcome.error = error
+        except Killed:
+            outcome.killed = True
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is a defect of the product
+            outcome.error = error
+        program.ended, outcome.ended_s = True, self.schedule.now
+        self.world.advance()
+        what = "is killed" if outcome.killed else "ends well" if outcome.done else f"ends: {outcome.error!r}"
+        self.note(program, f"{what}, after {program.calls} calls")
+        self.invariants.after_command(program, outcome)
+
+    def note(self, program, text):
+        who = f"user {program.command.user}, command {program.number}" if program else "EC2"
+        self.log.append(f"{self.schedule.now:9.1f} s  {who}: {text}")
+
+    def _act(self, context, command):
+        if command.verb == "up":
+            return up(context, requests.up_request(command))
+        if command.verb == "down":
+            return down(context, [command.name], lambda _removals: True)
+        if command.verb == "renew":
+            return renew(context, command.name)
+        late = command.plan == LATE_GC
+        return gc(context, GcRequest(older_than_s=3600.0, confirm=lambda _groups: True, include_unrecorded=late))
+
+    def _context(self, program):
+        user = program.command.user
+        store = LocalStore(self.home / f"user-{user}")
+        heard, clock, sessions = Heard(), Clock(program), Sessions(program, _table())
+
+        @cache
+        def region(name):
+            api = Api(region=name, sessions=sessions, retrier=Retrier(clock))
+            return Ec2Cloud(api=api, image_parameters=_IMAGES)
+
+        return Context(
+            store=Disk(program, store, self.records.setdefault(user, {})),
+            clock=clock,
+            reporter=heard,
+            listener=heard,
+            targets=(fake_ec2(region),),
+            cloud=region,
+            probe=lambda url: self._probe(program, url),
+            engine=engine_named,
+            engine_client=lambda _url: FakeEngine("somebody/else" if self.wrong_model else FakeEngine.model_id),
+            log_grammar=lambda _engine: GRAMMAR,
+            regions=self.history.regions,
+            version="0.1.0",
+            command=f"tgi-deploy {program.command.verb}",
+            new_id=self._new_id,
+            owner=f"user{user}@computer{user}",
+            loopback=True,
+            pace=Pace(at_once=1, health_poll_s=5.0),
+        )
+
+    def _new_id(self):
+        self.ids += 1
+        return f"id{self.ids:06d}"
+
+    def _probe(self, program, url):
+        program.pause(0.05)
+        self.world.advance()
+        answers = any(
+            f"//{machine.states[0][1]['address']}:" in url
+            and machine.alive
+            and machine.running_at is not None
+            and self.schedule.now - machine.running_at >= ENGINE_STARTS_S
+            for machine in self.world.machines
+        )
+        return Probe(outcome="status", status=200) if answers else Probe(outcome="refused")
+
+    def _finish(self):
+        """Nothing goes wrong any more: everything has to come to its end."""
+        over_s = max((event.at_s + event.seconds for event in self.history.events), default=0.0)
+        self.wrong_model = False
+        self.pass_time(max(0.0, over_s - self.schedule.now) + QUIET_S)
+        self.note(None, f"is calm: {self.history.end}")
+        if self.history.end == "again":
+            self._say_again()
+        else:
+            self.pass_time(2 * 86_400.0)
+            self.invariants.nothing_runs()
+            self.say(Command(user=0, verb="gc", name="", at_s=0.0, plan=LATE_GC))
+        self.invariants.nothing_left()
+
+    def _say_again(self):
+        commands = self.history.commands
+        last = {(command.user, command.name): command for command in commands if command.verb in {"up", "down"}}
+        for command in last.values():
+            self.say(command)
+        self.invariants.settled()
+        for command in {(command.user, command.name): command for command in commands}.values():
+            self.say(Command(user=command.user, verb="down", name=command.name, at_s=0.0))
+
+    def say(self, command):
+        """Run a command until it does what it should, three times at most."""
+        for _ in range(TRIES):
+            self._add(replace(command, at_s=self.schedule.now, ahead_s=0.0), len(self.programs))
+            self.schedule.run()
+            outcome = self.outcomes[-1]
+            if outcome.done:
+                return
+        self.invariants.did_not_converge(outcome)
+
+    def pass_time(self, seconds):
+        self.schedule.now += seconds
+        self.world.advance()
+        self.invariants.after_time()

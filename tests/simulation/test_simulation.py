@@ -1,0 +1,104 @@
+"""The simulator on histories of its own making, on those that once failed, and on planted bugs."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from simulation import planted
+from simulation.history import CALL_FAULTS, EVENTS, Command, Fault, History, from_json, make
+from simulation.rules import read_rules
+from simulation.run import run
+from simulation.shrink import MOST_STEPS, shrink
+
+from tgi_deploy.reconcile import executor
+
+CASES = sorted((Path(__file__).parents[1] / "cases" / "simulation").glob("*.json"))
+FEW, AT_ONCE, ALL = 25, 100, 2000
+MODEL_RULES = {
+    "late_s",
+    "ahead_s",
+    "client token",
+    "names are unique",
+    "groups in use",
+    "endings take time",
+    "shutdown behavior",
+    "machines end themselves",
+    "reads are repeated",
+}
+
+
+def told(report):
+    """What a reader needs to see of a failure."""
+    return "\n".join([*report.log, *(f"{name}: {text}" for name, text in report.broken)])
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(FEW),
+        *(pytest.param(range(first, first + AT_ONCE), marks=pytest.mark.slow) for first in range(FEW, ALL, AT_ONCE)),
+    ],
+    ids=str,
+)
+def test_no_history_breaks_an_invariant(seeds):
+    for seed in seeds:
+        report = run(make(seed))
+        assert not report.broken, f"scripts/simulate.py show {seed}\n{told(report)}"
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
+def test_what_once_failed_holds(path):
+    history = from_json(path.read_text(encoding="utf-8"))
+    assert history.steps <= MOST_STEPS
+    report = run(history)
+    assert not report.broken, told(report)
+
+
+def test_a_run_depends_on_its_history_alone():
+    history = make(3)
+    assert len(history.commands) > 1
+    assert run(history).log == run(history).log
+
+
+def test_a_history_that_fails_is_shrunk_to_what_it_needs(monkeypatch):
+    """Each request has a token of its own and nobody looks: a reply that is cut is enough for a second machine."""
+    tokens = iter(range(10**6))
+    monkeypatch.setattr(executor, "_token", lambda _deployment, _resource: f"token-{next(tokens)}")
+    monkeypatch.setattr(executor.Executor, "_find", lambda *_words: None)
+    noise = Fault(kind="throttled", command=1, among="requests", at=3)
+    cut = Fault(kind="cut", command=0, among="changes", at=3)
+    commands = tuple(Command(user=user, verb="up", name=name, at_s=0.0) for user, name in ((0, "demo"), (1, "other")))
+    history = History(seed=1, commands=commands, faults=(noise, cut), late_s={"volume": 3.0})
+    assert "one machine" in run(history).names
+    small = shrink(history, "one machine")
+    assert (small.commands, small.faults, small.late_s) == (commands[:1], (cut,), {})
+
+
+def test_every_rule_has_a_source():
+    for rule in read_rules():
+        assert rule.what
+        assert rule.source.startswith(("https://", "tests/", "templates/", "tgi_deploy/")), rule
+        if not rule.source.startswith("https://"):
+            path = rule.source.split()[0].rstrip(",")
+            assert (planted.REPOSITORY / path).exists(), rule
+
+
+def test_everything_that_goes_wrong_is_a_rule():
+    names = Counter(rule.name for rule in read_rules())
+    assert names == Counter({*CALL_FAULTS, *EVENTS, *MODEL_RULES})
+
+
+def test_every_planted_bug_applies():
+    for bug in planted.bugs():
+        source = planted.planted_source(bug)
+        ast.parse(source)
+        assert source != bug.path.read_text(encoding="utf-8")
+
+
+def test_every_class_of_planted_bugs_has_three():
+    groups = Counter(bug.group for bug in planted.bugs())
+    assert min(groups.values()) >= 3, groups
+    assert sum(groups.values()) >= 40
