@@ -25,8 +25,6 @@ LINES = "reads logs of machines, which container runtimes and agents write into"
 ALLOWED = {
     "catalog/actions.py": PRICES,
     "catalog/hardware.py": PRICES,
-    "catalog/phases.py": "names the tables of profiles/diagnosis",
-    "catalog/predictions.py": "where a published figure was measured",
     "catalog/prices.py": PRICES,
     "catalog/quotas.py": PRICES,
     "catalog/config.py": "a key that model configurations have: a state-space model",
@@ -37,9 +35,7 @@ ALLOWED = {
     "cli/sandbox.py": "prints the variables that lead AWS's own tools to the sandbox",
     "cli/up.py": SHOWN,
     "diagnosis/lines.py": LINES,
-    "operations/planning/predict_speed.py": "where a published figure was measured",
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
-    "values/speed_constants.py": "where a published figure was measured",
     "wiring.py": "composes the targets",
 }
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 _MACHINE: Final = "diagnosis/machine.json"
-# Where one line fits two causes alike, the file that comes first here names it.
-_TABLES: Final = ("hub", "gpu", "docker", "host", "ec2", "engine")
 
 
 def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, Any]:
@@ -68,7 +66,9 @@ def read_failures(engine: str, *, user_dir: Path | None = None) -> list[dict[str
     below = f"engines/{engine}/failures.json"
     own = {item.get("code"): item for item in _codes(below, user_dir)}
     versions = _read(below, user_dir).get("versions", "all")
-    shared = [item for name in _TABLES for item in _codes(f"diagnosis/{name}.json", user_dir)]
+    # Where one line fits two causes alike, the table that comes first names it.
+    tables = _read(_MACHINE, None)["tables"]
+    shared = [item for name in tables for item in _codes(f"diagnosis/{name}.json", user_dir)]
     joined = [_failure(item, own.pop(item.get("code"), {})) for item in shared]
     return [{"versions": versions, **item} for item in (*joined, *own.values())]
 

@@ -50,7 +50,7 @@ _SPEED: Final = {
 }
 _ENGINES: Final = {
     "aliases": Field(check=table_of(text)),
-    "measured_on_ec2": Field(check=list_of(text)),
+    "pcie_through_host": Field(check=list_of(text)),
     "waiting_steps": Field(check=table_of(table_of(number))),
     "profiles": Field(check=anything),
 }

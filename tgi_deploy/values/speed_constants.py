@@ -174,9 +174,9 @@ class Constants:
         words = map(_plain, (name, *name.split()))
         return next((aliases[word] for word in words if word in aliases), DEFAULT)
 
-    def measured_on_ec2(self, name: str) -> bool:
-        """Whether the makers of the engine of that name publish measurements on EC2 instances."""
-        return self.engine_name(name) in self._engines["measured_on_ec2"]
+    def pcie_through_host(self, name: str) -> bool:
+        """Return whether PCIe goes through the host's memory where the makers of that engine measure, as on EC2."""
+        return self.engine_name(name) in self._engines["pcie_through_host"]
 
     def engine_profile_name(self, name: str, version: str = "") -> str:
         known = self.engine_name(name)

@@ -93,7 +93,7 @@ A_NUMBER = "should be a number, zero or more"
         (put_at("engines", "profiles", "default", value=None), "engines/profiles/default: is missing"),
         (put_at("engines", "profiles", "tgi", "otherwise", value=None), "engines/profiles/tgi/otherwise: is missing"),
         (put_at("engines", "aliases", value=[]), "engines/aliases: should be a table"),
-        (put_at("engines", "measured_on_ec2", value={}), "engines/measured_on_ec2: should be a list"),
+        (put_at("engines", "pcie_through_host", value={}), "engines/pcie_through_host: should be a list"),
     ],
 )  # fmt: skip
 def test_broken_constants_of_speed(changed, change, message):

@@ -164,8 +164,8 @@ def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constant
         raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
-    on_ec2 = bool(_told(row, "instance")) or constants.measured_on_ec2(_text(row, "engine"))
-    return "pcie-p2p" if link == "pcie" and not on_ec2 else link
+    through_host = bool(_told(row, "instance")) or constants.pcie_through_host(_text(row, "engine"))
+    return "pcie-p2p" if link == "pcie" and not through_host else link
 
 
 def _told(row: Mapping[str, str], column: str) -> str:
