@@ -8,7 +8,7 @@ may raise these. (Slots would double what a dataclass takes to create, and every
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,13 +62,55 @@ class StillRunning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Thing:
+    """Something in the world."""
+
+    kind: str
+    id: str
+    region: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedThing(Thing):
+    """Something on record. One that was asked for and not confirmed has no id: it may exist."""
+
+    phase: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftThing(Thing):
+    """Something that a removal left, with the command that removes it by hand, None where there is none."""
+
+    command: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healed:
+    """A change of the plan after a failure: `code` is what it answers, `what` says it in words."""
+
+    code: str
+    edit: str
+    what: str
+
+
+class Bill(Protocol):
+    """What a removal's receipt says of time and money."""
+
+    @property
+    def seconds(self) -> int | None: ...
+    @property
+    def usd(self) -> Decimal | None: ...
+    def document(self) -> dict[str, Any]:
+        """Return all of the receipt."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """What is known of a failed deployment beside the problem; each part is None until it is known.
 
     `step` is the question of the proof that failed. `fate` is that of its machine, `left` where the removal failed;
-    `receipt` is the removal's, as a document. `before` was there before this run and is kept, `exists` is on record,
-    `left_behind` is what a removal left: kind, id and region each. `healed` are the changes of the plan that did not
-    help.
+    `before` was there before this run and is kept, `exists` is on record, `left_behind` is what a removal left.
+    `healed` are the changes of the plan that did not help.
     """
 
     phase: str | None = None
@@ -77,16 +119,17 @@ class Failure:
     deployment: str | None = None
     fate: Literal["kept", "removed", "left"] | None = None
     still_running: StillRunning | None = None
-    receipt: Mapping[str, Any] | None = None
-    before: tuple[Mapping[str, Any], ...] | None = None
-    exists: tuple[Mapping[str, str], ...] | None = None
-    left_behind: tuple[Mapping[str, Any], ...] | None = None
+    receipt: Bill | None = None
+    before: tuple[Thing, ...] | None = None
+    exists: tuple[RecordedThing, ...] | None = None
+    left_behind: tuple[Thing, ...] | None = None
     receipt_files: tuple[str | None, ...] | None = None
-    healed: tuple[Mapping[str, str], ...] | None = None
+    healed: tuple[Healed, ...] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the keys that the parts have in `--json`."""
-        ended = {"fate": self.fate, "still_costs": None, "receipt": self.receipt} if self.fate else {}
+        receipt = self.receipt.document() if self.receipt else None
+        ended = {"fate": self.fate, "still_costs": None, "receipt": receipt} if self.fate else {}
         if self.still_running is not None:
             ends_at = self.still_running.ends_at
             ended["still_costs"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
@@ -95,14 +138,14 @@ class Failure:
             "before": self.before,
             "exists": self.exists,
             "left_behind": self.left_behind,
-            "receipt_files": self.receipt_files,
             "healed": self.healed,
         }
         return {
             **{name: word for name, word in words.items() if word is not None},
             **(asdict(self.diagnosis) if self.diagnosis else {}),
             **ended,
-            **{name: list(items) for name, items in things.items() if items is not None},
+            **{name: [asdict(item) for item in items] for name, items in things.items() if items is not None},
+            **({} if self.receipt_files is None else {"receipt_files": list(self.receipt_files)}),
         }
 
 
@@ -184,7 +227,7 @@ class LeftBehindError(DeployError):
     exit_code = 6
 
     @property
-    def left(self) -> tuple[Mapping[str, Any], ...]:
+    def left(self) -> tuple[Thing, ...]:
         return (self.failure.left_behind if self.failure else None) or ()
 
 

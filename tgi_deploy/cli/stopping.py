@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -15,10 +16,10 @@ from tgi_deploy.cli.progress import can_ask
 from tgi_deploy.errors import InterruptedByUserError, Problem, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from tgi_deploy.errors import LeftBehindError
+    from tgi_deploy.errors import LeftBehindError, RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.interrupts import Settled, Stops
     from tgi_deploy.operations.removing.receipt import Receipt
@@ -111,7 +112,7 @@ def stopped_up(context: Context, run: Callable[[Context], _T], *, name: str, qui
     raise _told(name, settled)
 
 
-def _ask(exists: tuple[Mapping[str, str], ...]) -> bool:
+def _ask(exists: tuple[RecordedThing, ...]) -> bool:
     """Whether to remove. Without a terminal: yes."""
     if not can_ask():
         return True
@@ -137,7 +138,12 @@ def _told(name: str, settled: Settled) -> InterruptedByUserError:
         "ending": f"interrupted; the removal was asked for and is not proved yet{why}{there}",
         "left": f"interrupted; left as it is{why}{there}",
     }
-    data = {"deployment": name, "fate": settled.fate, "exists": list(settled.exists), **receipts_document(receipts)}
+    data = {
+        "deployment": name,
+        "fate": settled.fate,
+        "exists": [asdict(item) for item in settled.exists],
+        **receipts_document(receipts),
+    }
     return InterruptedByUserError("interrupted", messages[settled.fate], hint=_hint(name, settled), data=data)
 
 
@@ -149,10 +155,8 @@ def _hint(name: str, settled: Settled) -> str:
     return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again goes on from there"
 
 
-def _words(exists: tuple[Mapping[str, str], ...]) -> str:
-    return ", ".join(
-        f"{item['kind']} {item['id'] or '(asked for, not confirmed)'} in {item['region']}" for item in exists
-    )
+def _words(exists: tuple[RecordedThing, ...]) -> str:
+    return ", ".join(f"{item.kind} {item.id or '(asked for, not confirmed)'} in {item.region}" for item in exists)
 
 
 def unsearched_notices(receipts: Sequence[Receipt]) -> tuple[Problem, ...]:
@@ -171,4 +175,9 @@ def left_result(error: LeftBehindError) -> Result:
     """Exit 6: the error, and the commands that remove what is left, on stdout."""
     from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- see stopped()
 
-    return Result(data=error.data, text=left_text(error.left), exit_code=error.exit_code, errors=(error.problem,))
+    return Result(
+        data=error.data,
+        text=left_text([asdict(item) for item in error.left]),
+        exit_code=error.exit_code,
+        errors=(error.problem,),
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
+from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError, Thing
 from tgi_deploy.reconcile.claim import refuse_stranger, taken
 from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
@@ -379,8 +379,8 @@ def event_data(
 
 def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
     """The error for things that should be gone and aren't, with every id."""
-    items = [{"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place} for item in what]
-    names = ", ".join(f"{item['kind']} {item['id']} in {item['region']}" for item in items)
+    items = [Thing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place) for item in what]
+    names = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     return LeftBehindError(
         "left_behind",
         f"removing {names} did not finish: {reason}",

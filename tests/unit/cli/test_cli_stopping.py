@@ -5,30 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 
 import click
 import pytest
 
 from tgi_deploy.cli import stopping
-from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError
+from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError, LeftThing, RecordedThing
 from tgi_deploy.operations.removing.interrupts import Settled, Stops
 
-THING = {"kind": "instance", "id": "i-1", "region": "us-east-1", "phase": "created"}
+THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
 
 
 def test_what_is_left_behind_is_told_with_its_commands():
-    item = {
-        "kind": "volume",
-        "id": "vol-1",
-        "region": "us-east-1",
-        "command": "aws ec2 delete-volume --volume-id vol-1",
-    }
+    command = "aws ec2 delete-volume --volume-id vol-1"
+    item = LeftThing(kind="volume", id="vol-1", region="us-east-1", command=command)
     error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(left_behind=(item,)))
     result = stopping.left_result(error)
     assert result.exit_code == 6
-    assert "  aws ec2 delete-volume --volume-id vol-1" in result.text.splitlines()
+    assert f"  {command}" in result.text.splitlines()
     assert result.errors[0].code == "left_behind"
-    assert result.data["left_behind"] == [item]
+    assert result.data["left_behind"] == [{"kind": "volume", "id": "vol-1", "region": "us-east-1", "command": command}]
 
 
 @pytest.mark.parametrize("fate", ["nothing", "removed", "kept", "ending", "left"])
@@ -42,7 +39,7 @@ def test_every_fate_is_a_sentence_with_exit_130(fate):
 
 
 def test_an_intent_without_an_id_is_no_nothing():
-    told = stopping._told("demo", Settled(fate="left", exists=({**THING, "id": ""},)))
+    told = stopping._told("demo", Settled(fate="left", exists=(replace(THING, id=""),)))
     assert "asked for, not confirmed" in told.message
 
 

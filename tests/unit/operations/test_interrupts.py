@@ -112,7 +112,7 @@ def test_a_termination_takes_no_ten_seconds(around):
     settled, _ = stop_up(around, during("machine", terminate))
     assert settled.fate == "ending"
     assert around.clock.seconds < 10
-    assert settled.exists[-1]["kind"] == "instance"
+    assert settled.exists[-1].kind == "instance"
 
 
 @pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
@@ -185,8 +185,8 @@ def test_a_launch_is_finished_and_recorded_before_the_request_is_heard(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
     assert settled.fate == "kept"
     assert not stops.abandoned
-    assert [item["id"] for item in settled.exists] == stops.made
-    assert {item["phase"] for item in settled.exists} == {"created"}
+    assert [item.id for item in settled.exists] == stops.made
+    assert {item.phase for item in settled.exists} == {"created"}
 
 
 def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
@@ -210,7 +210,7 @@ def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(aro
     around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "read instance" else None
     settled = settle(context, "demo", stops, ask=lambda _things: True)
     assert settled.fate == "left"
-    assert [item["kind"] for item in settled.exists] == ["security-group", "launch-template", "instance"]
+    assert [item.kind for item in settled.exists] == ["security-group", "launch-template", "instance"]
     assert around.store.load("demo").status == "deleting"
 
 
@@ -297,7 +297,7 @@ def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
     assert (settled.fate, settled.why) == ("ending", "too fast")
     assert around.world.there("launch-template") == []
-    assert {item["kind"] for item in settled.exists} == {"security-group", "launch-template", "instance"}
+    assert {item.kind for item in settled.exists} == {"security-group", "launch-template", "instance"}
 
 
 def test_nothing_made_nothing_said_to_exist(around):

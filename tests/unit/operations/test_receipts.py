@@ -13,7 +13,7 @@ from tgi_deploy.cli.views.receipt import receipt_text
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.removing.receipt import document, verify
+from tgi_deploy.operations.removing.receipt import verify
 from tgi_deploy.operations.watching.known import money
 from tgi_deploy.operations.watching.ledger import Ledger, Line
 from tgi_deploy.reconcile.ends import moment_of
@@ -72,7 +72,7 @@ def test_the_file_is_what_is_shown_and_its_hash_verifies(around):
     assert str(path) == receipt.path
     assert path.name == f"demo-{receipt.id}.json"
     written = json.loads(path.read_text())
-    assert written == document(receipt)
+    assert written == receipt.document()
     assert verify(written)
 
 
@@ -87,7 +87,7 @@ def changed(value):
 def test_tampering_with_any_part_is_seen(around):
     bring_up(around)
     around.clock.sleep(60)
-    good = document(only(take_down(around)))
+    good = only(take_down(around)).document()
     for key, value in good.items():
         assert not verify({**good, key: changed(value)}), key
     assert not verify({**good, "added": None})
@@ -122,7 +122,7 @@ def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
     assert receipt.seconds == 1800
     assert not receipt.exact
     assert receipt.usd == (deployment.usd_per_hour / 2).quantize(Decimal("0.000001"))
-    assert document(receipt)["cost"]["bound"] == "at_most"
+    assert receipt.document()["cost"]["bound"] == "at_most"
     assert "at most 30 min" in receipt_text(receipt)
 
 
@@ -190,7 +190,7 @@ def test_without_any_price_the_cost_is_unknown_not_zero(around):
     around.clock.sleep(900)
     receipt = only(take_down(around))
     assert receipt.usd is None
-    assert document(receipt)["cost"]["usd"] is None
+    assert receipt.document()["cost"]["usd"] is None
     assert "at a price that nothing here tells" in receipt_text(receipt)
 
 
@@ -208,7 +208,7 @@ def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
     assert written["cost"]["usd"] is None
     around.world.slow_to_end = 1
     finished = only(take_down(around))
-    assert document(finished)["status"] == "gone"
+    assert finished.document()["status"] == "gone"
     assert finished.usd is not None
 
 
@@ -332,9 +332,9 @@ def test_clocks_that_differ_make_an_amount_an_upper_bound(around, ahead_s, bound
     bring_up(around)
     around.clock.sleep(1800)
     receipt = only(take_down(around))
-    assert document(receipt)["cost"]["bound"] == bound
+    assert receipt.document()["cost"]["bound"] == bound
     assert receipt.seconds >= 1800
-    assert {line["gone_is"] for line in document(receipt)["resources"]} == {"seen"}
+    assert {line["gone_is"] for line in receipt.document()["resources"]} == {"seen"}
 
 
 def test_events_of_other_things_are_no_lines(around):

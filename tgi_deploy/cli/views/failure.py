@@ -39,7 +39,7 @@ def failure_text(problem: Problem, failure: Failure) -> str:
 
 
 def _hint(failure: Failure, fate: str) -> str:
-    before = {item["id"] for item in failure.before or ()}
+    before = {item.id for item in failure.before or ()}
     if fate == "kept" and failure.still_running and failure.still_running.machine in before:
         return _FROM_BEFORE
     return _PARTLY if fate == "removed" and before else _HINTS[fate]
@@ -78,11 +78,11 @@ def _costs(failure: Failure) -> str:
 
 def _spent(failure: Failure) -> str:
     """What it came to, as far as the receipt knows."""
-    cost = failure.receipt["cost"] if failure.receipt else {"seconds": None}
-    if cost["seconds"] is None:
+    bill = failure.receipt
+    if bill is None or bill.seconds is None:
         return ""
-    ran = f"; it ran {duration(cost['seconds'])}"
-    if cost["usd"] is None:
+    ran = f"; it ran {duration(bill.seconds)}"
+    if bill.usd is None:
         return ran
-    amount = Decimal(cost["usd"]).quantize(_CENT)
+    amount = bill.usd.quantize(_CENT)
     return f"{ran} and cost {f'about ${amount:,}' if amount else 'less than a cent'}"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.views.text import heading
-from tgi_deploy.operations.removing.receipt import document
 from tgi_deploy.text import duration, plural
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _GB: Final = 10**9
 
 def receipts_document(receipts: Sequence[Receipt]) -> dict[str, Any]:
     """`receipt` is the only one, or null; `receipts` are all."""
-    documents = [document(item) for item in receipts]
+    documents = [item.document() for item in receipts]
     return {
         "receipt": documents[0] if len(documents) == 1 else None,
         "receipts": documents,

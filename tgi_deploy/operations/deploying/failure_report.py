@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import command_of, diagnosis_of
-from tgi_deploy.errors import DeployError, Diagnosis, Failure
-from tgi_deploy.operations.removing.receipt import document
+from tgi_deploy.errors import DeployError, Diagnosis, Failure, Thing
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.operations.watching.known import target_option, typed_model
 from tgi_deploy.readiness.not_ready import hint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.operations.context import Context
@@ -66,10 +65,10 @@ def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
         return ()
 
 
-def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[Mapping[str, Any]] = ()) -> DeployError:
-    """Return the error of a machine that still runs. `before`: {kind, id, region} of what was there before this run."""
+def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[Thing] = ()) -> DeployError:
+    """Return the error of a machine that still runs. `before`: what was there before this run."""
     name, machine = deployment.name, deployment.machine
-    known = machine is not None and machine.attributes.get("id") in {item["id"] for item in before}
+    known = machine is not None and machine.attributes.get("id") in {item.id for item in before}
     state = "was there before this run and is kept" if known else "still runs"
     log = f"'tgi-deploy logs {name}' shows its log"
     return _report(
@@ -95,7 +94,7 @@ def report_removed(
     error: DeployError,
     receipt: Receipt | None,
     *,
-    before: Sequence[Mapping[str, Any]] = (),
+    before: Sequence[Thing] = (),
 ) -> DeployError:
     """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
     name, diagnosis = deployment.name, _diagnosis(error)
@@ -104,7 +103,7 @@ def report_removed(
     return _report(
         error,
         f"{MADE_GONE}: 'tgi-deploy down {name}' ends it" if before else GONE,
-        Failure(deployment=name, fate="removed", receipt=document(receipt) if receipt else None, before=tuple(before)),
+        Failure(deployment=name, fate="removed", receipt=receipt, before=tuple(before)),
         command=diagnosis.command or (again if error.code in _PLAIN else f"{again} --on-failure keep"),
         remedy=_LOOK_AGAIN if unknown else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError
+from tgi_deploy.errors import DeployError, Failure, Healed, InputError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -149,10 +149,6 @@ def _is_kept_from_before(error: DeployError) -> bool:
     return error.failure is not None and bool(error.failure.before)
 
 
-def cure_document(cure: Cure) -> Mapping[str, str]:
-    return {"code": cure.code, "edit": cure.edit, "what": cure.what}
-
-
 def up_and_heal(
     context: Context, texts: OptionTexts, request: Callable[[OptionTexts, Plan], UpRequest], plan: Plan, healer: Healer
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
@@ -169,7 +165,7 @@ def up_and_heal(
             cure = attempts.take(error)
             if cure is None:
                 context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
-                healed = tuple(cure_document(made) for made in attempts.made)
+                healed = tuple(Healed(code=made.code, edit=made.edit, what=made.what) for made in attempts.made)
                 raise error.copy(failure=replace(error.failure or Failure(), healed=healed)) from error.__cause__
             context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
         else:

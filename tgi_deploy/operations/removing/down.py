@@ -24,6 +24,7 @@ from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Chan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import Patience
@@ -241,7 +242,7 @@ def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
 
 
 def receipt_of(
-    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Mapping[str, str]] = ()
+    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Thing] = ()
 ) -> Receipt:
     """The receipt of all that its history tells."""
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
@@ -254,7 +255,7 @@ def issue(
     ledger: Ledger,
     places: Sequence[str],
     *,
-    left: Sequence[Mapping[str, str]] = (),
+    left: Sequence[Thing] = (),
 ) -> Receipt:
     """Close the ledger and keep the receipt."""
     now = context.clock.now()
@@ -306,7 +307,7 @@ def still_there(
     items = error.left
     receipt = receipt_of(context, deployment, places, left=items)
     machines = {line.id for line in receipt.machines}
-    runs = any(item["id"] in machines for item in items)
+    runs = any(item.id in machines for item in items)
     costs = until_then(deployment.usd_per_hour if runs else None)
     hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
     return left_error(context, error.message, items, hint=hint, receipts=(receipt,))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
@@ -256,17 +257,15 @@ def guard(context: Context, stops: Stops) -> Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """What became of it. `exists`: what the record still knows, {kind, id, region, phase} each; `why` it is left."""
+    """What became of it. `exists`: what the record still knows; `why` it is left."""
 
     fate: Fate
-    exists: tuple[Mapping[str, str], ...] = ()
+    exists: tuple[RecordedThing, ...] = ()
     receipt: Receipt | None = None
     why: str = ""
 
 
-def settle(
-    context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Mapping[str, str], ...]], bool]
-) -> Settled:
+def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> Settled:
     """After an interrupted `up`: keep or remove what it has made, and say what exists.
 
     `ask` gets what exists and answers whether to remove it; it is not asked in haste. Nothing is raised: a further
@@ -285,9 +284,7 @@ def settle(
         return Settled(fate="left", exists=existing(context, name), why=error.message)
 
 
-def _wants_removal(
-    context: Context, name: str, stops: Stops, ask: Callable[[tuple[Mapping[str, str], ...]], bool]
-) -> bool:
+def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> bool:
     try:
         return ask(existing(context, name))
     except KeyboardInterrupt:
@@ -296,7 +293,7 @@ def _wants_removal(
         raise
 
 
-def existing(context: Context, name: str) -> tuple[Mapping[str, str], ...]:
+def existing(context: Context, name: str) -> tuple[RecordedThing, ...]:
     """From the record alone: nothing is asked of the cloud."""
     return on_record(context.store.load(name))
 

@@ -12,6 +12,7 @@ from tgi_deploy.values.resource import KEPT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.ledger import Ledger
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -39,10 +40,10 @@ def _users(found: Found | None) -> set[str]:
 
 
 def kept_things(
-    context: Context, deployment: Deployment, ledger: Ledger, left: Sequence[Mapping[str, str]]
+    context: Context, deployment: Deployment, ledger: Ledger, left: Sequence[Thing]
 ) -> tuple[Mapping[str, str], ...]:
     """{kind, id, region, what, bytes} of each thing that stays on purpose; the ledger no longer tells of it."""
-    leftovers = {item["id"] for item in left}
+    leftovers = {item.id for item in left}
     stays = [item for item in _keepable(deployment) if not _is_gone(item, ledger)]
     for record in stays:
         ledger.lines.pop(record.attributes["id"], None)

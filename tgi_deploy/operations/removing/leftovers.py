@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import ConflictError, DefectError, DeployError, Failure, InputError, LeftBehindError
+from tgi_deploy.errors import (
+    ConflictError,
+    DefectError,
+    DeployError,
+    Failure,
+    InputError,
+    LeftBehindError,
+    LeftThing,
+    Thing,
+)
 from tgi_deploy.operations.watching.broken_off import recorded
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
@@ -62,8 +71,8 @@ def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]
 def _unfinished(context: Context, error: DeployError, left: Sequence[Line], again: str) -> DeployError:
     if not left:
         return error
-    items = [{"kind": line.kind, "id": line.id, "region": line.region} for line in left]
-    told = ", ".join(f"{item['kind']} {item['id']} in {item['region']}" for item in items)
+    items = [Thing(kind=line.kind, id=line.id, region=line.region) for line in left]
+    told = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     hint = f"{again}; {until_then(sum((line.usd_per_hour or Decimal(0) for line in left), Decimal(0)))}"
     return left_error(
         context,
@@ -82,21 +91,23 @@ def until_then(usd_per_hour: Decimal | None) -> str:
 def left_error(
     context: Context,
     message: str,
-    items: Sequence[Mapping[str, Any]],
+    items: Sequence[Thing],
     *,
     hint: str | None,
     code: str = "left_behind",
     receipts: Sequence[Receipt] = (),
 ) -> LeftBehindError:
     """With the command that removes each thing by hand."""
-    commands = [{**item, "command": _removal_command(context, item)} for item in items]
-    paths = [receipt.path for receipt in receipts]
-    failure = Failure(left_behind=tuple(commands), receipt_files=tuple(paths))
+    left = tuple(
+        LeftThing(kind=item.kind, id=item.id, region=item.region, command=_removal_command(context, item))
+        for item in items
+    )
+    failure = Failure(left_behind=left, receipt_files=tuple(receipt.path for receipt in receipts))
     return LeftBehindError(code, message, hint=hint, failure=failure)
 
 
-def _removal_command(context: Context, item: Mapping[str, Any]) -> str | None:
-    return context.target_at(item["region"]).by_hand.removal_command(item["kind"], item["id"], item["region"])
+def _removal_command(context: Context, item: Thing) -> str | None:
+    return context.target_at(item.region).by_hand.removal_command(item.kind, item.id, item.region)
 
 
 def raise_all(failures: Sequence[DeployError]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tgi_deploy.errors import Thing
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT, ChangeSet, Step
@@ -34,10 +35,10 @@ class Before:
         machine = deployment.machine
         return machine is not None and machine.attributes.get("id") in self.ids
 
-    def left_of(self, deployment: Deployment) -> list[dict[str, Any]]:
-        """{kind, id, region} of each that is still on record."""
+    def left_of(self, deployment: Deployment) -> list[Thing]:
+        """Return what is still on record of it."""
         return [
-            {"kind": item.kind, "id": item.attributes["id"], "region": item.place}
+            Thing(kind=item.kind, id=item.attributes["id"], region=item.place)
             for item in deployment.resources
             if item.attributes.get("id") in self.ids
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.ledger import Line
 
@@ -23,7 +24,7 @@ HASH: Final = "sha256"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof of a removal. `left`: what is still there, {kind, id, region} each; empty when all is gone.
+    """Proof of a removal. `left`: what is still there; empty when all is gone.
 
     `unsearched`: what could not be looked for, though it may be there, {region, kind, why} each. `kept`: what stays on
     purpose and costs nothing by the hour, {kind, id, region, what, bytes} each. `given_up`: nobody asked for the
@@ -36,7 +37,7 @@ class Receipt:
     at: datetime
     lines: tuple[Line, ...]
     regions: tuple[str, ...]
-    left: tuple[Mapping[str, str], ...] = ()
+    left: tuple[Thing, ...] = ()
     kept: tuple[Mapping[str, str], ...] = ()
     unsearched: tuple[Mapping[str, str], ...] = ()
     given_up: bool = False
@@ -61,10 +62,33 @@ class Receipt:
         known = [line.usd for line in self.machines if line.usd is not None]
         return sum(known, Decimal(0)) if len(known) == len(self.machines) else None
 
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON: times and money are text, so that the hash means the same everywhere."""
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "deployment": self.name,
+            "id": self.id,
+            "version": self.version,
+            "at": self.at.isoformat(),
+            "status": "left_behind" if self.left else "gone",
+            "given_up": self.given_up,
+            "regions": list(self.regions),
+            "resources": [_line(line) for line in self.lines],
+            "left": [asdict(item) for item in self.left],
+            "kept": [dict(item) for item in self.kept],
+            "unsearched": [dict(item) for item in self.unsearched],
+            "cost": {
+                "seconds": self.seconds,
+                "usd": _text(self.usd),
+                "bound": "exact" if self.exact else "at_most",
+            },
+        }
+        return {**content, HASH: canonical_hash(content)}
+
 
 def write(context: Context, receipt: Receipt) -> Receipt:
     """Keep it on disk; the receipt with its path."""
-    text = json.dumps(document(receipt), indent=2) + "\n"
+    text = json.dumps(receipt.document(), indent=2) + "\n"
     return replace(receipt, path=context.store.save_receipt(f"{receipt.name}-{receipt.id}.json", text))
 
 
@@ -77,30 +101,6 @@ def begin_anew(context: Context, name: str) -> None:
     )
     write(context, closing)
     context.reporter.note(f"what was spent under '{name}' no longer counts for --max-spend")
-
-
-def document(receipt: Receipt) -> dict[str, Any]:
-    """JSON-able: times and money are text, so that the hash means the same everywhere."""
-    content: dict[str, Any] = {
-        "schema": SCHEMA,
-        "deployment": receipt.name,
-        "id": receipt.id,
-        "version": receipt.version,
-        "at": receipt.at.isoformat(),
-        "status": "left_behind" if receipt.left else "gone",
-        "given_up": receipt.given_up,
-        "regions": list(receipt.regions),
-        "resources": [_line(line) for line in receipt.lines],
-        "left": [dict(item) for item in receipt.left],
-        "kept": [dict(item) for item in receipt.kept],
-        "unsearched": [dict(item) for item in receipt.unsearched],
-        "cost": {
-            "seconds": receipt.seconds,
-            "usd": _text(receipt.usd),
-            "bound": "exact" if receipt.exact else "at_most",
-        },
-    }
-    return {**content, HASH: canonical_hash(content)}
 
 
 def _line(line: Line) -> dict[str, Any]:

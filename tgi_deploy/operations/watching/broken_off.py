@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, StillRunning
+from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, RecordedThing, StillRunning
 from tgi_deploy.operations.watching.known import price_of
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from decimal import Decimal
 
     from tgi_deploy.operations.context import Context
@@ -57,19 +57,19 @@ def recorded(context: Context, name: str) -> Deployment | None:
         return None
 
 
-def on_record(deployment: Deployment | None) -> tuple[Mapping[str, str], ...]:
-    """{kind, id, region, phase} of each thing but those that stay on purpose. An intent has no id: it may exist."""
+def on_record(deployment: Deployment | None) -> tuple[RecordedThing, ...]:
+    """Return each thing but those that stay on purpose."""
     return tuple(
-        {"kind": item.kind, "id": item.attributes.get("id", ""), "region": item.place, "phase": item.state}
+        RecordedThing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place, phase=item.state)
         for item in (deployment.resources if deployment else ())
         if KEPT not in item.notes
     )
 
 
-def _words(deployment: Deployment | None, exists: tuple[Mapping[str, str], ...], machine: Found | None) -> str:
+def _words(deployment: Deployment | None, exists: tuple[RecordedThing, ...], machine: Found | None) -> str:
     record = deployment.machine if deployment else None
     if record is None and machine is None:
-        things = ", ".join(f"{item['kind']} {item['id'] or '(asked for, not confirmed)'}" for item in exists)
+        things = ", ".join(f"{item.kind} {item.id or '(asked for, not confirmed)'}" for item in exists)
         return f"what exists costs nothing by the hour ({things})"
     known = machine.id if machine else record.attributes.get("id") if record else None
     price = price_words(price_of(deployment, () if machine is None else (machine,)))

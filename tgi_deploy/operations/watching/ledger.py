@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
@@ -111,9 +112,9 @@ class Ledger:
     def regions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 
-    def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Mapping[str, str]]) -> tuple[Line, ...]:
+    def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Thing]) -> tuple[Line, ...]:
         """The lines at the end. What nobody saw go went by now, and a machine by its own end at the latest."""
-        still = {item["id"] for item in left}
+        still = {item.id for item in left}
         return tuple(
             line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
             for line in self.lines.values()
