@@ -209,7 +209,7 @@ class Catalog:
         )
 
     def elsewhere(self, accelerator: str, count: int) -> tuple[Elsewhere, ...]:
-        """What other clouds list for as many of the same accelerators, the cheapest first."""
+        """Return what other clouds list for as many of the same accelerators, the cheapest first."""
         from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- few plans are compared with it
 
         known = elsewhere(self._store, self.accelerators())

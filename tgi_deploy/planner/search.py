@@ -169,7 +169,7 @@ class Search:
         )  # fmt: skip
 
     def _served(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, storage: Storage) -> Decimal:
-        """The price an hour of service, which on a spot machine is more than that of an hour."""
+        """Return the price of an hour of service: on a spot machine more than that of an hour."""
         if offer.interruptions is None:
             return usd_per_hour
         hardware, scheme = offer.instance_type, evaluation.scheme

@@ -146,8 +146,10 @@ def test_the_page_has_every_line_and_fits(tmp_path):
     text = click.unstyle(own_text(found))
     assert "$292,000.00 to buy" in text
     assert "a quote of 2026" in text
-    assert "p5.48xlarge (8 x H100-80GB)" in text
+    assert "p5.48xlarge (8 x H100-80GB)*" in text
+    assert "* The same hardware." in " ".join(text.split())
     assert "if switched off" in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def printed(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:

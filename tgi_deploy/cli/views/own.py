@@ -40,14 +40,14 @@ def _rentals(owned: Owned) -> str:
     if not owned.rentals:
         return wrapped("Nothing that is for rent meets the request.")
     off = ("if switched off",) if owned.utilization < 1 else ()
-    header = ("rental", "market", "$/h", "$/1M out", "pays after", *off, "")
+    header = ("rental", "market", "$/h", "$/1M out", "pays after", *off)
     rows = [_row(item, owned) for item in _shown(owned.rentals)]
     lines = table(header, rows, right=_NUMBERS).rstrip("\n").splitlines()
     return "\n".join(f"  {line}" for line in lines)
 
 
 def _shown(rentals: Sequence[Rental]) -> Sequence[Rental]:
-    """The planner's best, and those with the same hardware wherever they stand."""
+    """Return the planner's best, and those with the same hardware wherever they stand."""
     return [item for number, item in enumerate(rentals) if number < _MOST or item.same_hardware]
 
 
@@ -56,13 +56,12 @@ def _row(item: Rental, owned: Owned) -> tuple[str, ...]:
     market = f"{item.market}, estimate" if item.estimated else item.market
     off = (_months(item.break_even_months_if_switched_off, owned),) if owned.utilization < 1 else ()
     return (
-        f"{several}{item.instance_type} ({item.accelerator_count} x {item.accelerator})",
+        f"{several}{item.instance_type} ({item.accelerator_count} x {item.accelerator}){'*' * item.same_hardware}",
         market,
         usd(item.usd_per_hour),
         cents(float(item.usd_per_million_output_tokens)) if item.usd_per_million_output_tokens else "",
         _months(item.break_even_months, owned),
         *off,
-        "same hardware" if item.same_hardware else "",
     )
 
 
@@ -78,7 +77,8 @@ def _reading(owned: Owned) -> str:
         if owned.utilization < 1
         else ""
     )
+    same = "* The same hardware. " if any(item.same_hardware for item in owned.rentals) else ""
     return wrapped(
-        f"Never: not within the useful life of {owned.useful_life_years} years.{off} Interest, staff and resale are"
-        " not counted.",
+        f"{same}Never: not within the useful life of {owned.useful_life_years} years.{off} Interest, staff and resale"
+        " are not counted."
     )

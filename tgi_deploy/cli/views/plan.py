@@ -56,7 +56,7 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
 
 
 def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str:
-    """List prices of other clouds, marked as no more than that."""
+    """Return the list prices of other clouds, marked as no more than that."""
     cards = f"{hardware.accelerator_count} x {hardware.accelerator.name}"
     lines = [heading("Elsewhere", f"{cards} at list price, for comparison only: nothing is deployed there")]
     lines += [
@@ -137,7 +137,7 @@ def _cost(candidate: Candidate, request: Request) -> str:
 
 
 def _interruptions(candidate: Candidate) -> str:
-    """What reclaiming a spot machine costs: an estimate, and shown as one."""
+    """Return what interruptions of a spot machine cost: an estimate, and shown as one."""
     found = interruptions(candidate)
     if found is None:
         return ""

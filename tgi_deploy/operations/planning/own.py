@@ -32,7 +32,7 @@ _BESIDE: Final = ("hardware", "instance", "disk")
 
 
 class Rental(Value, frozen=True, kw_only=True):
-    """What meets the same request for rent, and after how many months the purchase is cheaper; None: never.
+    """A rental that meets the same request, and after how many months the purchase is cheaper; None: never.
 
     `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
     share of the time only. A spot price is that of an hour of service. `same_hardware`: as many of the same cards.
@@ -135,7 +135,7 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
 
 
 def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
-    """The same request to those who rent out: on demand and spot, unless a market is named."""
+    """Return the same request for rented machines: on demand and spot, unless a market is named."""
     hidden = variable_of("hardware")
     rented = resolve(texts, {name: value for name, value in environ.items() if name != hidden}, catalog)
     markets = rented.markets
@@ -169,7 +169,7 @@ def _a_month(usd_per_hour: Decimal) -> Decimal:
 
 
 def _best_of_each(search: Search) -> Iterator[Configuration]:
-    """The best of each accelerator, count and market, in the planner's order."""
+    """Yield the best of each accelerator, count and market, in the planner's order."""
     seen = set()
     for item in search.run().configurations:
         hardware = item.offer.instance_type
