@@ -28,7 +28,7 @@ ALLOWED = {
     "catalog": {"engines", "values"},
     "hub": {"catalog", "values"},
     "targets": {"reconcile", "diagnosis", "catalog", "values"},
-    "state": {"reconcile", "values"},
+    "state": {"values"},
     "readiness": {"engines", "reconcile", "diagnosis", "values"},
     "operations": {
         "planner", "engines", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values",

@@ -330,8 +330,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Probl
     if outcome.proof is not None:
         warnings.extend(outcome.proof.warnings)
     warnings.extend(_found(outcome.proposal))
-    if outcome.better is not None:
-        warnings.append(outcome.better)
+    warnings.extend(outcome.remarks)
     if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
         warnings.append(warning("unencrypted", told))
     deployment = outcome.deployment

@@ -16,11 +16,12 @@ class Ends(Value, frozen=True, kw_only=True):
     """What ends a machine without its owner, as it was made with; None where nothing of the kind does.
 
     `expires_at` is when it has lived for `ttl_s`, `lease_until` the end of a lease of `lease_s`, unless it is renewed.
-    `ttl_s` leaves room for `spent_before_usd`, what a ceiling on the name counted when the end was fixed.
+    Under a ceiling of `max_spend_usd` on the name, `ttl_s` leaves room for `spent_before_usd`, what was spent by then.
     """
 
     ttl_s: Seconds | None = None
     expires_at: Moment | None = None
+    max_spend_usd: Decimal | None = None
     spent_before_usd: Decimal | None = None
     idle_s: Seconds | None = None
     lease_s: Seconds | None = None

@@ -58,7 +58,7 @@ def test_a_bigger_budget_changes_nothing_and_is_recorded(around):
     assert recorded == outcome.deployment
     assert recorded.revision.spec == first.deployment.revision.spec
     assert (recorded.active, recorded.revision.number, recorded.revision.state) == (1, 1, "serving")
-    assert outcome.better is None
+    assert outcome.remarks == ()
 
 
 def test_a_dry_run_records_nothing(around):
@@ -83,10 +83,27 @@ def test_a_better_choice_is_mentioned_with_the_commands_that_take_it(around):
     bring_up(around)
     line = replaced(CHEAPER.cost.lines[0], usd_per_hour=Decimal("0.8048"))
     cheap = replaced(CHEAPER, cost=replaced(CHEAPER.cost, lines=(line,)))
-    better = untouched(around, plan(candidate(), chosen=cheap, budget_usd_per_hour=Decimal(6))).better
+    (better,) = untouched(around, plan(candidate(), chosen=cheap, budget_usd_per_hour=Decimal(6))).remarks
     assert better.code == "better_choice"
     assert "$0.8048" in better.message
     assert "'tgi-deploy down demo'" in better.message
+
+
+@pytest.mark.parametrize(
+    ("made_with", "asked", "named"),
+    [
+        ({"ttl_s": 7200}, {"ttl_s": 3600}, "not --ttl:"),
+        ({}, {"lease_s": 3600, "idle_s": 600}, "not --idle-timeout and --lease:"),
+        ({"max_spend_usd": Decimal(9)}, {"max_spend_usd": Decimal(8), "ttl_s": 60}, "not --max-spend:"),
+    ],
+)
+def test_ends_that_a_machine_was_not_made_with_are_named(around, made_with, asked, named):
+    bring_up(around, settings=made_with)
+    (kept,) = untouched(around, plan(), settings=asked).remarks
+    assert kept.code == "ends_kept"
+    assert named in kept.message
+    assert untouched(around, plan(), settings=made_with).remarks == ()
+    assert untouched(around, plan()).remarks == ()
 
 
 def test_the_planner_is_asked_about_exactly_what_runs(around):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -103,7 +104,31 @@ def with_request(deployment: Deployment, plan: Plan) -> Deployment:
     return deployment.with_revision(replaced(revision, plan=replaced(made, **stays)))
 
 
-def better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
+def remarks(deployment: Deployment, plan: Plan, wanted: WantedEnds) -> tuple[Problem, ...]:
+    """Return what is worth a word where nothing is done."""
+    return tuple(filter(None, (_kept_ends(deployment, wanted), _better_choice(deployment, plan))))
+
+
+def _kept_ends(deployment: Deployment, wanted: WantedEnds) -> Problem | None:
+    ends = deployment.ends
+    pairs = {
+        "--ttl": (wanted.ttl_s if wanted.max_spend_usd is None else None, ends.ttl_s),
+        wanted.max_spend_option: (wanted.max_spend_usd, ends.max_spend_usd),
+        "--idle-timeout": (wanted.idle_s, ends.idle_s),
+        "--lease": (wanted.lease_s, ends.lease_s),
+    }
+    others = [option for option, (asked, known) in pairs.items() if asked not in {None, known}]
+    if not others or deployment.usd_per_hour is None:
+        return None
+    name = deployment.name
+    return warning(
+        "ends_kept",
+        f"the machine keeps the ends that it was made with, not {' and '.join(others)}: "
+        f"'tgi-deploy status {name}' shows them, 'tgi-deploy down {name}' and the same 'up' make one with others",
+    )
+
+
+def _better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
     """Return a word about what would be chosen today, where that is something else that costs less."""
     revision, price, chosen = deployment.revision, deployment.usd_per_hour, plan.chosen
     if revision is None or price is None or revision.plan is None or _runs(revision, plan, chosen):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
-from tgi_deploy.operations.deploying.acceptance import as_running, better_choice, no_judge, with_request
+from tgi_deploy.operations.deploying.acceptance import as_running, no_judge, remarks, with_request
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
 from tgi_deploy.operations.deploying.differing import differences
 from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
@@ -97,7 +97,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 class UpOutcome:
     """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run).
 
-    `better` mentions what would be chosen in place of what is there.
+    `remarks` are about what is there and stays as it is.
     """
 
     deployment: Deployment
@@ -106,7 +106,7 @@ class UpOutcome:
     ready: ReadyReport | None = None
     proof: Proof | None = None
     declined: bool = False
-    better: Problem | None = None
+    remarks: tuple[Problem, ...] = ()
 
 
 def up(context: Context, request: UpRequest) -> UpOutcome:
@@ -145,7 +145,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _end_surplus(context, request, deployment, surplus)
         if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
-        return UpOutcome(deployment=deployment, changed=False, better=better_choice(deployment, request.plan))
+        return UpOutcome(deployment=deployment, changed=False, remarks=remarks(deployment, request.plan, request.ends))
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:

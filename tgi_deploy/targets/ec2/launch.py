@@ -234,6 +234,7 @@ class Ec2Launch:
             ends=Ends(
                 ttl_s=ttl_s,
                 expires_at=expires,
+                max_spend_usd=self.ends.max_spend_usd,
                 spent_before_usd=None if self.ends.max_spend_usd is None else spent.usd,
                 idle_s=self.ends.idle_s,
                 lease_s=self.ends.lease_s,
