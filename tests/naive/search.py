@@ -1,4 +1,4 @@
-"""The planner's answer, found the slow way: every offer, every shard count, every scheme, each judged on its own.
+"""The planner's answer, found the slow way: every offer, shard count, scheme and number of replicas, each on its own.
 
 Written from the rules of the design and of the engine, not from the planner: only constants (sizes of fixed parts,
 steps of a ladder) and the physics of predicted speed are shared. Nothing is clever here, so that it can be believed.
@@ -7,8 +7,9 @@ steps of a ladder) and the physics of predicted speed are shared. Nothing is cle
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner import performance
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import ModelClass, QuantizationRule, TgiRelease
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.model import ModelSpec, Profile
+    from tgi_deploy.values.plan import Performance, Span
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Offer, Supply
 
@@ -29,6 +31,8 @@ GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)
 PREFILL_LADDER = (4096, 2048, 1024, 512)
 SYSTEM_GIB = 80  # the machine image with its tools, and room for logs
+MOST_MACHINES = 8
+ONE_IN_TEN = NormalDist().inv_cdf(0.9)
 KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 
@@ -52,15 +56,21 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What is true of an instance type with this many shards of this way, whatever it costs."""
+    """What is true of an instance type with this many shards and replicas of this way, whatever it costs.
+
+    `missed`: how far from what everybody expects, (False, 1) where that is met.
+    """
 
     instance_type: str
     num_shard: int
+    replicas: int
+    machines: int
     way: Way
     codes: frozenset[str]
     output_tokens_per_s: float
     ttft_ms: float
     tpot_ms: float
+    missed: tuple[bool, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +81,7 @@ class Choice:
     region: str
     market: str
     num_shard: int
+    replicas: int
     quantize: str
     hub_id: str
     total: Decimal | None
@@ -81,12 +92,15 @@ class Choice:
     output_tokens_per_s: float
     ttft_ms: float
     tpot_ms: float
+    missed: tuple[bool, float]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return self.instance_type, self.region, self.market, self.num_shard, self.quantize, self.hub_id
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return (
-            self.instance_type, self.region, self.market, self.num_shard, self.quantize, self.hub_id, self.total
-        )  # fmt: skip
+        return *self.place, self.replicas, self.total
 
 
 def ways(profile: Profile, release: TgiRelease) -> Iterator[Way]:
@@ -136,18 +150,52 @@ def _with_scales(rule: QuantizationRule | None, bits: float, group: int | None) 
 
 
 def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
-    """Every instance type on offer x shard counts it has accelerators for x ways to serve."""
+    """Every instance type on offer x shard counts it has accelerators for x ways to serve x replicas.
+
+    Two instance types that differ in nothing that is asked about here are one question.
+    """
+    answers: dict[tuple[object, ...], Verdict] = {}
     release = supply.release
     types = {offer.instance_type.name: offer.instance_type for offer in supply.offers}
     all_ways = tuple(ways(request.model, release))
     for name in sorted(types):
         for num_shard in SHARD_COUNTS:
             if num_shard <= types[name].accelerator_count:
+                numbers = tuple(_numbers(request, types[name], num_shard))
                 for way in all_ways:
-                    yield judge(request, supply, types[name], num_shard, way)
+                    for replicas, machines in numbers:
+                        asked = (*_asked_of(types[name]), num_shard, way, replicas)
+                        if asked not in answers:
+                            answers[asked] = judge(request, supply, types[name], num_shard, way, replicas)
+                        found = answers[asked]
+                        crowded = machines > (request.max_machines or (1 if request.hardware else machines))
+                        yield replace(
+                            found, instance_type=name, machines=machines,
+                            codes=found.codes | {"too_many_machines"} if crowded else found.codes,
+                        )  # fmt: skip
 
 
-def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way) -> Verdict:
+def _asked_of(hardware: InstanceType) -> tuple[object, ...]:
+    return (
+        hardware.accelerator.name, hardware.memory_bytes_per_accelerator, hardware.cpu_arch, hardware.partition,
+        hardware.driver, hardware.interconnect,
+    )  # fmt: skip
+
+
+def _numbers(request: Request, hardware: InstanceType, num_shard: int) -> Iterator[tuple[int, int]]:
+    """How many replicas there may be, on how many machines: the fewest, or as many as fill a machine, two, ..."""
+    each, least = max(1, hardware.accelerator_count // num_shard), request.replicas.least
+    most = max(least, request.replicas.most or 1)
+    machines = request.max_machines or (1 if request.hardware else max(MOST_MACHINES, math.ceil(least / each)))
+    yield least, math.ceil(least / each)
+    for number in sorted({min(most, each * machine) for machine in range(1, machines + 1)}):
+        if number > least:
+            yield number, math.ceil(number / each)
+
+
+def judge(
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int = 1
+) -> Verdict:
     release, model = supply.release, _as_published(request.model.model, way)
     served = release.model_classes[model.model_type]
     codes = {
@@ -157,17 +205,106 @@ def judge(request: Request, supply: Supply, hardware: InstanceType, num_shard: i
         *_split_codes(model, num_shard, way),
         *_quantization_codes(model, served, hardware, num_shard, way),
         *_block_codes(model, release, hardware),
+        *_floor_codes(request, way),
     }
-    cache = _cache(request, release, hardware, num_shard, way)
-    speed = (0.0, 0.0, 0.0)
+    share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
+    cache = _cache(share, release, hardware, num_shard, way)
+    rate, ttft_ms, tpot_ms, missed = 0.0, 0.0, 0.0, (True, math.inf)
     if isinstance(cache, str):
         codes.add(cache)
-    else:
-        speed = _speed(request, supply, hardware, num_shard, way, *cache)
+    elif not codes:
+        seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
+        working = replicas if request.arrivals_per_s else min(replicas, request.concurrency)
+        rate, ttft_ms, tpot_ms = seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms
+        codes |= set(_slowness(request, seen, working))
+        alone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
+        missed = _missed(request, seen, _speed(request, supply, hardware, num_shard, way, alone, cache))
     return Verdict(
-        instance_type=hardware.name, num_shard=num_shard, way=way, codes=frozenset(codes),
-        output_tokens_per_s=speed[0], ttft_ms=speed[1], tpot_ms=speed[2],
+        instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
+        codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
     )  # fmt: skip
+
+
+def _floor_codes(request: Request, way: Way) -> Iterator[str]:
+    """Weights below what was asked for."""
+    too_low = {"exact": way.lost_bits > 0, "near-lossless": way.lost_bits > 8}.get(request.quality, False)
+    if too_low or (request.min_bits is not None and math.floor(way.bits) < request.min_bits):
+        yield "quality_too_low"
+
+
+def _share(request: Request, replicas: int) -> Traffic:
+    """What one of the replicas gets of the load; those that nobody is left for stand idle."""
+    if request.arrivals_per_s:
+        return Traffic(
+            input_tokens=request.input_tokens, output_tokens=request.output_tokens, kind="open",
+            arrivals_per_s=request.arrivals_per_s / replicas,
+        )  # fmt: skip
+    each = max(1.0, request.concurrency / replicas)
+    return Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=each)
+
+
+def _slowness(request: Request, seen: Performance, replicas: int) -> Iterator[str]:
+    """Limits that somebody typed and that are kept with too small a chance."""
+    if math.isinf(seen.ttft_ms):
+        yield "load_too_high"
+        return
+    for limit, figure, span, code in (
+        (request.ttft_ms, seen.ttft_ms, seen.ttft_ms_span, "ttft_too_slow"),
+        (request.tpot_ms, seen.tpot_ms, seen.tpot_ms_span, "tpot_too_slow"),
+    ):
+        if limit is not None and _chance_below(limit, figure, span) < request.confidence:
+            yield code
+    wanted = request.min_tokens_per_s
+    if wanted is not None:
+        below = _chance_below(wanted / replicas, seen.output_tokens_per_s, seen.output_tokens_per_s_span)
+        if 1 - below < request.confidence:
+            yield "throughput_too_low"
+
+
+def _chance_below(limit: float, figure: float, span: Span) -> float:
+    """How likely what is measured stays below: 8 in 10 lie within the span, one in ten beyond each end."""
+    away = math.log(limit / figure)
+    side = math.log(span.high / figure) if away > 0 else math.log(figure / span.low)
+    return NormalDist().cdf(away / side * ONE_IN_TEN)
+
+
+def _missed(request: Request, seen: Performance, alone: Performance) -> tuple[bool, float]:
+    """Whether nobody would wait for it, and how far from what everybody expects.
+
+    Up to twice the time is bearable, the less the better. Beyond, it matters how long an answer takes in all. What is
+    slow even for a single request is as good as what is a fifth slower.
+    """
+    times = _unexpected(request, seen, request.confidence)
+    if times <= 1:
+        return False, 1.0
+    if times <= 2:
+        return False, max(times, min(2.0, _next_step(_unexpected(request, alone, 0.5))))
+    good = 2000 + 80 * request.output_tokens
+    whole, whole_alone = ((s.ttft_ms + s.tpot_ms * request.output_tokens) / good for s in (seen, alone))
+    return True, max(whole, _next_step(whole_alone))
+
+
+def _unexpected(request: Request, seen: Performance, confidence: float) -> float:
+    """How many times 2 s to the first token or 80 ms a token, as surely as was asked for; at least 1."""
+    if request.slo == "none" or math.isinf(seen.ttft_ms):
+        return 1.0
+    sure, times = NormalDist().inv_cdf(confidence) / ONE_IN_TEN, [1.0]
+    for typed, expected, figure, span in (
+        (request.ttft_ms, 2000, seen.ttft_ms, seen.ttft_ms_span),
+        (request.tpot_ms, 80, seen.tpot_ms, seen.tpot_ms_span),
+    ):
+        if typed is None:
+            side = span.high / figure if sure > 0 else figure / span.low
+            times.append(figure * side**sure / expected)
+    return max(times)
+
+
+def _next_step(times: float) -> float:
+    """1, 1.19, 1.41, 1.68, 2, 2.38 and so on: the first that is no less."""
+    steps = -40
+    while 2 ** (steps / 4) < times:
+        steps += 1
+    return float(2 ** (steps / 4))
 
 
 def _as_published(model: ModelSpec, way: Way) -> ModelSpec:
@@ -286,12 +423,9 @@ def _cache(
     longest_answered = math.ceil((request.context_tokens - 1) / block) * block
     total, left = hardware.memory_bytes_per_accelerator, 0
     for prefill in _prompt_batches(request, chunked=chunked):
-        left = (
-            total
-            - _weights(model, served, way, num_shard)
-            - _activations(request, model, served, release, num_shard, way, prefill)
-            - _before_any_weight(release, num_shard)
-        )
+        left = total - _weights(model, served, way, num_shard) - _before_any_weight(release, num_shard)
+        rows = min(request.concurrency, max(1, left // (per_token * each)))
+        left -= _activations(rows, model, served, release, num_shard, way, prefill)
         measured = left - longest_answered * per_token
         unused = total * (1 - release.memory_share)
         if release.share_of == "free":
@@ -353,9 +487,9 @@ def _expert_parameters(model: ModelSpec) -> int:
 
 
 def _activations(
-    request: Request, model: ModelSpec, served: ModelClass, release: TgiRelease, num_shard: int, way: Way, prefill: int
+    rows: int, model: ModelSpec, served: ModelClass, release: TgiRelease, num_shard: int, way: Way, prefill: int
 ) -> int:
-    """The worst moment: one layer at work on a batch of prompts with what stands beside it, or sampling.
+    """The worst moment: one layer at work on a batch of prompts with what stands beside it, or sampling for `rows`.
 
     Prompts are scored unless the release has a switch for it that is off; padded models always score them.
     """
@@ -368,7 +502,7 @@ def _activations(
         split = num_shard > 1 and model.vocab_size % num_shard == 0
         row = 2 * model.vocab_size
         prompt += prefill * (3 * row + row // num_shard if split else row * release.score_copies)
-    return max(prompt, request.concurrency * model.vocab_size * 8)
+    return max(prompt, rows * model.vocab_size * 8)
 
 
 def _feed_forward(model: ModelSpec, served: ModelClass, num_shard: int, way: Way) -> int:
@@ -403,9 +537,10 @@ def _graphs(request: Request, served: ModelClass, way: Way) -> int:
 
 
 def _speed(
-    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, tokens: int, prefill: int
-) -> tuple[float, float, float]:
-    """Tokens a second and both latencies."""
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, load: Traffic,
+    cache: tuple[int, int],
+) -> Performance:  # fmt: skip
+    tokens, prefill = cache
     scheme = Scheme(
         name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
         method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
@@ -422,15 +557,11 @@ def _speed(
             or (served.experts == "fused" and _has_no_kernel(served, way))
         ),
     )  # fmt: skip
-    predicted = performance.predict(
-        request.model.model, scheme, hardware.accelerator, tokens,
-        Traffic(
-            input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=request.concurrency
-        ),
+    return performance.predict(
+        request.model.model, scheme, hardware.accelerator, tokens, load,
         num_shard=num_shard, interconnect=hardware.interconnect, constants=supply.speed,
         scheduling=scheduling,
     )  # fmt: skip
-    return predicted.output_tokens_per_s, predicted.ttft_ms, predicted.tpot_ms
 
 
 def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
@@ -443,11 +574,14 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
         for verdict in works.get(offer.instance_type.name, ()):
             yield Choice(
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
-                num_shard=verdict.num_shard, quantize=verdict.way.name, hub_id=verdict.way.hub_id,
-                total=total_usd_per_hour(request, supply, offer, verdict.way), needs_block=sold_in_blocks(offer),
+                num_shard=verdict.num_shard, replicas=verdict.replicas, quantize=verdict.way.name,
+                hub_id=verdict.way.hub_id,
+                total=total_usd_per_hour(request, supply, offer, verdict.way, verdict.machines),
+                needs_block=sold_in_blocks(offer),
                 lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
                 after=verdict.way.rule.after if verdict.way.rule else 0,
                 output_tokens_per_s=verdict.output_tokens_per_s, ttft_ms=verdict.ttft_ms, tpot_ms=verdict.tpot_ms,
+                missed=verdict.missed,
             )  # fmt: skip
 
 
@@ -456,8 +590,10 @@ def sold_in_blocks(offer: Offer) -> bool:
     return offer.market == "on-demand" and offer.instance_type.capacity_block_only
 
 
-def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way) -> Decimal | None:
-    """Instance, root volume and public address; None where the instance's price is not known."""
+def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way, machines: int = 1) -> Decimal | None:
+    """Instances, root volumes, public addresses, and what stands before several; None: a price is not known."""
+    if offer.market == "owned":
+        return Decimal(0)
     if offer.usd_per_hour is None or sold_in_blocks(offer):
         return None
     extras = supply.extra_prices[offer.region]
@@ -465,7 +601,8 @@ def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way)
     on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
     gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
     volume = (gib * extras.gp3_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
-    return offer.usd_per_hour + volume + extras.public_ipv4_usd_per_hour
+    each = offer.usd_per_hour + volume + extras.public_ipv4_usd_per_hour
+    return each * machines + (extras.load_balancer_usd_per_hour if machines > 1 else 0)
 
 
 def downloaded_bytes(model: ModelSpec, way: Way) -> int:
@@ -483,41 +620,40 @@ def downloaded_bytes(model: ModelSpec, way: Way) -> int:
     return int(linear * way.bits / 8) + 2 * sixteen_bit
 
 
-def best(found: tuple[Choice, ...], prefer: str, budget: Decimal | None) -> Choice | None:
+def best(found: tuple[Choice, ...], prefer: str, budget: Decimal | None, *, unspoken: bool = True) -> Choice | None:
+    """The first in the order that is asked for. `unspoken`: nobody said anything about the weights."""
     affordable = [c for c in found if c.total is not None and (budget is None or c.total <= budget)]
-    return min(affordable, key=lambda choice: _order(choice, prefer), default=None)
+    if prefer in {"cost", "quality"}:
+        affordable = list(_no_more_than_enough(affordable))
+    return min(affordable, key=lambda choice: _order(choice, prefer, unspoken=unspoken), default=None)
 
 
-def _order(choice: Choice, prefer: str) -> tuple[object, ...]:
+def _no_more_than_enough(found: list[Choice]) -> Iterator[Choice]:
+    """More replicas of the same, only where they come nearer to what everybody expects."""
+    nearest: dict[tuple[object, ...], tuple[bool, float]] = {}
+    for choice in sorted(found, key=lambda choice: choice.replicas):
+        if choice.missed < nearest.get(choice.place, (True, math.inf)):
+            nearest[choice.place] = choice.missed
+            yield choice
+
+
+def _order(choice: Choice, prefer: str, *, unspoken: bool) -> tuple[object, ...]:
     if choice.total is None:
         raise AssertionError("an unknown price is never free")
-    dearness, slowness = choice.total, -choice.output_tokens_per_s
+    dearness, slowness = choice.total, -round(choice.output_tokens_per_s, 1)
     method = (choice.after, choice.changes_type, choice.quantize)
-    names = (choice.instance_type, f"{choice.num_shard:03}", method, choice.region, choice.market)
-    lost, wait = _lost(choice), choice.ttft_ms
+    names = (
+        choice.instance_type, f"{choice.num_shard:03}", f"{choice.replicas:05}", method, choice.region, choice.market
+    )  # fmt: skip
+    lost, wait = _lost(choice), (round(choice.ttft_ms, 1), round(choice.tpot_ms, 2))
     preferred = {
         "cost": (dearness, lost, slowness, wait, names),
         "quality": (lost, dearness, slowness, wait, names),
         "speed": (slowness, dearness, lost, wait, names),
-        "value": (float(dearness) / choice.output_tokens_per_s, lost, dearness, wait, names),
+        "value": (-float(dearness) / slowness, lost, dearness, wait, names),
     }[prefer]
-    return (*_unasked(choice), *preferred)
-
-
-def _unasked(choice: Choice) -> tuple[object, ...]:
-    """Nobody typed it, and everybody expects it: 2 s to the first token, 80 ms a token, weights as good as new.
-
-    Up to twice those times are bearable, and better than 4-bit weights. Beyond that only steps of 1.41 count.
-    """
-    slowest = max(choice.ttft_ms / 2000, choice.tpot_ms / 80)
-    if slowest <= 1:
-        return (False, _is_four_bit(choice), False, 0)
-    if slowest <= 2:
-        return (False, _is_four_bit(choice), True, 0)
-    steps = 0
-    while slowest > 2 ** (1 + steps / 2):
-        steps += 1
-    return (True, _is_four_bit(choice), True, steps)
+    # Up to twice what everybody expects is bearable, and better than 4-bit weights that nobody asked for.
+    return (choice.missed[0], unspoken and _is_four_bit(choice), choice.missed, *preferred)
 
 
 def _is_four_bit(choice: Choice) -> bool:

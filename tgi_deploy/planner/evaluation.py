@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.planner.service_level import Shortfall
     from tgi_deploy.values.engine import Fit, MemoryBudget, Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import LimitOutcome, Performance
@@ -33,7 +34,7 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
 
     `performance` is of all replicas together. It is None where memory does not fit, where the queue only grows, and
     where something else speaks against a request without limits on speed. `outcomes` is what becomes of each limit,
-    `chance` that of the limit that is most in danger, `shortfall` how many times a default limit the prediction is.
+    `chance` that of the limit that is most in danger, `shortfall` how far the default service level is missed.
     """
 
     fit: Fit
@@ -43,7 +44,7 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
     performance: Performance | None
     outcomes: tuple[LimitOutcome, ...]
     chance: float
-    shortfall: float
+    shortfall: Shortfall
 
     @property
     def num_shard(self) -> int:
@@ -60,7 +61,7 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
     @property
     def is_enough(self) -> bool:
         """Whether it meets every limit, those that nobody typed included."""
-        return not self.problems and self.shortfall <= 1
+        return not self.problems and not self.shortfall.missed
 
 
 class Evaluator:
@@ -98,7 +99,8 @@ class Evaluator:
         speed = self.speed(fit, traffic(request, replicas)) if not against or self._times_all(fit) else None
         found: tuple[LimitOutcome, ...] = ()
         if speed is not None:
-            speed = performance.together(speed, min(replicas, request.concurrency))
+            idle = request.arrivals_per_s is None
+            speed = performance.together(speed, min(replicas, request.concurrency) if idle else replicas)
             found = service_level.outcomes(speed, request)
             against = (*against, *_slow(speed, found, request, replicas))
         keeps_up = speed is not None and not math.isinf(speed.ttft_ms)
@@ -110,8 +112,15 @@ class Evaluator:
             performance=speed if keeps_up else None,
             outcomes=found if keeps_up else (),
             chance=min((item.chance for item in found), default=1.0),
-            shortfall=service_level.shortfall(speed, found, request) if speed and keeps_up else math.inf,
+            shortfall=self._shortfall(fit, speed, found, request) if speed and keeps_up else service_level.NEVER,
         )
+
+    def _shortfall(self, fit: Fit, speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> Shortfall:
+        times = service_level.missed_times(speed, found, request)
+        if times <= 1:
+            return service_level.MET
+        lone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
+        return service_level.shortfall(times, speed, self.speed(fit, lone), request)
 
     def _quality(self, scheme: Scheme) -> MethodQuality:
         return self.supply.quality.of(scheme.name, scheme.lost_bits)

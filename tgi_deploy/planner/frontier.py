@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.values.plan import Performance
 
 MAX_ALTERNATIVES: Final = 5
 _EVEN: Final = 0.01
@@ -51,14 +52,22 @@ def _figures(item: Configuration) -> tuple[float, ...]:
     speed = item.evaluation.performance
     if speed is None:
         raise AssertionError("a configuration has been timed")
-    grade = CLASSES.index(item.evaluation.quality.grade)
-    speeds = -round(speed.output_tokens_per_s, 1), round(speed.ttft_ms, 1), round(speed.tpot_ms, 2)
-    return (float(item.usd_per_hour), *speeds, grade)
+    seen, grade = shown(speed), CLASSES.index(item.evaluation.quality.grade)
+    return (float(item.usd_per_hour), -seen["output_tokens_per_s"], seen["ttft_ms"], seen["tpot_ms"], grade)
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Whether it is at least as good in everything: of two alike, the earlier stays."""
     return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def shown(speed: Performance) -> dict[str, float]:
+    """Return the figures of a row, as they are printed."""
+    return {
+        "output_tokens_per_s": round(speed.output_tokens_per_s, 1),
+        "ttft_ms": round(speed.ttft_ms, 1),
+        "tpot_ms": round(speed.tpot_ms, 2),
+    }
 
 
 def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
@@ -70,9 +79,7 @@ def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
         accelerator=offer.instance_type.accelerator.name, num_shard=evaluation.num_shard,
         replicas=evaluation.replicas, machines=item.machines, quantize=evaluation.scheme.name,
         quality_class=evaluation.quality.grade, total_usd_per_hour=item.usd_per_hour,
-        output_tokens_per_s=round(speed.output_tokens_per_s, 1), ttft_ms=round(speed.ttft_ms, 1),
-        tpot_ms=round(speed.tpot_ms, 2), chosen=chosen,
-        knee=False,
+        **shown(speed), chosen=chosen, knee=False,
     )  # fmt: skip
 
 

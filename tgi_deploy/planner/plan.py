@@ -51,7 +51,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         considered=found.considered,
         assumptions=tuple(assumptions(request, chosen, supply)),
         notices=(
-            *missed_limits(request, chosen),
+            *missed_limits(request, ranked[0].evaluation),
             *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
         ),
         catalogue_date=supply.date,
@@ -72,7 +72,7 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     if request.replicas.most is not None or supply.most_replicas > 1:
         return None
     several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS))
-    cheapest = (offers[0] for offers in search.by_type().values())
+    cheapest = (offers[0] for offers in search.by_type.values())
     better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
     found = Search(several, better, search.engine, search.evaluator).run().configurations
     best = next((item for item in found if item.evaluation.replicas > 1), None)

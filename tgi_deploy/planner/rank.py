@@ -2,13 +2,12 @@
 
 What nobody asked for only ranks: a candidate that misses the default service level, or whose weights are below
 near-lossless, comes after all that do not. More than twice a default limit counts as unusable: then 4-bit weights come
-before it. Beyond, misses are alike up to 2.8 times the limit, 4, 5.7, 8 and so on: where nothing is fast enough, a
-little faster is not worth any price.
+before it. Of those that miss it the nearest comes first, at any price: who has more load than anything bears gets what
+comes closest, so more load never takes a cheaper machine.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tgi_deploy.values.base import Frozen
@@ -16,27 +15,28 @@ from tgi_deploy.values.base import Frozen
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from tgi_deploy.planner.service_level import Shortfall
     from tgi_deploy.values.plan import Rejection
     from tgi_deploy.values.request import Preference
 
 # What no change of the request helps, the more surprising first.
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
-UNUSABLE: Final = 2.0
 
 
 class Merit(Frozen, frozen=True, kw_only=True):
     """All that ranks a candidate. `loss` is the place of its weights in the order of quality, 0 for exact ones.
 
-    `shortfall` is how many times a default limit the worst prediction is, at most 1 where all are met; `coarse` says
-    that the weights are below what an unspoken request takes. `names` make the order total.
+    `coarse` says that the weights are below what an unspoken request takes. Speeds are those that are shown: sums in
+    another order are the same figure. `names` make the order total.
     """
 
     loss: int
     coarse: bool
-    shortfall: float
+    shortfall: Shortfall
     usd_per_hour: Decimal
     output_tokens_per_s: float
     ttft_ms: float
+    tpot_ms: float
     names: tuple[str, ...]
 
 
@@ -51,25 +51,19 @@ class Unspoken(NamedTuple):
 
 def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     """Smaller is better: what was left unspoken, then the preference, then names."""
-    unusable = merit.shortfall > UNUSABLE
-    left_open = Unspoken(unusable, merit.coarse, merit.shortfall > 1, within(merit.shortfall))
-    return (left_open, *_preferred(prefer, merit))
-
-
-def within(shortfall: float) -> float:
-    """Return how many times the limit a miss is within, in steps of the square root of two from twice on."""
-    return shortfall if math.isinf(shortfall) else max(UNUSABLE, 2.0 ** (math.ceil(2 * math.log2(shortfall)) / 2))
+    unusable, times = merit.shortfall.rank
+    return (Unspoken(unusable, merit.coarse, merit.shortfall.missed, times), *_preferred(prefer, merit))
 
 
 def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
-    price, speed = merit.usd_per_hour, -merit.output_tokens_per_s
+    price, speed, latency = merit.usd_per_hour, -merit.output_tokens_per_s, (merit.ttft_ms, merit.tpot_ms)
     if prefer == "cost":
-        return (price, merit.loss, speed, merit.ttft_ms, merit.names)
+        return (price, merit.loss, speed, latency, merit.names)
     if prefer == "quality":
-        return (merit.loss, price, speed, merit.ttft_ms, merit.names)
+        return (merit.loss, price, speed, latency, merit.names)
     if prefer == "speed":
-        return (speed, price, merit.loss, merit.ttft_ms, merit.names)
-    return (float(price) / merit.output_tokens_per_s, merit.loss, price, merit.ttft_ms, merit.names)
+        return (speed, price, merit.loss, latency, merit.names)
+    return (float(price) / merit.output_tokens_per_s, merit.loss, price, latency, merit.names)
 
 
 def distance(item: Rejection) -> tuple[Any, ...]:

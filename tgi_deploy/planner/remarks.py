@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.rank import UNUSABLE, within
-from tgi_deploy.planner.service_level import shortfall
 from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.planner.evaluation import Evaluation
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.plan import Candidate, LimitOutcome
     from tgi_deploy.values.request import Metric, Request
@@ -75,15 +74,14 @@ def notices(request: Request, chosen: Candidate, supply: Supply, more: Configura
         yield supply.release.notice
 
 
-def missed_limits(request: Request, chosen: Candidate) -> Iterator[str]:
+def missed_limits(request: Request, chosen: Evaluation) -> Iterator[str]:
     """Which limits of the default service level the choice does not keep."""
     missed = [item for item in chosen.outcomes if not item.met]
     if not missed:
         return
     figures = " and ".join(map(_figure, missed))
-    times = within(shortfall(chosen.performance, chosen.outcomes, request))
-    bound = "twice" if times == UNUSABLE else f"{times:.2g} times"
-    how = f"this is the cheapest within {bound} of it"
+    nearest = chosen.shortfall.loaded > chosen.shortfall.alone
+    how = "this comes nearest" if nearest else "this is the cheapest of those that are about as fast"
     price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
     yield (
         f"the default service level is missed: {figures}; nothing on offer{price} meets it, and {how}. "

@@ -1,11 +1,13 @@
 """How many replicas of a configuration are worth judging: the fewest there may be, and the fewest that are enough.
 
-Between the two lies nothing anybody would choose. More replicas make each of them faster and never slower, so the
-smallest number that is enough is found by bisection; a machine that is paid for is filled.
+Between the two lies nothing that a lower price would choose. More replicas make each of them faster and never slower,
+so the smallest number that is enough is found by bisection; a machine that is paid for is filled. Where tokens a second
+are what is wanted, or their price, every number is judged.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,17 +28,22 @@ def slots(hardware: InstanceType, num_shard: int) -> int:
     return max(1, hardware.accelerator_count // num_shard)
 
 
-def machines(hardware: InstanceType, evaluation: Evaluation) -> int:
-    return -(-evaluation.replicas // slots(hardware, evaluation.num_shard))
+def machines(hardware: InstanceType, num_shard: int, replicas: int) -> int:
+    return -(-replicas // slots(hardware, num_shard))
 
 
 def worth_judging(
-    request: Request, evaluator: Evaluator, hardware: InstanceType, num_shard: int, scheme: Scheme
+    request: Request,
+    evaluator: Evaluator,
+    hardware: InstanceType,
+    num_shard: int,
+    scheme: Scheme,
+    affordable: Callable[[int], bool],
 ) -> Iterator[Evaluation]:
     """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
 
-    Enough for the limits that were asked for, and enough for those that nobody typed, too. Where no number is, the
-    largest comes nearest.
+    Enough for the limits that were asked for, and as good for those that nobody typed as the most that the budget
+    buys. Where none is enough, that is the largest number, unless a request alone is too slow already.
     """
     counts = counts_of(request, evaluator.supply.most_replicas, slots(hardware, num_shard))
     judged = partial(evaluator.evaluation, hardware, num_shard, scheme)
@@ -44,10 +51,15 @@ def worth_judging(
     if len(counts) == 1 or first.fit.problems:
         yield first
         return
+    if request.prefer in {"speed", "value"}:
+        yield from map(judged, counts)
+        return
+    counts = counts[: max(1, bisect_left(counts, 1, key=lambda count: not affordable(count)))]
+    best = judged(counts[-1]).shortfall.rank
     found = {counts[0]: first}
     for count in (
         _fewest(counts, lambda count: not judged(count).problems),
-        _fewest(counts, lambda count: judged(count).is_enough),
+        _fewest(counts, lambda count: not judged(count).problems and judged(count).shortfall.rank <= best),
     ):
         found[count] = judged(count)
     yield from found.values()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.planner import cost, performance, rank, replicas, service_level
+from tgi_deploy.planner import cost, frontier, performance, rank, replicas, service_level
 from tgi_deploy.planner.bearing import needed_kv_tokens
 from tgi_deploy.planner.evaluation import Evaluator
 from tgi_deploy.planner.time_to_ready import rates, restart_s
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.evaluation import Evaluation
+    from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Cost, Storage
     from tgi_deploy.values.request import Request
@@ -81,7 +83,7 @@ class Search:
         nearly: list[Configuration] = []
         rejections: list[Rejection] = []
         considered = 0
-        for offers in self.by_type().values():
+        for offers in self.by_type.values():
             for evaluation in self.evaluations_of(offers[0].instance_type):
                 considered += len(offers)
                 problems = (*evaluation.problems, *self._machine_problems(offers[0].instance_type, evaluation))
@@ -107,7 +109,8 @@ class Search:
                 yield configuration
 
     def _machine_problems(self, hardware: InstanceType, evaluation: Evaluation) -> Iterator[Problem]:
-        needed, most = replicas.machines(hardware, evaluation), replicas.most_machines(self.request)
+        needed = replicas.machines(hardware, evaluation.num_shard, evaluation.replicas)
+        most = replicas.most_machines(self.request)
         if most is not None and needed > most:
             yield Problem(
                 code="too_many_machines",
@@ -115,6 +118,7 @@ class Search:
                 data={"machines": needed, "max_machines": most},
             )
 
+    @cached_property
     def by_type(self) -> Mapping[str, list[Offer]]:
         """Offers by instance type, the cheapest first; of the requested type alone if there is one."""
         found: dict[str, list[Offer]] = {}
@@ -128,11 +132,22 @@ class Search:
     def evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
         for num_shard in self.evaluator.shard_counts(hardware):
             for scheme in self.evaluator.schemes:
-                yield from replicas.worth_judging(self.request, self.evaluator, hardware, num_shard, scheme)
+                affordable = partial(self._affordable, hardware, num_shard, scheme)
+                yield from replicas.worth_judging(self.request, self.evaluator, hardware, num_shard, scheme, affordable)
+
+    def _affordable(self, hardware: InstanceType, num_shard: int, scheme: Scheme, count: int) -> bool:
+        """Whether the budget buys the machines of so many replicas anywhere."""
+        budget = self.request.budget_usd_per_hour
+        if budget is None:
+            return True
+        needed = replicas.machines(hardware, num_shard, count)
+        prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
+        return any(price is not None and price[0] <= budget for price in prices)
 
     def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
         """The offer as a choice, if its price is known and within the budget."""
-        price = self.price(offer, evaluation)
+        machines = _machines(offer, evaluation)
+        price = self.price(offer, evaluation.scheme, machines)
         if price is None:
             return None
         total, bill, storage = price
@@ -142,7 +157,7 @@ class Search:
         return Configuration(
             offer=offer,
             evaluation=evaluation,
-            machines=replicas.machines(offer.instance_type, evaluation),
+            machines=machines,
             usd_per_hour=total,
             cost=bill,
             storage=storage,
@@ -160,8 +175,7 @@ class Search:
             coarse=unspoken and is_below(evaluation.quality.grade, AUTO),
             shortfall=evaluation.shortfall,
             usd_per_hour=usd_per_hour,
-            output_tokens_per_s=speed.output_tokens_per_s,
-            ttft_ms=speed.ttft_ms,
+            **frontier.shown(speed),
             names=(
                 offer.instance_type.name, f"{evaluation.num_shard:03d}", f"{evaluation.replicas:05d}",
                 evaluation.scheme.order_name, offer.region, offer.market,
@@ -180,12 +194,11 @@ class Search:
             seconds = self._restarts[key] = restart_s(hardware, storage, startup)
         return cost.served_usd_per_hour(usd_per_hour, offer.interruptions.per_month, seconds)
 
-    def price(self, offer: Offer, evaluation: Evaluation) -> tuple[Decimal, Cost, Storage] | None:
+    def price(self, offer: Offer, scheme: Scheme, machines: int) -> tuple[Decimal, Cost, Storage] | None:
         """Everything billed by the hour; None where it cannot be had for a known price."""
         if _unpriced(offer) is not None:
             return None
-        scheme, number = evaluation.scheme, replicas.machines(offer.instance_type, evaluation)
-        key = (offer.instance_type.name, offer.region, offer.market, scheme.name, scheme.hub_id, number)
+        key = (offer.instance_type.name, offer.region, offer.market, scheme.name, scheme.hub_id, machines)
         known = self._billed.get(key)
         if known is None:
             weights = download_bytes(self.evaluator.model, scheme)
@@ -199,14 +212,15 @@ class Search:
                 offer,
                 storage,
                 self.supply.extra_prices.get(offer.region),
-                machines=number,
+                machines=machines,
             )
             known = self._billed[key] = (bill.usd_per_hour, bill, storage)
         return known
 
     def _rejection(self, offers: list[Offer], evaluation: Evaluation, against: tuple[Problem, ...] = ()) -> Rejection:
         """What speaks against a configuration on these offers; of prices, that of the cheapest is looked at."""
-        cheapest, price = offers[0], self.price(offers[0], evaluation)
+        cheapest = offers[0]
+        price = self.price(cheapest, evaluation.scheme, _machines(cheapest, evaluation))
         dear = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
         problems = (*against, *filter(None, (dear,)))
         first = problems[0]
@@ -242,6 +256,10 @@ class Search:
             ),
             storage=storage,
         )  # fmt: skip
+
+
+def _machines(offer: Offer, evaluation: Evaluation) -> int:
+    return replicas.machines(offer.instance_type, evaluation.num_shard, evaluation.replicas)
 
 
 def _unpriced(offer: Offer) -> str | None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.planner.performance import Quantity
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.plan import LimitOutcome
+from tgi_deploy.values.request import DEFAULT_TPOT_MS, DEFAULT_TTFT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Limit, Metric, Request
 
 THROUGHPUT: Final = "output_tokens_per_s"
+UNUSABLE: Final = 2.0
 _JUST_MISSED: Final = 1 + 1e-9
 CODES: Final[dict[Metric, str]] = {
     "ttft_ms": "ttft_too_slow", "tpot_ms": "tpot_too_slow", "output_tokens_per_s": "throughput_too_low",
@@ -53,7 +56,56 @@ def _quantity(speed: Performance, metric: Metric) -> Quantity:
     return Quantity(p50=median, p95=median, low=span.low, high=span.high)
 
 
-def shortfall(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> float:
+class Shortfall(Frozen, frozen=True, kw_only=True):
+    """How far a prediction misses the default service level. Smaller is better, in the order of `rank`.
+
+    `times` is how many times a default limit the worst figure is, 1 where all are met. More than twice is `unusable`:
+    then no request is answered in time, and what counts is how long whole answers take, which is the load over the
+    tokens a second. `alone` is the same for a request that has a replica for itself, in steps of a fifth: where nothing
+    is fast enough, a little faster is not worth any price.
+    """
+
+    times: float
+    loaded: float
+    alone: float
+
+    @property
+    def unusable(self) -> bool:
+        return self.times > UNUSABLE
+
+    @property
+    def missed(self) -> bool:
+        return self.times > 1
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return self.unusable, max(self.loaded, self.alone)
+
+
+MET: Final = Shortfall(times=1.0, loaded=1.0, alone=1.0)
+NEVER: Final = Shortfall(times=math.inf, loaded=math.inf, alone=math.inf)
+
+
+def shortfall(times: float, speed: Performance, alone: Performance, request: Request) -> Shortfall:
+    """Return the shortfall of what misses a limit so many times, from its speed under the load and alone."""
+    if times > UNUSABLE:
+        return Shortfall(times=times, loaded=_answer(speed, request), alone=_in_steps(_answer(alone, request)))
+    median = replaced(request, confidence=0.5)
+    lone = _in_steps(missed_times(alone, outcomes(alone, median), median))
+    return Shortfall(times=times, loaded=times, alone=min(UNUSABLE, lone))
+
+
+def _answer(speed: Performance, request: Request) -> float:
+    """Return how many times as long a whole answer takes as where both default limits are just met."""
+    good_ms = DEFAULT_TTFT_MS + request.output_tokens * DEFAULT_TPOT_MS
+    return (speed.ttft_ms + request.output_tokens * speed.tpot_ms) / good_ms
+
+
+def _in_steps(times: float) -> float:
+    return float(2.0 ** (math.ceil(4 * math.log2(times)) / 4))
+
+
+def missed_times(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> float:
     """Return how many times a default limit the worst prediction is, as sure as was asked for; 1 where all are met."""
     missed = [
         _times(certain(speed, item.limit.metric, request.confidence), item.limit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.replicas import slots
+from tgi_deploy.planner.replicas import machines, slots
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import Frozen, replaced
 
@@ -168,7 +168,8 @@ def _ways(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluati
 
 
 def _priced(search: Search, offer: Offer, evaluation: Evaluation) -> Priced:
-    price = search.price(offer, evaluation)
+    needed = machines(offer.instance_type, evaluation.num_shard, evaluation.replicas)
+    price = search.price(offer, evaluation.scheme, needed)
     budget = search.request.budget_usd_per_hour
     within = price is not None and (budget is None or price[0] <= budget)
     return Priced(offer=offer, cost=None if price is None else price[1], within_budget=within)

@@ -56,7 +56,7 @@ def identity(candidate: Candidate) -> tuple[object, ...]:
     offer = candidate.offer
     return (
         offer.instance_type.name, offer.region, offer.market, candidate.num_shard, candidate.quantize,
-        candidate.engine.settings.model_id, candidate.cost.usd_per_hour,
+        candidate.engine.settings.model_id, candidate.replicas, candidate.cost.usd_per_hour,
     )  # fmt: skip
 
 

@@ -101,7 +101,6 @@ def memory_budget(
 ) -> MemoryBudget:
     """Return the budget of one accelerator of `total_bytes` memory. Every request takes whole blocks."""
     weights = weights_bytes(model, scheme, layout)
-    activations = activation_bytes(model, scheme, layout, warm_up, load.concurrency)
     graphs = graph_bytes(model, load.concurrency, supported=has_graphs(scheme, layout.model_class))
     collectives, workspace = collective_bytes(layout.num_shard), layout.release.workspace_bytes
     context = layout.release.context_bytes
@@ -110,11 +109,15 @@ def memory_budget(
     )
     block = layout.block_tokens
     cached = warm_up.cached_tokens(block)
-    room = total_bytes - weights - activations - context - workspace - collectives
+    request = -(-load.request_tokens // block) * block
+    beside = total_bytes - weights - context - workspace - collectives
+    # Who waits in the queue is not sampled for: no more than the cache holds run at once.
+    running = min(load.concurrency, max(1, beside // (per_token * max(1, request))))
+    activations = activation_bytes(model, scheme, layout, warm_up, running)
+    room = beside - activations
     aside = max(graphs, set_aside_bytes(layout, total_bytes, room - cached * per_token))
     kv_cache = room - aside
     capacity = max(0, kv_cache) // (per_token * block) * block
-    request = -(-load.request_tokens // block) * block
     return MemoryBudget(
         total_bytes=total_bytes,
         reserved_bytes=aside - graphs,

@@ -1,0 +1,226 @@
+"""Laws of choosing: how the answers to two requests must relate, whatever the rule that answers them.
+
+Each law yields what breaks it, in a sentence.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from builders.requests import drawn, shared_catalog, supply_of
+from naive import search as naive
+
+from tgi_deploy.planner.evaluation import Evaluator
+from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.planner.search import Search
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tgi_deploy.planner.search import Configuration
+    from tgi_deploy.planner.speed_load import Traffic
+    from tgi_deploy.values.engine import Fit, Scheme
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Performance
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
+
+_BUDGETS: Final = tuple(map(Decimal, ("0.9", "2", "5", "8", "25", "70")))
+_LOADS: Final = (1, 2, 4, 8)
+_CONFIDENCES: Final = (0.3, 0.5, 0.8, 0.95)
+# For more requests the engine keeps more room to sample and captures more graphs: what is left holds fewer at once.
+_ROOM_KEPT: Final = 0.97
+_TYPES: Final = 8
+_CLASSES: Final = ("exact", "near-lossless", "4-bit")
+
+
+class SharedWork:
+    """How things fit and how fast they are, for requests that differ in budget, limits and preference alone."""
+
+    def __init__(self, supply: Supply) -> None:
+        self.supply, self.engine = supply, shared_catalog().engine
+        self.fits: dict[tuple[object, ...], Fit] = {}
+        self.speeds: dict[tuple[object, ...], Performance] = {}
+
+    def best(self, request: Request) -> Configuration | None:
+        evaluator = _Sharing(request, self.supply, self.engine)
+        evaluator.shared = self
+        ranked = Search(request, self.supply, self.engine, evaluator).run().configurations
+        return ranked[0] if ranked else None
+
+
+class _Sharing(Evaluator):
+    shared: SharedWork
+
+    def fit(self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int) -> Fit:
+        key = (hardware.name, num_shard, scheme.name, scheme.hub_id, concurrency)
+        if key not in self.shared.fits:
+            self.shared.fits[key] = super().fit(hardware, num_shard, scheme, concurrency)
+        return self.shared.fits[key]
+
+    def speed(self, fit: Fit, share: Traffic, kv_tokens: int | None = None) -> Performance:
+        key = (id(fit), share, kv_tokens)
+        if key not in self.shared.speeds:
+            self.shared.speeds[key] = super().speed(fit, share, kv_tokens)
+        return self.shared.speeds[key]
+
+
+def more_budget_is_never_worse(request: Request, work: SharedWork) -> Iterator[str]:
+    before = None
+    for budget in (*_BUDGETS, None):
+        after = work.best(replaced(request, budget_usd_per_hour=budget))
+        if before is not None and (after is None or after.key > before.key):
+            yield f"for ${budget}/h {_text(after)} instead of {_text(before)}"
+        before = after
+
+
+def more_load_is_never_cheaper_or_slower(request: Request, work: SharedWork) -> Iterator[str]:
+    """Limits apart that more users meet more easily: on tokens a second, and on a token, where more of them wait."""
+    request = replaced(_of_one_class(request), min_tokens_per_s=None, prefer="cost")
+    before = None
+    for number, times in enumerate(_LOADS):
+        after = (work if times == 1 else SharedWork(work.supply)).best(_loaded(request, times))
+        if number and before is None and after is not None:
+            yield f"{times} times the load has a plan, {_text(after)}, and {_LOADS[number - 1]} times has none"
+        if before is not None and after is not None:
+            if after.served_usd_per_hour < before.served_usd_per_hour:
+                yield f"cheaper: {times} times the load takes {_text(after)} instead of {_text(before)}"
+            if request.tpot_ms is None and _rate(after) < _ROOM_KEPT * _rate(before):
+                yield f"slower: {times} times the load takes {_text(after)} instead of {_text(before)}"
+        before = after
+
+
+def a_looser_limit_never_costs_more(request: Request, work: SharedWork) -> Iterator[str]:
+    tight = work.best(request)
+    if tight is None:
+        return
+    for name in ("ttft_ms", "tpot_ms", "min_tokens_per_s"):
+        limit = getattr(request, name)
+        if limit is not None:
+            looser = limit / 1.5 if name == "min_tokens_per_s" else limit * 1.5
+            loose = work.best(replaced(request, **{name: looser}))
+            if loose is None or loose.key[:3] > tight.key[:3]:
+                yield f"{name} {looser:g}: {_text(loose)} instead of {_text(tight)}"
+
+
+def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iterator[str]:
+    request = replaced(_of_one_class(request), prefer="cost")
+    before = None
+    for number, confidence in enumerate(_CONFIDENCES):
+        after = work.best(replaced(request, confidence=confidence))
+        if number and before is None and after is not None:
+            yield f"{confidence} has a plan, {_text(after)}, where less has none"
+        if before and after and after.served_usd_per_hour < before.served_usd_per_hour:
+            yield f"{confidence} takes {_text(after)} instead of {_text(before)}"
+        before = after
+
+
+def the_choice_is_undominated(request: Request, work: SharedWork) -> Iterator[str]:
+    made = make_plan(request, work.supply, work.engine)
+    if not isinstance(made, Plan):
+        return
+    rows = [
+        (
+            point.total_usd_per_hour, -point.output_tokens_per_s, point.ttft_ms, point.tpot_ms,
+            _CLASSES.index(point.quality_class),
+        )
+        for point in made.frontier
+    ]  # fmt: skip
+    chosen = [row for row, point in zip(rows, made.frontier, strict=True) if point.chosen]
+    if len(chosen) != 1 or sum(point.knee for point in made.frontier) > 1:
+        yield f"{len(chosen)} choices in the table, or more than one knee"
+    for mine in rows:
+        for other in rows:
+            if other != mine and all(theirs <= ours for theirs, ours in zip(other, mine, strict=True)):
+                yield f"{mine} is dominated by {other}{' and chosen' if mine in chosen else ''}"
+
+
+def brute_force_finds_the_same(request: Request, work: SharedWork) -> Iterator[str]:
+    supply = work.supply
+    found = tuple(naive.choices(request, supply, tuple(naive.verdicts(request, supply))))
+    unspoken = request.quality == "auto" and request.min_bits is None
+    expected = naive.best(found, request.prefer, request.budget_usd_per_hour, unspoken=unspoken)
+    ranked = Search(request, supply, work.engine).run().configurations
+    chosen = ranked[0] if ranked else None
+    if _identity(chosen) != (expected.identity if expected else None):
+        yield f"{_text(chosen)} where brute force finds {expected}"
+
+
+LAWS: Final[Mapping[str, Callable[[Request, SharedWork], Iterator[str]]]] = {
+    "more budget is never worse": more_budget_is_never_worse,
+    "more load is never cheaper or slower": more_load_is_never_cheaper_or_slower,
+    "a looser limit never costs more": a_looser_limit_never_costs_more,
+    "more confidence is never cheaper": more_confidence_is_never_cheaper,
+    "the choice is undominated in its table": the_choice_is_undominated,
+}
+
+
+def broken(seed: int, laws: tuple[str, ...] = tuple(LAWS)) -> Iterator[tuple[str, str]]:
+    """Yield what breaks one of the laws, each with the law's name.
+
+    Laws hold for any supply, so each request has a few instance types to choose from.
+    """
+    request = drawn(seed)
+    work = SharedWork(_some_types(seed, supply_of(request)))
+    for law in laws:
+        for text in LAWS[law](request, work):
+            yield law, text
+
+
+def regret(seed: int) -> Iterator[tuple[str, str]]:
+    """Yield where brute force finds something else, in all that is on offer on demand.
+
+    What interruptions of spot machines add to their price is not worked out a second time.
+    """
+    request = drawn(seed)
+    if "spot" in request.markets:
+        request = replaced(request, markets=("on-demand",))
+    for text in brute_force_finds_the_same(request, SharedWork(supply_of(request))):
+        yield "brute force finds the same", text
+
+
+def _some_types(seed: int, supply: Supply) -> Supply:
+    names = sorted({offer.instance_type.name for offer in supply.offers})
+    kept = set(Random(seed).sample(names, min(_TYPES, len(names))))  # noqa: S311 -- a seed makes a failure come again
+    return replaced(supply, offers=tuple(offer for offer in supply.offers if offer.instance_type.name in kept))
+
+
+def _identity(item: Configuration | None) -> tuple[object, ...] | None:
+    if item is None:
+        return None
+    offer, evaluation = item.offer, item.evaluation
+    return (
+        offer.instance_type.name, offer.region, offer.market, evaluation.num_shard, evaluation.scheme.name,
+        evaluation.scheme.hub_id, evaluation.replicas, item.usd_per_hour,
+    )  # fmt: skip
+
+
+def _loaded(request: Request, times: int) -> Request:
+    arrivals = request.arrivals_per_s
+    return replaced(
+        request, concurrency=request.concurrency * times, arrivals_per_s=arrivals and arrivals * times
+    )  # fmt: skip
+
+
+def _of_one_class(request: Request) -> Request:
+    """So that no answer changes to 4-bit weights, which nobody asked for and which only a last resort takes."""
+    return replaced(request, quality="near-lossless") if request.quality == "auto" else request
+
+
+def _rate(item: Configuration) -> float:
+    return 0.0 if item.evaluation.performance is None else item.evaluation.performance.output_tokens_per_s
+
+
+def _text(item: Configuration | None) -> str:
+    if item is None:
+        return "nothing"
+    speed, evaluation = item.evaluation.performance, item.evaluation
+    figures = speed and f"{speed.output_tokens_per_s:.1f} tokens/s {speed.ttft_ms:.0f} ms {speed.tpot_ms:.1f} ms"
+    return (
+        f"{item.machines} x {item.offer.instance_type.name} {evaluation.replicas} x {evaluation.num_shard} "
+        f"{evaluation.scheme.name} ${item.usd_per_hour:.2f} {figures} {tuple(item.key[0])}"
+    )
