@@ -156,6 +156,10 @@ PLAN_OPTIONS: Final = (
         "--disk", HARDWARE, "GIB", "The root volume at least this big.  [default: as planned]",
         "whole", "disk_gib", most=65_536, example="200",
     ),
+    PlanOption(
+        "--driver", HARDWARE, "NAME", "A driver that your own machine image has: grid.",
+        "choice", "driver", code="bad_option_value", choices=("grid",), example="grid",
+    ),
     PlanOption("--hardware", HARDWARE, "NxCARD", "A machine you own: 2xRTX-4090.", lands="hardware"),
     PlanOption(
         "--region", HARDWARE, "REGION", "A region, or 'all'; repeatable.", "texts", "regions", sweeps=True

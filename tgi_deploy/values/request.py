@@ -99,6 +99,7 @@ class RequestTerms(Document, frozen=True, kw_only=True):
     min_bits: int | None = None
     replicas: Replicas = Replicas()
     max_machines: int | None = None
+    driver: str | None = None
 
 
 class Request(RequestTerms, frozen=True, kw_only=True):

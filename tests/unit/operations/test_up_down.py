@@ -56,6 +56,14 @@ def in_zone(zone):
     return lambda properties: properties["request"]["Placement"]["AvailabilityZone"] == zone
 
 
+def test_a_driver_of_one_s_own_image_needs_the_image(around):
+    wanted = plan(driver="grid")
+    with pytest.raises(InputError) as refused:
+        bring_up(around, wanted=wanted)
+    assert (refused.value.code, "--ami" in refused.value.hint) == ("conflicting_options", True)
+    assert bring_up(around, wanted=wanted, settings={"ami": "ami-0123456789abcdef0"}).changed
+
+
 def test_up_makes_one_machine_and_records_it(around):
     outcome = bring_up(around)
     (machine,) = around.world.running()

@@ -104,7 +104,10 @@ def check_slices(facts: Facts) -> Problem | None:
     if hardware.partition >= 1:
         return None
     if hardware.driver is not None:
-        why = f"{hardware.name} needs NVIDIA's {hardware.driver.upper()} driver, which the machine images of 'up' lack"
+        why = (
+            f"{hardware.name} needs NVIDIA's {hardware.driver.upper()} driver, which the machine images of 'up' lack: "
+            f"--driver {hardware.driver} plans for an image that has it"
+        )
     elif facts.case.num_shard > 1:
         why = f"slices of a {hardware.accelerator.name.partition('-MIG-')[0]} do not reach each other: one shard each"
     else:

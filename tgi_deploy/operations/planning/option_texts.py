@@ -84,6 +84,7 @@ class OptionTexts(Value, frozen=True, kw_only=True):
     set: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     disk: str | None = None
+    driver: str | None = None
     allow_turing: bool = False
     port: str | None = None
 

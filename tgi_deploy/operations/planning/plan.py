@@ -73,7 +73,21 @@ def supply_for(request: Request, catalog: Catalog) -> Supply:
     """What is on offer for the request."""
     if request.hardware is not None:
         return catalog.owned_supply(release=request.engine_version, hardware=request.hardware)
-    return catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+    supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+    return _with_driver(supply, request.driver)
+
+
+def _with_driver(supply: Supply, driver: str | None) -> Supply:
+    """Return the supply for machine images that have the driver: what needs it is like any other machine then."""
+    if driver is None:
+        return supply
+    offers = (
+        replaced(offer, instance_type=replaced(offer.instance_type, driver=None))
+        if offer.instance_type.driver == driver
+        else offer
+        for offer in supply.offers
+    )
+    return replaced(supply, offers=tuple(offers))
 
 
 def with_advice(made: NoFeasiblePlan, supply: Supply, catalog: Catalog) -> NoFeasiblePlan:
@@ -83,5 +97,7 @@ def with_advice(made: NoFeasiblePlan, supply: Supply, catalog: Catalog) -> NoFea
     request = made.request
     wider = supply
     if request.hardware is None:
-        wider = catalog.supply(release=request.engine_version, regions=catalog.regions(), markets=("on-demand", "spot"))
+        everywhere = catalog.regions()
+        wider = catalog.supply(release=request.engine_version, regions=everywhere, markets=("on-demand", "spot"))
+        wider = _with_driver(wider, request.driver)
     return replaced(made, near_misses=near_misses(request, wider, catalog.engine))

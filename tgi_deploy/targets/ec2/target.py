@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
 from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
 from tgi_deploy.values.base import Frozen
@@ -81,7 +82,16 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
     ) -> Ec2Launch:
-        """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use."""
+        """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use.
+
+        Raises InputError `conflicting_options` for a driver that no machine image is named to have.
+        """
+        driver = request.plan.request.driver
+        if driver is not None and request.options.ami is None:
+            raise InputError(
+                "conflicting_options", f"--driver {driver} is about a machine image of yours, and none is named",
+                hint="name it with --ami, or leave --driver out",
+            )  # fmt: skip
         from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
         from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
         from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- likewise
