@@ -75,7 +75,7 @@ class Search:
         self.engine = engine
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
-        self._restarts: dict[tuple[str, ...], float] = {}
+        self._restarts: dict[str, float] = {}
         self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost, Storage]] = {}
 
     def run(self) -> SearchResult:
@@ -183,15 +183,17 @@ class Search:
         )  # fmt: skip
 
     def _served(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, storage: Storage) -> Decimal:
-        """Return the price of an hour of service: on a spot machine more than that of an hour."""
+        """Return the price of an hour of service: on a spot machine more than that of an hour.
+
+        One start counts for all configurations of a machine: so rough an estimate must not choose between them.
+        """
         if offer.interruptions is None:
             return usd_per_hour
-        hardware, scheme = offer.instance_type, evaluation.scheme
-        key = (hardware.name, scheme.name, scheme.hub_id)
-        seconds = self._restarts.get(key)
+        hardware = offer.instance_type
+        seconds = self._restarts.get(hardware.name)
         if seconds is None:
             startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
-            seconds = self._restarts[key] = restart_s(hardware, storage, startup)
+            seconds = self._restarts[hardware.name] = restart_s(hardware, storage, startup)
         return cost.served_usd_per_hour(usd_per_hour, offer.interruptions.per_month, seconds)
 
     def price(self, offer: Offer, scheme: Scheme, machines: int) -> tuple[Decimal, Cost, Storage] | None:

@@ -91,6 +91,22 @@ def test_of_two_spot_prices_alike_the_steadier_machine_wins(
     assert chosen("0.51") == "g6.4xlarge", "9 starts a month are not worth two per cent"
 
 
+def test_interruptions_do_not_choose_between_configurations_of_one_machine(
+    catalog: Catalog, make_request: Callable[..., Request]
+) -> None:
+    """A smaller download starts sooner, which is no reason to take slower weights."""
+    chosen = []
+    for market in ("on-demand", "spot"):
+        request = make_request(
+            "llama3-70b", regions=("us-east-1",), markets=(market,), instance_type="p5.48xlarge", concurrency=8
+        )
+        supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
+        made = make_plan(request, supply, catalog.engine)
+        assert isinstance(made, Plan)
+        chosen.append((made.chosen.quantize, made.chosen.num_shard))
+    assert chosen[0] == chosen[1]
+
+
 def test_a_plan_on_demand_has_no_interruptions(catalog: Catalog, make_request: Callable[..., Request]) -> None:
     for market, band in (("on-demand", None), ("spot", ">20%")):
         request = make_request("llama3-8b", regions=("us-east-1",), markets=(market,))
