@@ -79,7 +79,10 @@ def more_budget_is_never_worse(request: Request, work: SharedWork) -> Iterator[s
 
 
 def more_load_is_never_cheaper_or_slower(request: Request, work: SharedWork) -> Iterator[str]:
-    """Limits apart that more users meet more easily: on tokens a second, and on a token, where more of them wait."""
+    """Limits apart that more users meet more easily: on tokens a second, and on latencies, where more of them wait.
+
+    Where nothing answers in time any more, what gets more done may be the cheaper one.
+    """
     request = replaced(_of_one_class(request), min_tokens_per_s=None, prefer="cost")
     before = None
     for number, times in enumerate(_LOADS):
@@ -87,9 +90,9 @@ def more_load_is_never_cheaper_or_slower(request: Request, work: SharedWork) -> 
         if number and before is None and after is not None:
             yield f"{times} times the load has a plan, {_text(after)}, and {_LOADS[number - 1]} times has none"
         if before is not None and after is not None:
-            if after.served_usd_per_hour < before.served_usd_per_hour:
+            if _is_cheaper(after, before):
                 yield f"cheaper: {times} times the load takes {_text(after)} instead of {_text(before)}"
-            if request.tpot_ms is None and _rate(after) < _ROOM_KEPT * _rate(before):
+            if request.ttft_ms is None and request.tpot_ms is None and _rate(after) < _ROOM_KEPT * _rate(before):
                 yield f"slower: {times} times the load takes {_text(after)} instead of {_text(before)}"
         before = after
 
@@ -114,7 +117,7 @@ def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iter
         after = work.best(replaced(request, confidence=confidence))
         if number and before is None and after is not None:
             yield f"{confidence} has a plan, {_text(after)}, where less has none"
-        if before and after and after.served_usd_per_hour < before.served_usd_per_hour:
+        if before and after and _is_cheaper(after, before):
             yield f"{confidence} takes {_text(after)} instead of {_text(before)}"
         before = after
 
@@ -209,6 +212,10 @@ def _loaded(request: Request, times: int) -> Request:
 def _of_one_class(request: Request) -> Request:
     """So that no answer changes to 4-bit weights, which nobody asked for and which only a last resort takes."""
     return replaced(request, quality="near-lossless") if request.quality == "auto" else request
+
+
+def _is_cheaper(after: Configuration, before: Configuration) -> bool:
+    return after.served_usd_per_hour < before.served_usd_per_hour and not after.key[0].unusable
 
 
 def _rate(item: Configuration) -> float:

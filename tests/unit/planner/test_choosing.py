@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.request import Request
 
-SEEDS = range(5000)
+SEEDS = range(3000)
 REPLICAS = Replicas(least=1, most=16)
 
 
