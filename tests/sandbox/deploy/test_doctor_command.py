@@ -14,7 +14,7 @@ DENIED = {
     "status": 403,
     "message": "You are not authorized to perform this operation.",
 }
-REQUEST = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA"
+QUOTA_REQUEST = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA"
 
 
 def found(said, severity):
@@ -42,7 +42,7 @@ def test_a_low_quota_is_an_error_with_the_request_to_run(program):
     said = program.run("doctor", *REQUEST, "--instance", "g6e.xlarge", "--sandbox")
     assert said.code == 1
     assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(said.out.split())
-    assert f"→ {REQUEST} --desired-value 4 --region us-east-1" in said.out
+    assert f"→ {QUOTA_REQUEST} --desired-value 4 --region us-east-1" in said.out
     assert "error[quota_short]" in said.err
 
 
@@ -80,7 +80,7 @@ def test_a_quota_refused_at_launch_prints_the_request(program):
     assert said.code == 1
     (error,) = said.json["errors"]
     assert error["code"] == "quota_exceeded"
-    assert f"{REQUEST} --desired-value 772 --region us-east-1" in error["hint"], "more than the limit of 768"
+    assert f"{QUOTA_REQUEST} --desired-value 772 --region us-east-1" in error["hint"], "more than the limit of 768"
     assert said.json["data"]["quotas"][0]["limit_vcpus"] == 768
     assert len(program.calls("RunInstances")) == 1
 
