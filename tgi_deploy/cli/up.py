@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
-    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.heal import Cure, Healer
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
     from tgi_deploy.operations.planning.option_texts import OptionTexts
@@ -112,7 +112,8 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @yes_option
 def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
-    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.deploying.heal import up_and_heal  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- likewise
@@ -132,12 +133,12 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
         _check_taken(options.target, plan)
         _check_answerable(options)
         setup = _setup(options, _places(texts, plan, found), progress)
-        surroundings = catalog, options, found, progress
+        request_for = partial(_request, catalog=catalog, options=options, found=found, progress=progress)
         outcome, cures = stopped_up(
             wiring.context(setup),
-            (lambda guarded: _up_and_heal(texts, plan, guarded, *surroundings))
+            (lambda guarded: up_and_heal(guarded, texts, request_for, plan, _healer(catalog, options)))
             if options.heal
-            else (lambda guarded: (up(guarded, _request(texts, plan, *surroundings)), ())),
+            else (lambda guarded: (up(guarded, request_for(texts, plan)), ())),
             name=options.name or default_name(plan.request.model.name),
             quiet=progress.stop,
         )
@@ -178,34 +179,19 @@ def _result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, 
         data=up_document(outcome, cures),
         text=up_text(outcome),
         warnings=(*warnings, *_healed(cures)),
-        already_shown=frozenset(item.code for item in _found(outcome.proposal)),
+        already_shown=frozenset(item.code for item in (outcome.proposal.warnings if outcome.proposal else ())),
     )
 
 
-def _up_and_heal(
-    texts: OptionTexts,
-    plan: Plan,
-    context: Context,
-    catalog: Catalog,
-    options: Options,
-    found: Supplied,
-    progress: Progress,
-) -> tuple[UpOutcome, tuple[Cure, ...]]:
+def _healer(catalog: Catalog, options: Options) -> Healer:
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.heal import Healer, up_and_heal  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.heal import Healer  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
 
-    healer = Healer(
+    return Healer(
         engine=catalog.engine,
         edits=read_cures(user_dir=options.profiles_dir),
         plan_again=lambda changed: make(changed, catalog, os.environ),
-    )
-    return up_and_heal(
-        context,
-        texts,
-        lambda changed, made: _request(changed, made, catalog, options, found, progress),
-        plan,
-        healer,
     )
 
 
@@ -223,6 +209,7 @@ def _places(texts: OptionTexts, plan: Plan, found: Supplied) -> tuple[str, ...]:
 def _request(
     texts: OptionTexts,
     plan: Plan,
+    *,
     catalog: Catalog,
     options: Options,
     found: Supplied,
@@ -329,7 +316,7 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Probl
         warnings.append(warning("default_region", notice))
     if outcome.proof is not None:
         warnings.extend(outcome.proof.warnings)
-    warnings.extend(_found(outcome.proposal))
+    warnings.extend(outcome.proposal.warnings if outcome.proposal else ())
     warnings.extend(outcome.remarks)
     if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
         warnings.append(warning("unencrypted", told))
@@ -344,14 +331,3 @@ def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Probl
             )
         )
     return tuple(warnings)
-
-
-def _found(proposal: Proposal | None) -> tuple[Problem, ...]:
-    """What was warned of before the question, and machines too many; the progress has shown them already."""
-    from tgi_deploy.operations.watching.status import second_machine  # noqa: PLC0415 -- help is printed without what acts
-
-    if proposal is None:
-        return ()
-    warned = [item for item in proposal.findings if item.severity == "warning"]
-    surplus = (second_machine(proposal.deployment, machine) for machine in proposal.surplus)
-    return (*warned, *(warning("second_machine", told) for told in surplus))

@@ -17,6 +17,7 @@ from tgi_deploy.cli.views.ends import (
 from tgi_deploy.operations.watching.renew import Renewal
 from tgi_deploy.reconcile.ends import End
 from tgi_deploy.text import option_duration
+from tgi_deploy.values.ends import Ends
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENDS = (End(reason="ttl", at=NOON), End(reason="lease", at=NOON, seconds=1800), End(reason="idle", seconds=5400))
@@ -49,14 +50,14 @@ def test_a_cell_shows_the_first_end(ends, cell):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ((None, None, None), ""),
-        ((7200, None, None), "ends by itself after 2h"),
-        ((None, 900, None), "ends by itself after 15m without a request"),
-        ((7200, None, 1800), "ends by itself after 2h, or 30m after its last renewal"),
+        ({}, ""),
+        ({"ttl_s": 7200}, "ends by itself after 2h"),
+        ({"idle_s": 900}, "ends by itself after 15m without a request"),
+        ({"ttl_s": 7200, "lease_s": 1800}, "ends by itself after 2h, or 30m after its last renewal"),
     ],
 )
 def test_terms_are_told_before_a_machine_is_made(given, text):
-    assert terms(*given) == text
+    assert terms(Ends(**given)) == text
 
 
 def test_a_renewal_tells_the_new_end():

@@ -85,7 +85,7 @@ def proposal_text(proposal: Proposal) -> str:
         return _surplus_text(proposal)
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
     month = usd_per_month(cost.usd_per_hour)
-    end = terms(proposal.ttl_s, proposal.idle_s, proposal.lease_s) or f"about {usd(month)} a month if left alone"
+    end = terms(proposal.ends) or f"about {usd(month)} a month if left alone"
     owned = offer.market == "owned"
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
@@ -150,7 +150,7 @@ def up_text(outcome: UpOutcome) -> str:
     if outcome.proof is not None:
         lines.extend(_proof_lines(outcome.proof))
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
-    end = terms(deployment.ends.ttl_s, deployment.ends.idle_s, deployment.ends.lease_s)
+    end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
 

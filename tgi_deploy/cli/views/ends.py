@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.watching.renew import Renewal
     from tgi_deploy.reconcile.ends import End
+    from tgi_deploy.values.ends import Ends
 
 
 def ends_document(ends: Sequence[End]) -> list[dict[str, Any]]:
@@ -33,12 +34,12 @@ def ends_cell(ends: Sequence[End]) -> str:
     return "-" if idle is None else f"idle {option_duration(idle)}"
 
 
-def terms(ttl_s: int | None, idle_s: int | None, lease_s: int | None) -> str:
-    """What ends a machine that is not there yet; empty where nothing does."""
+def terms(ends: Ends) -> str:
+    """Return what ends a machine that is not there yet; empty where nothing does."""
     words = (
-        f"after {option_duration(ttl_s)}" if ttl_s else "",
-        f"after {option_duration(idle_s)} without a request" if idle_s else "",
-        f"{option_duration(lease_s)} after its last renewal" if lease_s else "",
+        f"after {option_duration(ends.ttl_s)}" if ends.ttl_s else "",
+        f"after {option_duration(ends.idle_s)} without a request" if ends.idle_s else "",
+        f"{option_duration(ends.lease_s)} after its last renewal" if ends.lease_s else "",
     )
     said = ", or ".join(filter(None, words))
     return f"ends by itself {said}" if said else ""

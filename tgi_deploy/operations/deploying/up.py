@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import Attempt, Launch
+    from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
@@ -54,18 +55,25 @@ Decision = Literal["keep", "remove"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended."""
+    """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended.
+
+    `ends` are those of the machine, `cidrs` who may connect to it; `candidate` has its price.
+    """
 
     deployment: Deployment
     candidate: Candidate
     changes: ChangeSet
-    cidrs: tuple[str, ...]
-    ttl_s: int | None
-    idle_s: int | None
-    lease_s: int | None
     zone: str
+    ends: Ends
+    cidrs: tuple[str, ...] = ()
     findings: tuple[Problem, ...] = ()
     surplus: tuple[Found, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What was warned of before the question, and machines too many."""
+        warned = [item for item in self.findings if item.severity == "warning"]
+        return (*warned, *(_of_surplus(self.deployment, machine) for machine in self.surplus))
 
     @property
     def ends_surplus_alone(self) -> bool:
@@ -135,7 +143,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         deployment = replaced(deployment, plaintext=plaintext)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
-            context.reporter.warn(warning("second_machine", second_machine(deployment, machine)))
+            context.reporter.warn(_of_surplus(deployment, machine))
         if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
@@ -259,11 +267,8 @@ def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, s
         deployment=deployment,
         candidate=request.plan.chosen,
         changes=ChangeSet(steps=removal_of_surplus(surplus, deployment)),
-        cidrs=(),
-        ttl_s=deployment.ends.ttl_s,
-        idle_s=deployment.ends.idle_s,
-        lease_s=deployment.ends.lease_s,
         zone=deployment.region,
+        ends=deployment.ends,
         surplus=surplus,
     )
     if request.dry_run:
@@ -324,13 +329,17 @@ def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[
             )
 
 
+def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
+    return warning("second_machine", second_machine(deployment, machine))
+
+
 def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
-    """What will travel unencrypted: said with and without preflight."""
-    told = way.traffic.unencrypted
-    if told is None:
+    """Warn of what will travel unencrypted, with and without preflight."""
+    if way.traffic.unencrypted is None:
         return ()
-    context.reporter.warn(warning("unencrypted", told))
-    return (warning("unencrypted", told),)
+    found = warning("unencrypted", way.traffic.unencrypted)
+    context.reporter.warn(found)
+    return (found,)
 
 
 def _proposal(
@@ -342,9 +351,7 @@ def _proposal(
         candidate=attempt.candidate,
         changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
         cidrs=attempt.cidrs,
-        ttl_s=attempt.ends.ttl_s,
-        idle_s=attempt.ends.idle_s,
-        lease_s=attempt.ends.lease_s,
+        ends=attempt.ends,
         zone=attempt.zone,
         findings=findings,
         surplus=surplus,
