@@ -9,6 +9,7 @@ import random
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 KINDS = ("instance", "security-group", "launch-template", "volume", "network-interface", "spot-request")
 REGIONS = ("us-east-1", "us-west-2")
@@ -24,13 +25,15 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Command(Fact):
     """`user` runs `verb` on `name` from `at_s`; `plan` is the number of what is asked for (simulation/requests.py).
 
-    `ahead_s` is how far that computer's clock is wrong while it runs.
+    With `after` it begins so long after the end of the command before it. `ahead_s` is how far that computer's clock is
+    wrong while it runs.
     """
 
     user: int
     verb: Literal["up", "down", "gc", "renew"]
     name: str
     at_s: float
+    after: bool = False
     plan: int = 0
     ahead_s: float = 0.0
     waits: bool = False
@@ -105,6 +108,7 @@ EVENTS = {
     "unreachable": 1,
     "wrong model": 1,
 }
+_AGAIN, _AFTER = 0.4, 0.6  # shares of commands that repeat the one before, or begin when it has ended
 _MOST = {"requests": 60, "changes": 8, "writes": 20}
 
 
@@ -116,7 +120,7 @@ def make(seed):
     return History(
         seed=seed,
         commands=commands,
-        faults=() if quiet else tuple(_fault(chance, len(commands)) for _ in range(chance.randrange(5))),
+        faults=() if quiet else tuple(_fault(chance, len(commands)) for _ in range(chance.choice((1, 1, 2, 2, 3)))),
         events=() if quiet else tuple(_event(chance) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))),
         late_s={kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < 0.3},
         boot_s=round(chance.uniform(1, 60), 1),
@@ -126,25 +130,38 @@ def make(seed):
 
 
 def _commands(chance):
-    """One to five commands of one to three users, most of them on one name, often at the same time."""
+    """One to five commands of one to three users, most of them on one name, at the same time or one after the other."""
     users = chance.choice((1, 1, 2, 2, 3))
     pause_s = chance.choice((3.0, 60.0, 600.0, 4000.0))
-    at_s, made = 0.0, []
-    for number in range(chance.choice((1, 2, 2, 3, 3, 4, 5))):
-        verb = "up" if not number else chance.choice(("up", "up", "up", "down", "down", "gc", "renew"))
-        made.append(
-            Command(
-                user=chance.randrange(users),
-                verb=verb,
-                name=chance.choice((NAMES[0], NAMES[0], NAMES[0], NAMES[1])),
-                at_s=round(at_s, 1),
-                plan=chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS)) if verb == "up" else 0,
-                ahead_s=chance.choice((0.0, 0.0, round(chance.uniform(-290, 290), 1))),
-                waits=chance.random() < 0.25,
-            )
-        )
+    made = [_command(chance, users, "up", 0.0)]
+    at_s = 0.0
+    for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))):
         at_s += chance.uniform(0, pause_s)
+        how = chance.random()
+        if how < _AGAIN:
+            later = {"at_s": round(chance.uniform(0.5, 20), 1), "after": True, "ahead_s": _ahead_s(chance)}
+            made.append(replace(made[-1], **later))
+        else:
+            verb = chance.choice(("up", "up", "up", "down", "down", "gc", "renew"))
+            command = _command(chance, users, verb, round(at_s, 1))
+            made.append(replace(command, after=True) if how < _AFTER else command)
     return tuple(made)
+
+
+def _command(chance, users, verb, at_s):
+    return Command(
+        user=chance.randrange(users),
+        verb=verb,
+        name=chance.choice((NAMES[0], NAMES[0], NAMES[0], NAMES[1])),
+        at_s=at_s,
+        plan=chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS)) if verb == "up" else 0,
+        ahead_s=_ahead_s(chance),
+        waits=chance.random() < 0.25,
+    )
+
+
+def _ahead_s(chance):
+    return chance.choice((0.0, 0.0, round(chance.uniform(-290, 290), 1)))
 
 
 def _fault(chance, commands):

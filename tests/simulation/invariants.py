@@ -7,7 +7,7 @@ from simulation.requests import asked
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.ends import TAG_LEASE, certain_end, ends_of, stamp
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
 
 # How long something new may go unseen: with it, what another computer removes is not all that there is.
 _UNSEEN_S = 60.0
@@ -21,6 +21,11 @@ _DELETING = {
 }
 # What a command may end with when nothing goes wrong: somebody else has the name, or there is nothing to do it to.
 _LAWFUL = frozenset({"name_taken", "unknown_deployment", "no_machine", "lease_over", "no_lease", "max_spend_reached"})
+
+
+def owner_of(user):
+    """Return what tags call a user."""
+    return f"user{user}@computer{user}"
 
 
 class Invariants:
@@ -106,6 +111,9 @@ class Invariants:
             record = self._run.records.get(program.command.user, {}).get(program.command.name)
             mine = record is not None and thing.tags.get(TAG_ID) == record.id
             self._check(mine, "up spares others", f"{thing.id} of {thing.tags.get(TAG_ID)} is deleted by another's up")
+            owner = thing.tags.get(TAG_OWNER)
+            spared = not thing.alive or owner == owner_of(program.command.user)
+            self._check(spared, "up spares others", f"{thing.id}, which {owner} has made, is ended by another's up")
 
     def _spared_by_gc(self, thing):
         """`gc` removes neither what somebody is making right now, nor a machine that may be in use."""
@@ -118,7 +126,7 @@ class Invariants:
             if item.command.verb == "up"
             and item.gate is not None
             and not (item.ended or item.dead)
-            and (f"user{item.command.user}@computer{item.command.user}", item.command.name) in names
+            and (owner_of(item.command.user), item.command.name) in names
         ]
         self._check(not making, "gc spares what is used", f"gc deletes {thing.id} while command {making} is making it")
         if thing.kind != "instance" or not thing.alive:
@@ -176,13 +184,12 @@ class Invariants:
 
     def _after_up(self, program, outcome):
         deployment, name = outcome.result.deployment, program.command.name
-        wanted = asked()[program.command.plan].plan
-        regions = {candidate.offer.region for candidate in (wanted.chosen, *wanted.fallbacks)}
+        place = deployment.machine.place if deployment.machine else ""
         others = [
             machine.id
             for machine in self._run.world.machines
             if machine.alive
-            and machine.region in regions
+            and {machine.region, place} <= self._looked_at(program) & self._looked_at(self._run.programs[machine.maker])
             and machine.tags.get(TAG_NAME) == name
             and machine.tags.get(TAG_ID) != deployment.id
             and self._is_served(machine)
@@ -195,6 +202,11 @@ class Invariants:
         self._check(there is not None, "up has a machine", f"up succeeds with {machine}")
         if there is not None and program.command.waits:
             self._check(not self._run.wrong_model, "proof before ready", "up succeeds although another model answers")
+
+    def _looked_at(self, program):
+        """Where a program's plan may go: a name belongs to whoever has it in one of these regions."""
+        wanted = asked()[program.command.plan].plan
+        return {candidate.offer.region for candidate in (wanted.chosen, *wanted.fallbacks)}
 
     def _is_served(self, machine):
         """Whether an `up` that ended well has given it to somebody."""

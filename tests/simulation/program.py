@@ -102,16 +102,16 @@ class Program:
         """What goes wrong before anything reaches the cloud."""
         if kind == "killed before":
             self.die()
-        now = self.schedule.now
-        happening = {
-            event.kind
-            for event in self.run.history.events
-            if event.where == region and 0 <= now - event.at_s < event.seconds
-        }
+        happening = self._happening(region)
         if kind == "not sent" or "unreachable" in happening:
             raise EndpointConnectionError(endpoint_url=_URL)
         if kind == "throttled" or "throttling" in happening:
             raise refusal(method, "RequestLimitExceeded", status=503)
+
+    def _happening(self, region):
+        """What of the region's troubles there is right now."""
+        now = self.schedule.now
+        return {item.kind for item in self.run.troubles if item.where == region and 0 <= now - item.at_s < item.seconds}
 
     def _reach(self, region, method, parameters):
         try:

@@ -24,7 +24,7 @@ import random
 import shutil
 import tempfile
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from builders.logs import GRAMMAR
@@ -32,7 +32,7 @@ from fakes.surroundings import FakeEngine, Heard, fake_ec2
 from msgspec.structs import replace
 from simulation import requests
 from simulation.history import REGIONS, Command, History
-from simulation.invariants import Invariants
+from simulation.invariants import Invariants, owner_of
 from simulation.program import Clock, Disk, Program, Sessions
 from simulation.schedule import Endless, Killed, Schedule
 from simulation.world import World
@@ -108,14 +108,26 @@ def run(history):
 
 
 class _decoding_once:  # noqa: N801 -- used like a function
-    """The same text is the same record: reading it again would take half of the time."""
+    """A text that was just written is the record it was written from: reading it again would take a third of the time.
+
+    That records survive being written and read is what tests/unit/state is for.
+    """
 
     def __enter__(self):
-        self._decode = codec.decode
-        codec.decode = lru_cache(64)(codec.decode)
+        self._codec = codec.encode, codec.decode
+        encode, decode = self._codec
+        written = {}
+
+        def encode_and_keep(deployment):
+            text = encode(deployment)
+            written[text.encode()] = deployment
+            return text
+
+        codec.encode = encode_and_keep
+        codec.decode = lambda text: written.get(text) or decode(text)
 
     def __exit__(self, *_exc):
-        codec.decode = self._decode
+        codec.encode, codec.decode = self._codec
 
 
 @cache
@@ -139,17 +151,18 @@ class _Run:
         )
         self.records = {}
         self.known = set()
+        self._ended = set()
         self.programs = []
         self.outcomes = []
         self.log = []
         self.ids = 0
         self.wrong_model = any(event.kind == "wrong model" for event in history.events)
+        self.troubles = [event for event in history.events if event.kind in {"throttling", "unreachable"}]
         self.invariants = Invariants(self)
 
     def run(self):
         self._arrange(self.history.events)
-        for number, command in enumerate(self.history.commands):
-            self._add(command, number)
+        self._add_from(0)
         try:
             self.schedule.run()
             self._finish()
@@ -184,6 +197,15 @@ class _Run:
         ):
             self.world.add("security-group", REGIONS[0], None, at, **members)
 
+    def _add_from(self, number):
+        """Add the commands from this one on, up to one that waits for the end of the one before it."""
+        for command in self.history.commands[number:]:
+            if command.after and number > 0 and number - 1 not in self._ended:
+                return
+            begins_s = command.at_s + (self.schedule.now if command.after else 0.0)
+            self._add(replace(command, at_s=begins_s), number)
+            number += 1
+
     def _add(self, command, number):
         program = Program(number, command, self)
         self.programs.append(program)
@@ -208,6 +230,10 @@ class _Run:
         what = "is killed" if outcome.killed else "ends well" if outcome.done else f"ends: {outcome.error!r}"
         self.note(program, f"{what}, after {program.calls} calls")
         self.invariants.after_command(program, outcome)
+        self._ended.add(program.number)
+        following = program.number + 1
+        if following == len(self.programs) < len(self.history.commands):
+            self._add_from(following)
 
     def note(self, program, text):
         who = f"user {program.command.user}, command {program.number}" if program else "EC2"
@@ -248,7 +274,7 @@ class _Run:
             version="0.1.0",
             command=f"tgi-deploy {program.command.verb}",
             new_id=self._new_id,
-            owner=f"user{user}@computer{user}",
+            owner=owner_of(user),
             loopback=True,
             pace=Pace(at_once=1, health_poll_s=5.0),
         )
@@ -289,8 +315,10 @@ class _Run:
         for command in last.values():
             self.say(command)
         self.invariants.settled()
-        for command in {(command.user, command.name): command for command in commands}.values():
-            self.say(Command(user=command.user, verb="down", name=command.name, at_s=0.0))
+        recorded = [(user, name) for user, records in self.records.items() for name in records]
+        everybody = {command.name: command.user for command in commands}
+        for user, name in dict.fromkeys([*recorded, *((user, name) for name, user in everybody.items())]):
+            self.say(Command(user=user, verb="down", name=name, at_s=0.0))
 
     def say(self, command):
         """Run a command until it does what it should, three times at most."""

@@ -33,8 +33,10 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     Raises ClaimedError where somebody else has the name, or may be at work on it right now.
     """
     if recorded is not None:
-        _give_way(name, own(seen, recorded.id), strange(seen, recorded.id), owner=context.owner)
-        return own(seen, recorded.id)
+        ours = own(seen, recorded.id)
+        _give_way(name, ours, strange(seen, recorded.id), owner=context.owner)
+        _refuse_heir(recorded, ours)
+        return ours
     if not seen:
         return ()
     first = min(seen, key=_seniority)
@@ -48,6 +50,14 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
     alive = [item for item in theirs if item.alive and not item.attached]
     if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
         raise claimed(name, min(alive, key=_seniority), owner=owner)
+
+
+def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
+    """Raise ClaimedError where somebody has gone on, under the same id, with what our ended machine had left."""
+    living = [item for item in ours if item.is_machine and item.alive]
+    others = [item for item in living if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
+    if recorded.owner and others and others == living:
+        raise claimed(recorded.name, others[0], owner=recorded.owner)
 
 
 def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:

@@ -67,8 +67,16 @@ class Group:
 
     @property
     def expires(self) -> datetime | None:
-        """When its machine has ended for certain. An end that was put off, in any tag or the record, is not missed."""
-        return certain_end(ends_of(self.recorded, (item.tags for item in self.found)))
+        """When its machines have ended for certain. An end that was put off, in a tag or the record, is not missed.
+
+        Machines go by their own tags: what an earlier machine has left behind still has the ends of that one.
+        """
+        machines = [item for item in self.found if item.is_machine and item.state != "shutting-down"]
+        if not machines:
+            return certain_end(ends_of(self.recorded, (item.tags for item in self.found)))
+        ends = [certain_end(ends_of(self.recorded, (item.tags,))) for item in machines]
+        known = [end for end in ends if end is not None]
+        return max(known) if len(known) == len(ends) else None
 
     @property
     def newest(self) -> datetime | None:
