@@ -208,21 +208,32 @@ def judge(
         *_floor_codes(request, way),
     }
     share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
-    cache = _cache(share, release, hardware, num_shard, way)
+    caches = _caches(share, release, hardware, num_shard, way)
     rate, ttft_ms, tpot_ms, missed = 0.0, 0.0, 0.0, (True, math.inf)
-    if isinstance(cache, str):
-        codes.add(cache)
+    if isinstance(caches, str):
+        codes.add(caches)
     elif not codes:
-        seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
-        working = replicas if request.arrivals_per_s else min(replicas, request.concurrency)
-        rate, ttft_ms, tpot_ms = seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms
-        codes |= set(_slowness(request, seen, working))
-        alone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
-        missed = _missed(request, seen, _speed(request, supply, hardware, num_shard, way, alone, cache))
+        served_so = [_served(request, supply, hardware, num_shard, way, replicas, cache) for cache in caches]
+        soon = (one for one in served_so if not one[0] and one[-1] == (False, 1.0))
+        late, rate, ttft_ms, tpot_ms, missed = next(soon, served_so[0])
+        codes |= late
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
         codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
     )  # fmt: skip
+
+
+def _served(
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int,
+    cache: tuple[int, int],
+) -> tuple[set[str], float, float, float, tuple[bool, float]]:  # fmt: skip
+    """What is too slow for what was typed; tokens a second, both latencies; and what everybody expects besides."""
+    seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
+    working = replicas if request.arrivals_per_s else min(replicas, request.concurrency)
+    alone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
+    missed = _missed(request, seen, _speed(request, supply, hardware, num_shard, way, alone, cache))
+    late = set(_slowness(request, seen, working))
+    return late, seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms, missed
 
 
 def _floor_codes(request: Request, way: Way) -> Iterator[str]:
@@ -405,10 +416,13 @@ def attention_kernels(model: ModelSpec, served: ModelClass, release: TgiRelease,
     return release.default_attention if usual else "flashdecoding"
 
 
-def _cache(
+def _caches(
     request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
-) -> tuple[int, int] | str:
-    """Room for tokens and the batch of prompts that leaves room for the longest request; else which part is too big."""
+) -> list[tuple[int, int]] | str:
+    """Room for tokens and the batches of prompts that leave room for the longest request; else which part is too big.
+
+    Prompts in pieces go in the largest batch that fits, or in a smaller one that holds a prompt and a token of all.
+    """
     model = _as_published(request.model.model, way)
     served = release.model_classes[model.model_type]
     capability = hardware.accelerator.compute_capability
@@ -422,6 +436,7 @@ def _cache(
     each = math.ceil((request.input_tokens + request.output_tokens) / block) * block
     longest_answered = math.ceil((request.context_tokens - 1) / block) * block
     total, left = hardware.memory_bytes_per_accelerator, 0
+    found: list[tuple[int, int]] = []
     for prefill in _prompt_batches(request, chunked=chunked):
         left = total - _weights(model, served, way, num_shard) - _before_any_weight(release, num_shard)
         rows = min(request.concurrency, max(1, left // (per_token * each)))
@@ -433,7 +448,10 @@ def _cache(
         left -= max(int(unused), _graphs(request, served, way))
         tokens = max(0, left) // (per_token * block) * block
         if tokens >= max(request.context_tokens, each, longest_answered):
-            return tokens, prefill
+            found.append((tokens, prefill))
+    if found:
+        whole = request.input_tokens + request.concurrency
+        return found[:1] + [cache for cache in found[1:] if chunked and cache[1] >= whole]
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 
 

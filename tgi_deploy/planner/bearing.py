@@ -33,7 +33,7 @@ def bearing(evaluator: Evaluator, evaluation: Evaluation) -> Bearing | None:
 def _in_flight(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> Bearing:
     def judged(requests: int) -> Evaluation:
         case = evaluation.fit.case
-        fit = evaluator.fit(case.hardware, case.num_shard, case.scheme, requests)
+        fit = evaluator.fit(case.hardware, case.num_shard, case.scheme, requests, case.prefill_tokens)
         return evaluator.judge(replaced(request, concurrency=requests), fit)
 
     most = _last(lambda requests: judged(requests).is_enough)

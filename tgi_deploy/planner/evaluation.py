@@ -7,7 +7,7 @@ a plan over every region close to the price of a plan for one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.planner import performance, service_level
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.quality import MethodQuality
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
+
+
+_TTFT: Final = "ttft_ms"
 
 
 class Evaluation(Frozen, frozen=True, kw_only=True):
@@ -89,9 +92,23 @@ class Evaluator:
         key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id, replicas)
         known = self._known.get(key)
         if known is None:
-            fit = self.fit(hardware, num_shard, scheme, -(-self.request.concurrency // replicas))
-            known = self._known[key] = self.judge(self.request, fit, replicas)
+            known = self._known[key] = self._with_prefill(hardware, num_shard, scheme, replicas)
         return known
+
+    def _with_prefill(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> Evaluation:
+        """With the largest prefill batch that fits, or the largest with which every limit is met.
+
+        The fewer prompts share a batch, the sooner their first token comes, and the less throughput there may be.
+        """
+
+        def judged(prefill_tokens: int | None) -> Evaluation:
+            share = -(-self.request.concurrency // replicas)
+            return self.judge(self.request, self.fit(hardware, num_shard, scheme, share, prefill_tokens), replicas)
+
+        largest = judged(None)
+        if {item.limit.metric for item in largest.outcomes if not item.met} != {_TTFT}:
+            return largest
+        return next((item for item in map(judged, largest.fit.smaller_prefills) if item.is_enough), largest)
 
     def judge(self, request: Request, fit: Fit, replicas: int = 1) -> Evaluation:
         """Return what becomes of a fit under a request whose load and limits may be others than this one's."""
@@ -125,14 +142,17 @@ class Evaluator:
     def _quality(self, scheme: Scheme) -> MethodQuality:
         return self.supply.quality.of(scheme.name, scheme.lost_bits)
 
-    def fit(self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int) -> Fit:
-        """Return how one replica fits that has so many of the requests."""
+    def fit(
+        self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int,
+        prefill_tokens: int | None = None,
+    ) -> Fit:  # fmt: skip
+        """Return how one replica fits that has so many of the requests, and so many prompt tokens in a step at most."""
         load = self.request.load
         return self.engine.fit(
             Case(
                 model=self.model, hardware=hardware, num_shard=num_shard, scheme=scheme,
                 load=replaced(load, concurrency=concurrency), pins=self.pins, release=self.release,
-                allow_turing=self.request.allow_turing,
+                allow_turing=self.request.allow_turing, prefill_tokens=prefill_tokens,
             )
         )  # fmt: skip
 
@@ -180,10 +200,12 @@ def traffic(request: Request, replicas: int) -> Traffic:
     if request.arrivals_per_s is not None:
         return Traffic(
             input_tokens=request.input_tokens, output_tokens=request.output_tokens, kind="open",
-            arrivals_per_s=request.arrivals_per_s / replicas,
+            arrivals_per_s=request.arrivals_per_s / replicas, input_p95=request.input_p95,
         )  # fmt: skip
-    clients = request.concurrency / min(replicas, request.concurrency)
-    return Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=clients)
+    return Traffic(
+        input_tokens=request.input_tokens, output_tokens=request.output_tokens,
+        clients=request.concurrency / min(replicas, request.concurrency), input_p95=request.input_p95,
+    )  # fmt: skip
 
 
 def _kind(hardware: InstanceType, num_shard: int) -> tuple[Any, ...]:

@@ -36,6 +36,8 @@ _LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate o
 class Traffic(Frozen, frozen=True, kw_only=True):
     """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes).
 
+    One prompt in twenty is longer than `input_p95`, where that is known.
+
     Of kind `open`, `arrivals_per_s` come whatever is still running. Of kind `burst`, all come at once and nothing
     follows them: what is measured is the time until the last has its answer.
     """
@@ -45,6 +47,7 @@ class Traffic(Frozen, frozen=True, kw_only=True):
     clients: float | None = None
     kind: LoadKind = "closed_loop"
     arrivals_per_s: float = 0.0
+    input_p95: float | None = None
 
 
 class Timing(Frozen, frozen=True, kw_only=True):
@@ -153,7 +156,7 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
     return Timing(
         ttft_s=ttft,
         # Who waits for half of the others in the middle waits for nearly all of them at worst.
-        ttft_p95_s=ttft + min(parts.others, _WORST_WAIT * waiting) - waiting,
+        ttft_p95_s=ttft + math.hypot(min(parts.others, _WORST_WAIT * waiting) - waiting, _longer_s(work, traffic)),
         tpot_s=tpot,
         tpot_p95_s=tpot + _uneven_s(parts, batch - 1),
         e2e_s=e2e + queued,
@@ -165,6 +168,13 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
 def _first_s(work: Work, traffic: Traffic) -> float:
     front_ms = work.engine.front_ms if traffic.kind in _SERVED else 0.0
     return (work.engine.first_ms + front_ms) * 1e-3
+
+
+def _longer_s(work: Work, traffic: Traffic) -> float:
+    """What the prefill of a long prompt takes longer. Long prompts and long waits seldom meet: their squares add up."""
+    if traffic.input_p95 is None:
+        return 0.0
+    return work.prefill_s(1, traffic.input_p95) - work.prefill_s(1, traffic.input_tokens)
 
 
 def _uneven_s(parts: _Parts, prefills: float) -> float:
@@ -215,11 +225,12 @@ def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
     delay = parts.step / 2 + busy * own / (1 - busy) / 2
     delay += _held_s(rate, work.engine.waiting_steps * parts.step)
     first = parts.alone + delay + _first_s(work, traffic)
+    unlucky = math.hypot(_P95_OF_DELAYS * delay, _longer_s(work, traffic))
     waits, drain_s = load ** (math.sqrt(2 * (largest + 1)) - 1), 1 / (most * (1 - load))
     tpot = parts.step + parts.others / parts.outputs
     return Timing(
         ttft_s=first + _beyond(waits, 0.5) * drain_s,
-        ttft_p95_s=first + _P95_OF_DELAYS * delay + _beyond(waits, 0.05) * drain_s,
+        ttft_p95_s=first + unlucky + _beyond(waits, 0.05) * drain_s,
         tpot_s=tpot,
         tpot_p95_s=tpot + _uneven_s(parts, batch - 1),
         e2e_s=(e2e := first + parts.others + parts.outputs * parts.step + waits * drain_s),

@@ -149,7 +149,10 @@ class Pins(Value, frozen=True, kw_only=True):
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """One configuration to judge. `allow_turing`: the user takes what a release loses on an overridden architecture."""
+    """One configuration to judge. `allow_turing`: the user takes what a release loses on an overridden architecture.
+
+    `prefill_tokens`: at most so many prompt tokens a step; None: as many as leave room for the promise.
+    """
 
     model: ModelSpec
     hardware: InstanceType
@@ -159,6 +162,7 @@ class Case(Value, frozen=True, kw_only=True):
     pins: Pins
     release: Release
     allow_turing: bool = False
+    prefill_tokens: int | None = None
 
 
 class EngineSettings(Value, frozen=True, kw_only=True):
@@ -248,7 +252,11 @@ class Scheduling(Value, frozen=True, kw_only=True):
 
 
 class Fit(Value, frozen=True, kw_only=True):
-    """A configuration as the engine would run it, with everything that speaks against it, most fundamental first."""
+    """A configuration as the engine would run it, with everything that speaks against it, most fundamental first.
+
+    `smaller_prefills`: what else `Case.prefill_tokens` may be, the largest first; none where prompts are not prefilled
+    in pieces, or the user pins it.
+    """
 
     case: Case
     settings: EngineSettings
@@ -256,6 +264,7 @@ class Fit(Value, frozen=True, kw_only=True):
     memory: MemoryBudget
     scheduling: Scheduling
     problems: tuple[Problem, ...]
+    smaller_prefills: tuple[int, ...] = ()
 
 
 class Rates(Value, frozen=True, kw_only=True):

@@ -131,6 +131,13 @@ def test_one_request_in_twenty_sees_more_than_the_median(setup):
     assert crowd.tpot_ms.p95 > crowd.tpot_ms.p50
 
 
+@pytest.mark.parametrize("load", [{"clients": 1}, {"clients": 32}, {"kind": "open", "arrivals_per_s": 2}])
+def test_long_prompts_among_short_ones_are_seen_by_one_request_in_twenty(setup, load):
+    alike, mixed = served(setup, **load).ttft_ms, served(setup, **load, input_p95=6000).ttft_ms
+    assert mixed.p50 == alike.p50
+    assert mixed.p95 > 1.05 * alike.p95
+
+
 def test_a_limit_is_met_by_chance(setup):
     tpot = served(setup, clients=8).tpot_ms
     assert tpot.chance_within(tpot.p50) == pytest.approx(0.5)

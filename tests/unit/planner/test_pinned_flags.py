@@ -50,6 +50,23 @@ def test_a_pinned_8_bit_kv_cache_is_read_faster(planned: MakePlan) -> None:
     assert narrow.chosen.performance.tpot_ms < wide.chosen.performance.tpot_ms
 
 
+def test_prompts_share_smaller_batches_where_that_meets_a_limit(planned: MakePlan) -> None:
+    """One flag trades the first token for throughput: it is as large as the limits allow, and no smaller."""
+    load = {"instance_type": "g6e.xlarge", "quantize": "none", "concurrency": 16}
+
+    def made(ttft_ms: float | None, *pins: tuple[str, str]) -> Any:
+        return planned("llama3-8b", *pins, ttft_ms=ttft_ms, **load)
+
+    loose = made(None).chosen
+    tight = made(loose.performance.ttft_ms * 0.9).chosen
+    assert [it.engine.settings.max_batch_prefill_tokens for it in (loose, tight)] == [4096, 2048]
+    assert tight.performance.ttft_ms < loose.performance.ttft_ms * 0.9
+    assert tight.performance.output_tokens_per_s <= loose.performance.output_tokens_per_s
+    pinned = made(loose.performance.ttft_ms * 0.9, ("max-batch-prefill-tokens", "4096"))
+    assert isinstance(pinned, NoFeasiblePlan)
+    assert not any(it.settings.max_batch_prefill_tokens < 1040 for it in (loose.engine, tight.engine))
+
+
 def test_speculation_turns_chunks_off(planned: MakePlan) -> None:
     made = planned("llama3-8b", ("speculate", "2"))
     assert made.chosen.engine.settings.max_batch_prefill_tokens == 8191

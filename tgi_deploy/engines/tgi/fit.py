@@ -39,7 +39,8 @@ def fit(case: Case, release: TgiRelease) -> Fit:
     attention = attention_for(case.model, model_class, release, rule)
     chunked = prefills_in_chunks(release, model_class, attention, case.pins.flags)
     layout = _layout(case, release, model_class, attention)
-    budget, limits = _budget(case, layout, limits_for(case.load, case.pins.flags, chunked=chunked))
+    choices = limits_for(case.load, case.pins.flags, chunked=chunked, most_prefill=case.prefill_tokens)
+    budget, limits = _budget(case, layout, choices)
     method = release.quantizations.get(case.scheme.name)
     facts = checks.Facts(
         case=case, release=release, model_class=model_class, rule=rule, method=method, memory=budget,
@@ -62,7 +63,19 @@ def fit(case: Case, release: TgiRelease) -> Fit:
             loops_over_experts=model_class.experts == "looped" and bool(case.model.experts),
         ),
         problems=checks.problems(facts),
+        smaller_prefills=tuple(_smaller(case.load, limits, choices)) if chunked else (),
     )
+
+
+def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...]) -> Iterator[int]:
+    """Yield smaller prefill batches that still hold a prompt beside a token of each running request.
+
+    The router takes those tokens off the batch (TGI `backends/v3/src/backend.rs`): a prompt that no longer fits in one
+    takes two steps, and its first token comes no sooner.
+    """
+    for other in choices:
+        if load.input_tokens + load.concurrency <= other.prefill_tokens < limits.prefill_tokens:
+            yield other.prefill_tokens
 
 
 def _of_the_copy(case: Case) -> Case:

@@ -94,9 +94,12 @@ def longest_context(model: ModelSpec, pins: Mapping[str, str]) -> int:
     return int(model.max_position_embeddings * min(max(1.0, factor), _LARGEST_ROPE_FACTOR))
 
 
-def limits_for(load: Load, pins: Mapping[str, str], *, chunked: bool) -> tuple[Limits, ...]:
+def limits_for(
+    load: Load, pins: Mapping[str, str], *, chunked: bool, most_prefill: int | None = None
+) -> tuple[Limits, ...]:
     """Return token limits for a context, the most generous first: the first that fit are taken.
 
+    `most_prefill`: prompts that are prefilled in chunks take no more of a step.
     Without chunking a prompt is prefilled whole. Where the longest takes too much, half of the context is left to the
     prompt, as the launcher's own defaults leave it less than it could have.
     """
@@ -107,7 +110,8 @@ def limits_for(load: Load, pins: Mapping[str, str], *, chunked: bool) -> tuple[L
     if pinned_prefill is not None:
         choices = [(longest, int(pinned_prefill))]
     elif chunked:
-        choices = [(longest, step) for step in _PREFILL_STEPS if step < total] or [(longest, total)]
+        most = min(total - 1, most_prefill or total)
+        choices = [(longest, step) for step in _PREFILL_STEPS if step <= most] or [(longest, total)]
     else:
         choices = [(longest, longest)]
         if pinned_input is None and load.input_tokens <= total // 2 < longest:
