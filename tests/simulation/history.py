@@ -15,6 +15,7 @@ KINDS = ("instance", "security-group", "launch-template", "volume", "network-int
 REGIONS = ("us-east-1", "us-west-2")
 NAMES = ("demo", "other")
 TWO_REGIONS = 3  # the number of the request whose second choice is in another region
+MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
 LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
 
 
@@ -84,8 +85,8 @@ class History(Fact):
 
 
 CALL_FAULTS = {
-    "killed before": 4,
-    "killed after": 4,
+    "killed before": 3,
+    "killed after": 6,
     "throttled": 3,
     "not sent": 2,
     "lost": 4,
@@ -95,26 +96,34 @@ CALL_FAULTS = {
     "failed after": 2,
     "stale": 3,
     "killed before write": 2,
-    "killed after write": 2,
+    "killed after write": 3,
 }
 EVENTS = {
     "no capacity": 3,
-    "throttling": 1,
+    "throttling": 2,
     "dies at start": 2,
     "spot notice": 2,
     "keeps volume": 1,
     "keeps interface": 1,
     "stranger": 1,
-    "unreachable": 1,
+    "unreachable": 2,
     "wrong model": 1,
 }
-_AGAIN, _AFTER = 0.4, 0.6  # shares of commands that repeat the one before, or begin when it has ended
-_MOST = {"requests": 60, "changes": 8, "writes": 20}
+_AGAIN, _FOLLOWS = 0.4, 0.7  # shares of commands that repeat the one before, or come right after it
+# Where faults strike, by what they are among: a launch is the fourth change.
+_INTERRUPTED, _ENDING = 0.35, 0.45  # shares of histories: a launch breaks off, something happens near a machine's end
+_LATE = {"instance": 0.5}
+_STRIKES = {"requests": range(60), "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7), "writes": range(20)}
 
 
 def make(seed):
     """Return the history of a seed."""
     chance = random.Random(seed)  # noqa: S311 -- a choice of cases, not a secret
+    how = chance.random()
+    if how < _INTERRUPTED:
+        return _interrupted(chance, seed)
+    if how < _ENDING:
+        return _ending(chance, seed)
     commands = _commands(chance)
     quiet = chance.random() < 0.1
     return History(
@@ -122,30 +131,92 @@ def make(seed):
         commands=commands,
         faults=() if quiet else tuple(_fault(chance, len(commands)) for _ in range(chance.choice((1, 1, 2, 2, 3)))),
         events=() if quiet else tuple(_event(chance) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))),
-        late_s={kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < 0.3},
+        late_s={
+            kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < _LATE.get(kind, 0.25)
+        },
         boot_s=round(chance.uniform(1, 60), 1),
-        ending_s=round(chance.choice((1, 10, 60, 240)) * chance.uniform(0.5, 1), 1),
+        ending_s=round(chance.choice((1, 10, 60, 240, 1500)) * chance.uniform(0.5, 1), 1),
         end=chance.choice(("again", "again", "leave")),
+    )
+
+
+def _interrupted(chance, seed):
+    """A launch that breaks off, and what its user does right after it, while EC2 does not show the machine yet."""
+    first = _command(chance, 1, "up", 0.0)
+    second = _following(chance, first, again=chance.random() < 0.6)
+    third = _following(chance, second, again=chance.random() < 0.5)
+    if chance.random() < 0.4:  # as far apart as two clocks can be
+        ahead_s = chance.choice((-MOST_AHEAD_S, MOST_AHEAD_S))
+        first, second = replace(first, ahead_s=ahead_s), replace(second, ahead_s=-ahead_s)
+    kind = chance.choice(("killed after", "killed after", "killed after write", "lost", "cut", "late"))
+    among, places = ("writes", range(7, 14)) if kind.endswith("write") else ("changes", (3,))
+    seconds = 10.0 if kind == "late" else 0.0
+    return History(
+        seed=seed,
+        commands=(first, second, third)[: chance.choice((2, 2, 3))],
+        faults=(
+            Fault(kind=kind, command=0, among=among, at=chance.choice(places), seconds=seconds),
+            *(_fault(chance, 2) for _ in range(chance.choice((0, 0, 1)))),
+        ),
+        events=tuple(_event(chance) for _ in range(chance.choice((0, 0, 1)))),
+        late_s={"instance": round(chance.uniform(15, LATEST_S), 1)},
+        boot_s=round(chance.uniform(1, 60), 1),
+        end=chance.choice(("again", "again", "leave")),
+    )
+
+
+def _ending(chance, seed):
+    """What others do when a machine's end is near, by clocks that differ."""
+    first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 1, TWO_REGIONS)), waits=False)
+    later = Command(
+        user=1,
+        verb=chance.choice(("gc", "gc", "up", "down")),
+        name=first.name,
+        at_s=round(chance.choice((1800.0, 7200.0, 7200.0)) + chance.uniform(-500, 500), 1),
+        ahead_s=chance.choice((-MOST_AHEAD_S, MOST_AHEAD_S, MOST_AHEAD_S)),
+    )
+    return History(
+        seed=seed,
+        commands=(first, later),
+        faults=tuple(_fault(chance, 2) for _ in range(chance.choice((0, 1)))),
+        boot_s=round(chance.uniform(1, 60), 1),
+        end=chance.choice(("again", "leave")),
     )
 
 
 def _commands(chance):
     """One to five commands of one to three users, most of them on one name, at the same time or one after the other."""
     users = chance.choice((1, 1, 2, 2, 3))
-    pause_s = chance.choice((3.0, 60.0, 600.0, 4000.0))
+    pause_s = chance.choice((3.0, 60.0, 600.0, 4000.0, 7000.0))
     made = [_command(chance, users, "up", 0.0)]
     at_s = 0.0
     for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))):
         at_s += chance.uniform(0, pause_s)
         how = chance.random()
-        if how < _AGAIN:
-            later = {"at_s": round(chance.uniform(0.5, 20), 1), "after": True, "ahead_s": _ahead_s(chance)}
-            made.append(replace(made[-1], **later))
+        if how < _FOLLOWS:
+            made.append(_following(chance, made[-1], again=how < _AGAIN))
         else:
             verb = chance.choice(("up", "up", "up", "down", "down", "gc", "renew"))
-            command = _command(chance, users, verb, round(at_s, 1))
-            made.append(replace(command, after=True) if how < _AFTER else command)
+            made.append(_command(chance, users, verb, round(at_s, 1)))
     return tuple(made)
+
+
+def _following(chance, command, *, again):
+    """What the same user does right after a command has ended: the same again, perhaps asked for otherwise, or more."""
+    verb = command.verb if again else chance.choice(("down", "down", "up", "gc", "renew"))
+    plan = _plan(chance) if chance.random() < 0.2 else command.plan
+    return replace(
+        command,
+        verb=verb,
+        at_s=round(chance.uniform(0.5, 20), 1),
+        after=True,
+        plan=plan if verb == "up" else 0,
+        ahead_s=_ahead_s(chance),
+    )
+
+
+def _plan(chance):
+    return chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS))
 
 
 def _command(chance, users, verb, at_s):
@@ -154,14 +225,16 @@ def _command(chance, users, verb, at_s):
         verb=verb,
         name=chance.choice((NAMES[0], NAMES[0], NAMES[0], NAMES[1])),
         at_s=at_s,
-        plan=chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS)) if verb == "up" else 0,
+        plan=_plan(chance) if verb == "up" else 0,
         ahead_s=_ahead_s(chance),
         waits=chance.random() < 0.25,
     )
 
 
 def _ahead_s(chance):
-    return chance.choice((0.0, 0.0, round(chance.uniform(-290, 290), 1)))
+    return chance.choice(
+        (0.0, 0.0, 0.0, -MOST_AHEAD_S, MOST_AHEAD_S, round(chance.uniform(-MOST_AHEAD_S, MOST_AHEAD_S), 1))
+    )
 
 
 def _fault(chance, commands):
@@ -172,7 +245,7 @@ def _fault(chance, commands):
         kind=kind,
         command=chance.randrange(commands),
         among=among,
-        at=chance.randrange(_MOST[among]),
+        at=chance.choice(_STRIKES[among]),
         seconds=round(seconds, 1),
     )
 
@@ -187,7 +260,7 @@ def _event(chance):
     }.get(kind, str)()
     return Event(
         kind=kind,
-        at_s=round(chance.choice((0.0, chance.uniform(0, 120), chance.uniform(0, 3000))), 1),
+        at_s=round(chance.choice((0.0, chance.uniform(0, 120), chance.uniform(0, 120), chance.uniform(0, 3000))), 1),
         seconds=round(chance.choice((20, 120, 900)) * chance.uniform(0.3, 1), 1),
         where=where,
     )

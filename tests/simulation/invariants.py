@@ -36,6 +36,8 @@ class Invariants:
         self.broken = []
         self._began = {}
         self._receipted = set()
+        self._recorded = set()
+        self._deleted = set()
 
     def _check(self, holds, name, text):
         if not holds and name not in {known for known, _ in self.broken}:
@@ -59,8 +61,12 @@ class Invariants:
         self._check(self._run.schedule.steps < _ENDLESS_STEPS, "ends", "there is no end to it")
         self._one_machine()
 
-    def after_save(self, deployment):
+    def after_save(self, program, deployment):
         """What holds of a record (revisions: at most one is pending, and what is active serves)."""
+        self._recorded.update((program.command.user, item.attributes.get("id")) for item in deployment.resources)
+        before = self._run.records.get(program.command.user, {}).get(deployment.name)
+        proved = deployment.status != "ready" or before is None or before.status == "ready" or not self._run.wrong_model
+        self._check(proved, "proof before ready", "it is recorded as ready although another model answers")
         pending = [item.number for item in deployment.revisions if item.state == "pending"]
         serving = [item.number for item in deployment.revisions if item.state == "serving"]
         active = [] if deployment.active is None else [deployment.active]
@@ -105,6 +111,7 @@ class Invariants:
     def _may_delete(self, program, thing):
         if thing is None or thing.now is None:
             return
+        self._on_record(program, thing)
         if program.command.verb == "gc" and not program.command.plan:
             self._spared_by_gc(thing)
         if program.command.verb == "up":
@@ -114,6 +121,16 @@ class Invariants:
             owner = thing.tags.get(TAG_OWNER)
             spared = not thing.alive or owner == owner_of(program.command.user)
             self._check(spared, "up spares others", f"{thing.id}, which {owner} has made, is ended by another's up")
+
+    def _on_record(self, program, thing):
+        """What this user's record knows stays there until it is gone: whoever is killed in between finds it again."""
+        user = program.command.user
+        first = (user, thing.id) not in self._deleted
+        self._deleted.add((user, thing.id))
+        record = self._run.records.get(user, {}).get(thing.tags.get(TAG_NAME))
+        if first and record is not None and record.id == thing.tags.get(TAG_ID):
+            forgotten = (user, thing.id) in self._recorded and record.record(thing.tags.get(TAG_KEY, "")) is None
+            self._check(not forgotten, "on record until gone", f"{thing.id} is deleted and not on record any more")
 
     def _spared_by_gc(self, thing):
         """`gc` removes neither what somebody is making right now, nor a machine that may be in use."""
@@ -173,6 +190,13 @@ class Invariants:
             "errors have codes",
             f"{program.command.verb}: {error!r} caused by {getattr(error, 'cause', None)!r}",
         )
+        if error is not None and "has no tags of this tool" in str(error):
+            holders = [
+                item
+                for item in self._run.world.things.values()
+                if item.exists and item.now.get("name") and item.maker is None
+            ]
+            self._check(holders, "errors are true", f"{program.command.verb} of {program.command.name}: {error}")
         if outcome.done and program.command.verb == "up":
             self._after_up(program, outcome)
         if outcome.done and program.command.verb == "down":

@@ -233,8 +233,8 @@ class Disk:
     def _write(self, name, method, words, named):
         result = method(*words, **named)
         if name == "save":
+            self._program.invariants.after_save(self._program, result)
             self._saved[result.name] = result
-            self._program.invariants.after_save(result)
         if name == "remove":
             self._saved.pop(words[0], None)
         self._program.invariants.after_step()

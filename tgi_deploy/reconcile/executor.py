@@ -187,6 +187,8 @@ class Executor:
                 if not doubts:
                     self.reporter.note(f"{lost.message}; looking for what came of it, for up to a minute")
                 doubts.append(lost)
+                if isinstance(lost, ExistsError) and self._was_asked_differently(deployment, resource):
+                    raise TokenMismatchError(lost.message) from lost
                 continue
             except _REFUSALS:
                 late = self._come_to_light(deployment, resource) if doubts or repeated else None
@@ -200,6 +202,11 @@ class Executor:
         if all(isinstance(doubt, ExistsError) for doubt in doubts):
             self._close(deployment, resource)
         raise taken(deployment.name, resource, doubts[-1].message)
+
+    def _was_asked_differently(self, deployment: Deployment, resource: Resource) -> bool:
+        """Return whether the unique name is that of an earlier request of ours, with other parameters."""
+        shown = self.handler(resource.place, resource.kind).find({TAG_ID: deployment.id, TAG_KEY: resource.key})
+        return any(found.alive and found.spec != resource.spec for found in shown)
 
     def _close(self, deployment: Deployment, resource: Resource) -> None:
         """Drop an intent that nothing came of, so that no later command waits for it."""
