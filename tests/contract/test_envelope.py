@@ -45,12 +45,12 @@ def test_plan(capsys):
     assert plan.keys() == {
         "model", "requirements", "chosen", "cost", "memory", "performance", "storage", "time_to_ready", "engine",
         "quality_class", "slo", "frontier", "alternatives", "fallbacks", "breakeven", "rejections",
-        "considered", "assumptions", "notices", "catalogue_date",
+        "considered", "assumptions", "notices", "catalogue_date", "interruptions",
     }  # fmt: skip
     assert plan["chosen"].keys() == CHOICE
     assert all(item.keys() == CHOICE for item in plan["fallbacks"])
     assert plan["model"].keys() >= {"id", "params", "weights_bytes"}
-    assert plan["cost"].keys() == {"usd_per_hour", "usd_per_month", "lines"}
+    assert plan["cost"].keys() == {"usd_per_hour", "usd_per_month", "lines", "credits"}
     assert all(line.keys() == {"item", "usd_per_hour"} for line in plan["cost"]["lines"])
     assert plan["memory"].keys() >= {"per_accelerator", "kv_capacity_tokens", "required_kv_tokens"}
     assert plan["memory"]["per_accelerator"].keys() >= {

@@ -100,15 +100,18 @@ class Evaluator:
 
         The fewer prompts share a batch, the sooner their first token comes, and the less throughput there may be.
         """
-
-        def judged(prefill_tokens: int | None) -> Evaluation:
-            share = -(-self.request.concurrency // replicas)
-            return self.judge(self.request, self.fit(hardware, num_shard, scheme, share, prefill_tokens), replicas)
-
-        largest = judged(None)
+        share = -(-self.request.concurrency // replicas)
+        largest = self.judge(self.request, self.fit(hardware, num_shard, scheme, share), replicas)
         if {item.limit.metric for item in largest.outcomes if not item.met} != {_TTFT}:
             return largest
-        return next((item for item in map(judged, largest.fit.smaller_prefills) if item.is_enough), largest)
+        return next((item for item in self.with_smaller_prefill(largest) if item.is_enough), largest)
+
+    def with_smaller_prefill(self, evaluation: Evaluation) -> Iterator[Evaluation]:
+        """Yield the same configuration with each smaller prefill batch, the largest first."""
+        case = evaluation.fit.case
+        for tokens in evaluation.fit.smaller_prefills:
+            fit = self.fit(case.hardware, case.num_shard, case.scheme, case.load.concurrency, tokens)
+            yield self.judge(self.request, fit, evaluation.replicas)
 
     def judge(self, request: Request, fit: Fit, replicas: int = 1) -> Evaluation:
         """Return what becomes of a fit under a request whose load and limits may be others than this one's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.bearing import bearing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_FALLBACKS: Final = 5
 _FEW_REGIONS: Final = 3
+# Several servers are more to run than one: they have to cost less than this part of its price.
+_WORTH_SEVERAL: Final = Decimal("0.75")
 
 
 def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeasiblePlan:
@@ -66,7 +69,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
 def _several_replicas(search: Search, chosen: Configuration) -> Configuration | None:
     """Return the best arrangement of several replicas, if it is better than the choice and the target runs one only.
 
-    It is better where it costs less, or meets the service level that the choice misses.
+    It is better where it costs a quarter less, or meets the service level that the choice misses.
     """
     request, supply = search.request, search.supply
     if request.replicas.most is not None or supply.most_replicas > 1:
@@ -76,12 +79,19 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
     found = Search(several, better, search.engine, search.evaluator).run().configurations
     best = next((item for item in found if item.evaluation.replicas > 1), None)
-    return best if best is not None and best.key < chosen.key else None
+    if best is None or best.key >= chosen.key:
+        return None
+    worth_it = chosen.key[0].missed or best.offer.market == "owned" or _is_well_below(best.usd_per_hour, chosen)
+    return best if worth_it else None
 
 
 def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
     """A lower bound of the price: one machine of it, which several replicas may share."""
-    return chosen.key[0].missed or (offer.usd_per_hour or 0) < chosen.usd_per_hour or offer.market == "owned"
+    return chosen.key[0].missed or offer.market == "owned" or _is_well_below(offer.usd_per_hour or 0, chosen)
+
+
+def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
+    return usd_per_hour < chosen.usd_per_hour * _WORTH_SEVERAL
 
 
 def _nothing_on_offer(request: Request) -> Rejection:

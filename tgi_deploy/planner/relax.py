@@ -314,14 +314,22 @@ class _Relaxer:
 
     def _configurations(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Configuration]]:
         """The configuration on each offer, with the axes on which it leaves the request but context and concurrency."""
-        search, evaluation = self._search(context, concurrency), self._evaluation(way, context, concurrency)
+        search = self._search(context, concurrency)
+        for evaluation in self._evaluations(way, context, concurrency):
+            here = way.axes | frozenset(self._slow(evaluation))
+            for offer, elsewhere in way.offers:
+                configuration = search.configuration(offer, evaluation)
+                if configuration is not None:
+                    yield here | elsewhere | self._dear(configuration), configuration
+
+    def _evaluations(self, way: _Way, context: int, load: int) -> Iterator[Evaluation]:
+        """Yield what works of it: under a typed limit on the first token also with smaller prefill batches."""
+        evaluation = self._evaluation(way, context, load)
         if evaluation.problems:
             return
-        here = way.axes | frozenset(self._slow(evaluation))
-        for offer, elsewhere in way.offers:
-            configuration = search.configuration(offer, evaluation)
-            if configuration is not None:
-                yield here | elsewhere | self._dear(configuration), configuration
+        yield evaluation
+        if self.request.ttft_ms is not None:
+            yield from self._search(context, load).evaluator.with_smaller_prefill(evaluation)
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
         if evaluation.performance is not None:

@@ -20,7 +20,7 @@ EVERYTHING = shlex.split(
     " --rps 2 --traffic a.csv --slo none --confidence 0.9 --quality exact --min-bits 8 --replicas 1..4 --max-machines 2"
     " --instance g5.12xlarge --hardware 2xL4"
     " --region us-east-1 --region eu-west-1 --market any --engine-version 3.3.7 --set a=1 --set b=2 --env C=3"
-    " --disk 500 --allow-turing --port 9000"
+    " --disk 500 --driver grid --allow-turing --port 9000"
 )
 
 
