@@ -1,13 +1,18 @@
-"""Deployments as records hold them."""
+"""Deployments as records hold them, and receipts as they are written."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.ends import Ends
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NOW = datetime(2026, 1, 9, tzinfo=UTC)
 
@@ -37,3 +42,10 @@ def moved(made: Deployment, place: str) -> Deployment:
 def ending(made: Deployment, **ends: Any) -> Deployment:
     """The same with these ends alone."""
     return replaced(made, ends=Ends(**ends))
+
+
+def is_untouched(receipt: Mapping[str, Any]) -> bool:
+    """Return whether a receipt is as it was written: its hash is over all of it but the hash itself."""
+    rest = {key: value for key, value in receipt.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return receipt.get("sha256") == hashlib.sha256(text.encode()).hexdigest()

@@ -56,10 +56,13 @@ class SharedWork:
 class _Sharing(Evaluator):
     shared: SharedWork
 
-    def fit(self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int) -> Fit:
-        key = (hardware.name, num_shard, scheme.name, scheme.hub_id, concurrency)
+    def fit(
+        self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int,
+        prefill_tokens: int | None = None,
+    ) -> Fit:  # fmt: skip
+        key = (hardware.name, num_shard, scheme.name, scheme.hub_id, concurrency, prefill_tokens)
         if key not in self.shared.fits:
-            self.shared.fits[key] = super().fit(hardware, num_shard, scheme, concurrency)
+            self.shared.fits[key] = super().fit(hardware, num_shard, scheme, concurrency, prefill_tokens)
         return self.shared.fits[key]
 
     def speed(self, fit: Fit, share: Traffic, kv_tokens: int | None = None) -> Performance:

@@ -35,7 +35,6 @@ FAULTS: Final = (
     "oom-load", "oom-warmup", "oom-serving", "disk-full", "bad-flag", "port-taken", "network", "wrong-model",
     "driver-too-old", "no-gpu",
 )  # fmt: skip
-_LOOPBACK: Final = "127.0.0.1/32"
 _MINUTE_S: Final = 60
 _WIDTH: Final = 8
 

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from tgi_deploy.diagnosis.lines import LogLine
 
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import Setup, Work
-from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Performance, Span, UsdSpan
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 # A host that calls the experts of a layer one by one: 5.7 tokens/s of Qwen3-Omni-30B-A3B (48 layers of 128 experts)
 # through transformers on an A100.
 _EXPERT_CALL_US: Final = 28.0
-# One in ten of a normal distribution lies above so many standard deviations. (Importing `statistics` for it takes
-# 3 ms of the 100 that a plan takes.)
-_ONE_IN_TEN: Final = 1.2815515655446004
 
 
 def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
@@ -61,10 +57,7 @@ def planned_work(
     constants: Constants,
     scheduling: Scheduling,
 ) -> Work:
-    """The seconds of one planned configuration, to be asked for many loads and prefill flags.
-
-    `scheduling.prefill_tokens` is the prefill flag; `Work.with_prefill_tokens` is the same under another one.
-    """
+    """The seconds of one planned configuration, to be asked for many loads."""
     engine = constants.planned_engine(scheduling)
     if scheduling.runs_all_experts:
         model = replaced(model, experts_per_token=model.experts, active_parameters=None)
@@ -80,70 +73,6 @@ def planned_work(
         prefill_tokens=scheduling.prefill_tokens,
     )
     return Work(setup, constants)
-
-
-class Quantity(Frozen, frozen=True, kw_only=True):
-    """What requests see, and how sure that is.
-
-    `p50` and `p95` are over requests. The interval `low` to `high` holds the measured median 80 times in 100.
-    """
-
-    p50: float
-    p95: float
-    low: float
-    high: float
-
-    def chance_within(self, limit: float, *, share: Literal["p50", "p95"] = "p50") -> float:
-        """The probability that the measured figure will be `limit` or less; each side of the median has its width."""
-        expected = self.p50 if share == "p50" else self.p95
-        if limit <= 0 or math.isinf(expected):
-            return 0.0
-        off = math.log(limit / expected)
-        width = math.log(self.high / self.p50) if off > 0 else math.log(self.p50 / self.low)
-        return (1 + math.erf(off * _ONE_IN_TEN / width / math.sqrt(2))) / 2
-
-    def quantile(self, share: float) -> float:
-        """Return what the measured median stays within with this probability."""
-        if share == 0.5:  # noqa: PLR2004 -- the median
-            return self.p50
-        from statistics import NormalDist  # noqa: PLC0415 -- 3 ms that most plans do without
-
-        deviations = NormalDist().inv_cdf(share) / _ONE_IN_TEN
-        return self.p50 * math.pow(self.high / self.p50 if deviations > 0 else self.p50 / self.low, deviations)
-
-
-class Service(Frozen, frozen=True, kw_only=True):
-    """One replica under a load. `running` requests decode at once; `keeps_up` is False where the queue only grows."""
-
-    ttft_ms: Quantity
-    tpot_ms: Quantity
-    output_tokens_per_s: Quantity
-    running: float
-    keeps_up: bool
-
-
-def service(work: Work, traffic: Traffic, kv_tokens: float) -> Service:
-    """The distribution of what clients see.
-
-    `traffic` names `clients` in a closed loop, or, as kind `open`, `arrivals_per_s` of clients that do not wait for
-    one another.
-    """
-    seen = timing(work, traffic, kv_tokens)
-    ttft = (seen.ttft_s * 1e3, seen.ttft_p95_s * 1e3)
-    tpot = (seen.tpot_s * 1e3, seen.tpot_p95_s * 1e3)
-    rate = seen.requests_per_s() * traffic.output_tokens
-
-    def quantity(p50: float, p95: float, metric: str) -> Quantity:
-        low, high = work.constants.interval(metric, work.setup.accelerator)
-        return Quantity(p50=p50, p95=p95, low=p50 * low, high=p50 * high)
-
-    return Service(
-        ttft_ms=quantity(*ttft, "ttft_ms"),
-        tpot_ms=quantity(*tpot, "tpot_ms"),
-        output_tokens_per_s=quantity(rate, rate, "decode_tok_s_total"),
-        running=seen.batch,
-        keeps_up=not math.isinf(seen.ttft_s),
-    )
 
 
 def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:

@@ -7,15 +7,12 @@ are what is wanted, or their price, every number is judged.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tgi_deploy.planner.evaluation import Evaluation, Evaluator
-    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.planner.evaluation import Evaluation
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.request import Request
 
@@ -32,31 +29,29 @@ def machines(hardware: InstanceType, num_shard: int, replicas: int) -> int:
     return -(-replicas // slots(hardware, num_shard))
 
 
+def every_number(request: Request) -> bool:
+    """Return whether each number of replicas is worth judging: tokens a second, or their price, are what is wanted."""
+    return request.prefer in {"speed", "value"}
+
+
 def worth_judging(
-    request: Request,
-    evaluator: Evaluator,
-    hardware: InstanceType,
-    num_shard: int,
-    scheme: Scheme,
-    affordable: Callable[[int], bool],
+    request: Request, judged: Callable[[int], Evaluation], least: int, more: Iterable[int]
 ) -> Iterator[Evaluation]:
     """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
 
-    Enough for the limits that were asked for, and as good for those that nobody typed as the most that the budget
-    buys. Where none is enough, that is the largest number, unless a request alone is too slow already.
+    Enough for the limits that were asked for, and as good for those that nobody typed as the most that there may be.
+    Where none is enough, that is the largest number, unless a request alone is too slow already.
     """
-    counts = counts_of(request, evaluator.supply.most_replicas, slots(hardware, num_shard))
-    judged = partial(evaluator.evaluation, hardware, num_shard, scheme)
-    first = judged(counts[0])
-    if len(counts) == 1 or first.fit.problems:
+    first = judged(least)
+    if first.fit.problems:
         yield first
         return
-    if request.prefer in {"speed", "value"}:
+    counts = (least, *more)
+    if every_number(request):
         yield from map(judged, counts)
         return
-    counts = counts[: max(1, bisect_left(counts, 1, key=lambda count: not affordable(count)))]
     best = judged(counts[-1]).shortfall.rank
-    found = {counts[0]: first}
+    found = {least: first}
     for count in (
         _fewest(counts, lambda count: not judged(count).problems),
         _fewest(counts, lambda count: not judged(count).problems and judged(count).shortfall.rank <= best),

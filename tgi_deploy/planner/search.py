@@ -18,7 +18,7 @@ from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.evaluation import Evaluation
@@ -130,19 +130,25 @@ class Search:
         return dict(sorted(found.items()))
 
     def evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
+        """Yield what is worth judging on a machine, with no more replicas than the budget buys machines for."""
+        budget = None if replicas.every_number(self.request) else self.request.budget_usd_per_hour
         for num_shard in self.evaluator.shard_counts(hardware):
+            counts = replicas.counts_of(self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard))
             for scheme in self.evaluator.schemes:
-                affordable = partial(self._affordable, hardware, num_shard, scheme)
-                yield from replicas.worth_judging(self.request, self.evaluator, hardware, num_shard, scheme, affordable)
+                judged = partial(self.evaluator.evaluation, hardware, num_shard, scheme)
+                more = self._affordable(counts[1:], hardware, num_shard, scheme, budget)
+                yield from replicas.worth_judging(self.request, judged, counts[0], more)
 
-    def _affordable(self, hardware: InstanceType, num_shard: int, scheme: Scheme, count: int) -> bool:
-        """Whether the budget buys the machines of so many replicas anywhere."""
-        budget = self.request.budget_usd_per_hour
-        if budget is None:
-            return True
-        needed = replicas.machines(hardware, num_shard, count)
-        prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
-        return any(price is not None and price[0] <= budget for price in prices)
+    def _affordable(
+        self, counts: Sequence[int], hardware: InstanceType, num_shard: int, scheme: Scheme, most_usd: Decimal | None
+    ) -> Iterator[int]:
+        """Yield numbers of replicas as long as their machines cost no more than that anywhere."""
+        for count in counts:
+            needed = replicas.machines(hardware, num_shard, count)
+            prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
+            if most_usd is not None and not any(price is not None and price[0] <= most_usd for price in prices):
+                return
+            yield count
 
     def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
         """The offer as a choice, if its price is known and within the budget."""

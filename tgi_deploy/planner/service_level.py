@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.planner.performance import Quantity
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.plan import LimitOutcome
 from tgi_deploy.values.request import DEFAULT_TPOT_MS, DEFAULT_TTFT_MS
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 THROUGHPUT: Final = "output_tokens_per_s"
 UNUSABLE: Final = 2.0
+# One in ten of a normal distribution lies above so many standard deviations. (Importing `statistics` for it takes
+# 3 ms of the 100 that a plan takes.)
+_ONE_IN_TEN: Final = 1.2815515655446004
 _JUST_MISSED: Final = 1 + 1e-9
 CODES: Final[dict[Metric, str]] = {
     "ttft_ms": "ttft_too_slow", "tpot_ms": "tpot_too_slow", "output_tokens_per_s": "throughput_too_low",
@@ -42,18 +44,30 @@ def outcomes(speed: Performance, request: Request) -> tuple[LimitOutcome, ...]:
 
 def chance(speed: Performance, limit: Limit) -> float:
     """Return the probability that the limit is kept; at the very median it is a half."""
-    within = _quantity(speed, limit.metric).chance_within(limit.value)
+    within = _chance_within(speed, limit.metric, limit.value)
     return 1 - within if limit.metric == THROUGHPUT else within
 
 
 def certain(speed: Performance, metric: Metric, confidence: float) -> float:
     """Return the tightest limit that is kept with this probability."""
-    return _quantity(speed, metric).quantile(1 - confidence if metric == THROUGHPUT else confidence)
-
-
-def _quantity(speed: Performance, metric: Metric) -> Quantity:
     median, span = getattr(speed, metric), getattr(speed, f"{metric}_span")
-    return Quantity(p50=median, p95=median, low=span.low, high=span.high)
+    share = 1 - confidence if metric == THROUGHPUT else confidence
+    if share == 0.5:  # noqa: PLR2004 -- the median
+        return float(median)
+    from statistics import NormalDist  # noqa: PLC0415 -- 3 ms that most plans do without
+
+    deviations = NormalDist().inv_cdf(share) / _ONE_IN_TEN
+    return float(median * math.pow(span.high / median if deviations > 0 else median / span.low, deviations))
+
+
+def _chance_within(speed: Performance, metric: Metric, value: float) -> float:
+    """Return the probability that the measured median is `value` or less; each side of ours has its own width."""
+    median, span = getattr(speed, metric), getattr(speed, f"{metric}_span")
+    if value <= 0 or math.isinf(median):
+        return 0.0
+    off = math.log(value / median)
+    width = math.log(span.high / median) if off > 0 else math.log(median / span.low)
+    return (1 + math.erf(off * _ONE_IN_TEN / width / math.sqrt(2))) / 2
 
 
 class Shortfall(Frozen, frozen=True, kw_only=True):

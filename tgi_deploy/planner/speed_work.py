@@ -9,7 +9,6 @@ root of the sum of their squares, which is better there than the sum and than th
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -104,12 +103,6 @@ class Work:
         )  # fmt: skip
         self.kv_bytes = kv_bytes_per_token(model, numerics.kv_bits, self.shards)
         self._host_s = (self.engine.step_ms * 1e3 + self.engine.layer_us * model.layers) * 1e-6
-
-    def with_prefill_tokens(self, prefill_tokens: float) -> Work:
-        """The same under another prefill flag."""
-        other = copy.copy(self)
-        other.chunk_tokens = prefill_tokens
-        return other
 
     def kv_capacity_tokens(self) -> float:
         """Tokens of KV cache on all accelerators, within the engine's share of memory; negative: no room."""

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 from builders.engines import post
+from builders.records import is_untouched
 from disruptions.checks import Account
 from msgspec.structs import replace
 
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.finding import COMMAND
 from tgi_deploy.operations.deploying import readiness
-from tgi_deploy.operations.removing.receipt import verify
 from tgi_deploy.readiness.http import HttpEngine
 
 FOLDER = Path(__file__).parents[2] / "cases" / "faults"
@@ -99,7 +99,7 @@ def test_it_is_told_and_nothing_is_left(program, monkeypatch, name):
     assert (data["fate"], data["still_costs"]) == ("removed", None)
     assert data["receipt"]["status"] == "gone"
     assert Decimal(data["receipt"]["cost"]["usd"]) > 0
-    assert verify(data["receipt"])
+    assert is_untouched(data["receipt"])
     assert nothing_is_left(program)
     check_command(data["command"])
 

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from tgi_deploy.operations.removing.receipt import verify
+from builders.records import is_untouched
 
 UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--sandbox", "--json")
 DOWN = ("down", "llama3-13b", "--yes", "--sandbox", "--json")
@@ -76,7 +75,7 @@ def test_ctrl_c_while_the_launch_is_asked_for(program):
     assert "cost less than a cent" in answer["errors"][0]["message"]
     assert alive(program) == []
     assert recorded(program) == []
-    assert verify(answer["data"]["receipt"])
+    assert is_untouched(answer["data"]["receipt"])
     assert [item["kind"] for item in answer["data"]["receipt"]["resources"]].count("instance") == 1
 
 
@@ -149,7 +148,7 @@ def test_gc_from_a_computer_without_records(program, monkeypatch):
     assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
     assert alive(program) == []
     (path,) = said.json["data"]["receipt_files"]
-    assert verify(json.loads(Path(path).read_text()))
+    assert is_untouched(json.loads(Path(path).read_text()))
 
 
 def test_down_prints_what_it_cost(program):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from builders.records import is_untouched
 from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeEngine, request
 
 from tgi_deploy.cli.views.failure import failure_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.removing.receipt import verify
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.values.probing import HttpReply
@@ -80,7 +80,7 @@ def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, m
     error = failure(around)
     assert (error.data["fate"], error.data["still_costs"]) == ("removed", None)
     assert error.data["receipt"]["status"] == "gone"
-    assert verify(error.data["receipt"])
+    assert is_untouched(error.data["receipt"])
     assert around.world.left() == []
 
 

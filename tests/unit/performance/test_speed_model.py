@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from msgspec.structs import replace
 
-from tgi_deploy.planner import performance, speed_numerics
+from tgi_deploy.planner import performance, service_level, speed_numerics
 from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
 from tgi_deploy.planner.speed_work import SIXTEEN_BITS, Setup, Work, kv_bytes_per_token
 from tgi_deploy.values.engine import Scheduling, Scheme
+from tgi_deploy.values.request import Limit
 from tgi_deploy.wiring import open_catalog
 
 CONSTANTS = open_catalog().predictions.speed
@@ -100,52 +102,51 @@ def test_the_prefill_flag_alone_decides_how_many_prompts_share_a_first_token(cat
     ttfts = [seen(replace(setup, prefill_tokens=tokens)).ttft_s for tokens in (1024, 2048, 4096, 8192)]
     assert ttfts == sorted(ttfts)
     assert ttfts[-1] > 1.3 * ttfts[0]
-    work = Work(replace(setup, prefill_tokens=1024), CONSTANTS).with_prefill_tokens(8192)
-    traffic = Traffic(input_tokens=1024, output_tokens=256, clients=8)
-    assert timing(work, traffic, KV_TOKENS).ttft_s == ttfts[-1]
 
 
 def served(setup, **load):
-    return performance.service(
-        Work(setup, CONSTANTS), Traffic(input_tokens=1024, output_tokens=256, **load), KV_TOKENS
-    )  # fmt: skip
+    traffic = Traffic(input_tokens=1024, output_tokens=256, **load)
+    return performance.client_view(Work(setup, CONSTANTS), traffic, KV_TOKENS)
 
 
 def test_more_arrivals_run_more_at_once_until_the_queue_only_grows(setup):
-    found = [served(setup, arrivals_per_s=rate, kind="open") for rate in (0.01, 0.5, 1, 2, 4, 5, 50)]
-    for part in ("ttft_ms", "tpot_ms"):
-        for share in ("p50", "p95"):
-            values = [getattr(getattr(item, part), share) for item in found]
-            assert values == sorted(values), (part, share)
-    assert found[0].running == pytest.approx(1, abs=0.1)
-    assert found[0].tpot_ms.p50 == pytest.approx(1e3 * seen(setup, clients=1).tpot_s, rel=0.02)
-    assert [item.keeps_up for item in found] == [True] * 6 + [False]
-    for item, rate in zip(found[:-1], (0.01, 0.5, 1, 2, 4, 5), strict=True):
-        assert item.output_tokens_per_s.p50 == pytest.approx(256 * rate)
+    rates = (0.01, 0.5, 1, 2, 4, 5, 50)
+    found = [served(setup, arrivals_per_s=rate, kind="open") for rate in rates]
+    for name in ("ttft_ms", "tpot_ms", "ttft_ms_p95", "tpot_ms_p95"):
+        values = [getattr(item, name) for item in found]
+        assert values == sorted(values), name
+    assert found[0].tpot_ms == pytest.approx(1e3 * seen(setup, clients=1).tpot_s, rel=0.02)
+    assert [math.isinf(item.ttft_ms) for item in found] == [False] * 6 + [True]
+    for item, rate in zip(found[:-1], rates[:-1], strict=True):
+        assert item.output_tokens_per_s == pytest.approx(256 * rate)
 
 
 def test_one_request_in_twenty_sees_more_than_the_median(setup):
     alone, crowd = served(setup, clients=1), served(setup, clients=32)
-    assert alone.ttft_ms.p95 == alone.ttft_ms.p50
-    assert crowd.ttft_ms.p95 > crowd.ttft_ms.p50
-    assert crowd.tpot_ms.p95 > crowd.tpot_ms.p50
+    assert alone.ttft_ms_p95 == alone.ttft_ms
+    assert crowd.ttft_ms_p95 > crowd.ttft_ms
+    assert crowd.tpot_ms_p95 > crowd.tpot_ms
 
 
 @pytest.mark.parametrize("load", [{"clients": 1}, {"clients": 32}, {"kind": "open", "arrivals_per_s": 2}])
 def test_long_prompts_among_short_ones_are_seen_by_one_request_in_twenty(setup, load):
-    alike, mixed = served(setup, **load).ttft_ms, served(setup, **load, input_p95=6000).ttft_ms
-    assert mixed.p50 == alike.p50
-    assert mixed.p95 > 1.05 * alike.p95
+    alike, mixed = served(setup, **load), served(setup, **load, input_p95=6000)
+    assert mixed.ttft_ms == alike.ttft_ms
+    assert mixed.ttft_ms_p95 > 1.05 * alike.ttft_ms_p95
 
 
 def test_a_limit_is_met_by_chance(setup):
-    tpot = served(setup, clients=8).tpot_ms
-    assert tpot.chance_within(tpot.p50) == pytest.approx(0.5)
-    assert tpot.chance_within(tpot.high) == pytest.approx(0.9)
-    assert tpot.chance_within(tpot.low) == pytest.approx(0.1)
-    assert tpot.chance_within(tpot.p50, share="p95") < 0.5
-    assert tpot.chance_within(0) == 0
-    assert served(setup, arrivals_per_s=1e3, kind="open").ttft_ms.chance_within(1e9) == 0
+    speed = served(setup, clients=8)
+
+    def chance(value):
+        return service_level.chance(speed, Limit(metric="tpot_ms", value=value, default=False))
+
+    assert chance(speed.tpot_ms) == pytest.approx(0.5)
+    assert chance(speed.tpot_ms_span.high) == pytest.approx(0.9)
+    assert chance(speed.tpot_ms_span.low) == pytest.approx(0.1)
+    assert chance(0) == 0
+    overrun = served(setup, arrivals_per_s=1e3, kind="open")
+    assert service_level.chance(overrun, Limit(metric="ttft_ms", value=1e9, default=False)) == 0
 
 
 def test_a_small_prefill_flag_costs_throughput_where_chunks_outnumber_decoding_steps(setup):
@@ -182,7 +183,7 @@ def test_requests_wait_some_steps_where_prefills_are_not_in_chunks(setup):
     held = replace(setup, engine=replace(setup.engine, waiting_steps=20))
     for rate in (0.001, 3):
         plain, later = (served(one, arrivals_per_s=rate, kind="open") for one in (setup, held))
-        wait = (later.ttft_ms.p50 - plain.ttft_ms.p50) / plain.tpot_ms.p50
+        wait = (later.ttft_ms - plain.ttft_ms) / plain.tpot_ms
         assert (wait < 0.1) if rate < 1 else (5 < wait < 12)
     assert CONSTANTS.engine("tgi", "2.1.0").waiting_steps == 20
     assert CONSTANTS.engine("tgi", "3.0.0").waiting_steps == 0

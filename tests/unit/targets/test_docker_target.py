@@ -8,7 +8,7 @@ from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.container import cache_layout
 from tgi_deploy.targets.container import container_for
 from tgi_deploy.targets.docker.commands import removal_command, tunnel
-from tgi_deploy.targets.docker.resources import Host, cache_name, is_place, resources
+from tgi_deploy.targets.docker.resources import Host, cache_name, resources
 from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
@@ -79,11 +79,6 @@ def test_releases_that_keep_models_elsewhere_share_no_volume():
 @pytest.mark.parametrize("version", open_catalog().release_versions())
 def test_every_release_sends_its_models_to_the_volume(version):
     assert "default" not in cache_name(weights_of(version))
-
-
-@pytest.mark.parametrize(("place", "expected"), [("docker", True), ("docker:tcp://h:1", True), ("us-east-1", False)])
-def test_docker_hosts_are_told_from_regions(place, expected):
-    assert is_place(place) is expected
 
 
 def test_commands_name_the_host_where_it_is_not_the_local_one():

@@ -23,7 +23,6 @@ def machine(chosen=None, **changes):
     data = launch_template_data(wanted, user_data=written("user-data", wanted).text, root_device_name="/dev/xvda")
     values = {
         "name": "demo",
-        "deployment_id": "abc123",
         "candidate": chosen,
         "data": data,
         "placement": PLACE,
@@ -96,7 +95,7 @@ def test_another_content_is_another_template():
 
 
 def test_a_name_is_a_claim_whoever_makes_it_and_whatever_it_holds():
-    one, other = made(), made(on("g6.12xlarge"), deployment_id="another")
+    one, other = made(), made(on("g6.12xlarge"))
     for key in ("security-group", "launch-template"):
         assert one[key].properties["name"] == other[key].properties["name"] == "tgi-deploy-demo"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for, with_advice
+from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.performance import with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
-_CENT: Final = Decimal("0.01")
 _BESIDE: Final = ("hardware", "instance", "disk")
 
 
@@ -157,15 +157,11 @@ def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
         power_kw=kept.power_kw,
         lines=chosen.cost.lines,
         usd_per_hour=chosen.cost.usd_per_hour,
-        usd_per_month=_a_month(chosen.cost.usd_per_hour),
-        running_usd_per_month=_a_month(kept.running_usd_per_hour * chosen.machines),
+        usd_per_month=usd_per_month(chosen.cost.usd_per_hour),
+        running_usd_per_month=usd_per_month(kept.running_usd_per_hour * chosen.machines),
         usd_per_million_output_tokens=chosen.performance.usd_per_million_output_tokens,
         rentals=(),
     )
-
-
-def _a_month(usd_per_hour: Decimal) -> Decimal:
-    return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
 
 def _best_of_each(search: Search) -> Iterator[Configuration]:

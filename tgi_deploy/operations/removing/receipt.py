@@ -125,8 +125,3 @@ def canonical_hash(content: Mapping[str, Any]) -> str:
     """SHA-256 over the document without its hash: keys sorted, no spaces, ASCII."""
     plain = {key: value for key, value in content.items() if key != HASH}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def verify(content: Mapping[str, Any]) -> bool:
-    """Whether the document is as it was written. It guards against accidents and edits, not against forgers."""
-    return content.get(HASH) == canonical_hash(content)

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.targets.docker.options import NAME
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.container import MODEL_DIR
 from tgi_deploy.values.resource import KEPT, Resource
@@ -52,11 +51,6 @@ class Host:
     secrets: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     ready_deadline_s: int
-
-
-def is_place(place: str) -> bool:
-    """Whether a place is a Docker host: `docker`, or `docker:` and its address."""
-    return place == NAME or place.startswith(f"{NAME}:")
 
 
 def container_name(name: str) -> str:

@@ -212,7 +212,6 @@ class Ec2Launch:
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
             name=deployment.name,
-            deployment_id=deployment.id,
             candidate=candidate,
             data=launch_template_data(deployable, user_data=user_data.text, root_device_name=image.root_device),
             placement=placement,

@@ -9,8 +9,6 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.deployable import check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tgi_deploy.targets.protocol import Deployable
 
 # Ubuntu 22.04 with NVIDIA's open driver, docker and its GPU runtime (AWS Deep Learning AMI catalogue).
@@ -23,13 +21,12 @@ def launch_template_data(
     deployable: Deployable,
     *,
     user_data: str,
-    tags: Mapping[str, str] | None = None,
     root_device_name: str = ROOT_DEVICE,
 ) -> dict[str, Any]:
     """The data of a launch template; the caller adds security groups and a subnet to the one network interface.
 
     `user_data` is the plain text (RunInstances of boto3 encodes by itself, CreateLaunchTemplate does not).
-    Without `tags` the deployment's name stands for them. Raises InputError `not_rentable` for an owned machine.
+    Raises InputError `not_rentable` for an owned machine.
     """
     check(deployable)
     _check_rentable(deployable)
@@ -54,7 +51,7 @@ def launch_template_data(
             }
         ],
         **_market(deployable),
-        "TagSpecifications": _tag_specifications(_default_tags(deployable) if tags is None else tags),
+        "TagSpecifications": _tag_specifications(deployable),
     }
 
 
@@ -102,10 +99,7 @@ def _market(deployable: Deployable) -> dict[str, Any]:
     return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot}}
 
 
-def _default_tags(deployable: Deployable) -> dict[str, str]:
-    return {"Name": f"tgi-deploy-{deployable.name}", "tgi-deploy:deployment": deployable.name}
-
-
-def _tag_specifications(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+def _tag_specifications(deployable: Deployable) -> list[dict[str, Any]]:
+    tags = {"Name": f"tgi-deploy-{deployable.name}", "tgi-deploy:deployment": deployable.name}
     listed = [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
     return [{"ResourceType": kind, "Tags": list(listed)} for kind in _TAGGED]

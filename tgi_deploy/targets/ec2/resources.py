@@ -36,7 +36,6 @@ class Machine:
     """
 
     name: str
-    deployment_id: str
     candidate: Candidate
     data: Mapping[str, Any]
     placement: Placement
