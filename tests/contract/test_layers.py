@@ -63,7 +63,7 @@ PARTS = {
 # A command that has nothing but a type to name may name it; at run time only wiring knows what acts.
 THIRD_PARTY = {
     "click": {"cli"},
-    "msgspec": {"values"},
+    "msgspec": {"values", "errors"},
     "rich": {"cli"},
     "jinja2": {"templating"},
     "font_lato": {"operations"},

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.values.base import replaced
+
 if TYPE_CHECKING:
     from tgi_deploy.cli.output import Result
     from tgi_deploy.errors import Problem
@@ -39,7 +41,7 @@ def said(text: str) -> str:
 
 
 def _problem(item: Problem) -> Problem:
-    return replace(item, message=said(item.message), hint=said(item.hint or "") or None)
+    return replaced(item, message=said(item.message), hint=said(item.hint or "") or None)
 
 
 def _data(value: Any) -> Any:  # noqa: ANN401 -- whatever a result holds

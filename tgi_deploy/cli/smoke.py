@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,7 @@ from tgi_deploy.cli.progress import acting, need_answer
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.text import one_line
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of
 
 if TYPE_CHECKING:
@@ -188,4 +188,4 @@ def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
 def _errors(results: Sequence[Smoked]) -> Iterator[Problem]:
     for result in results:
         for _, problem in result.failures:
-            yield replace(problem, message=f"{result.job.model}: {problem.message}")
+            yield replaced(problem, message=f"{result.job.model}: {problem.message}")

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -14,6 +13,7 @@ import click
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.progress import can_ask
 from tgi_deploy.errors import InterruptedByUserError, Problem, warning
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +141,7 @@ def _told(name: str, settled: Settled) -> InterruptedByUserError:
     data = {
         "deployment": name,
         "fate": settled.fate,
-        "exists": [asdict(item) for item in settled.exists],
+        "exists": [as_dict(item) for item in settled.exists],
         **receipts_document(receipts),
     }
     return InterruptedByUserError("interrupted", messages[settled.fate], hint=_hint(name, settled), data=data)
@@ -177,7 +177,7 @@ def left_result(error: LeftBehindError) -> Result:
 
     return Result(
         data=error.data,
-        text=left_text([asdict(item) for item in error.left]),
+        text=left_text([as_dict(item) for item in error.left]),
         exit_code=error.exit_code,
         errors=(error.problem,),
     )

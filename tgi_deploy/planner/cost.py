@@ -10,6 +10,7 @@ from tgi_deploy.values.sizes import GIB
 from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
 
 if TYPE_CHECKING:
+    from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.supply import ExtraPrices, Offer
 
 _S_PER_HOUR: Final = 3600
@@ -21,12 +22,12 @@ _SYSTEM_GIB: Final = 60
 _HEADROOM_GIB: Final = 20
 
 
-def storage_for(offer: Offer, *, weights_bytes: int, image_bytes: int, least_gib: int = 0) -> Storage:
+def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int, least_gib: int = 0) -> Storage:
     """The weights on instance NVMe where it holds them with a tenth to spare, else on the root volume.
 
     `least_gib`: how big the root volume has to be at least.
     """
-    on_nvme = offer.instance_type.nvme_bytes >= weights_bytes * 11 // 10
+    on_nvme = hardware.nvme_bytes >= weights_bytes * 11 // 10
     beside = 0 if on_nvme else weights_bytes * 11 // 10
     root_gib = _SYSTEM_GIB + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
     return Storage(

@@ -15,6 +15,7 @@ from tgi_deploy.planner.speed_load import Traffic
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO, Case, Pins
 from tgi_deploy.values.quality import is_below
+from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,14 @@ class Evaluator:
             raise InputError(problem.code, problem.message, hint=problem.hint)
         self.schemes = engine.schemes(request.model, self.release, request.quantize)
         self._known: dict[tuple[Any, ...], Evaluation] = {}
+        self._downloads: dict[tuple[str, str], int] = {}
+
+    def download_bytes(self, scheme: Scheme) -> int:
+        """Return what has to be downloaded for the model's weights."""
+        key = (scheme.name, scheme.hub_id)
+        if key not in self._downloads:
+            self._downloads[key] = download_bytes(self.model, scheme)
+        return self._downloads[key]
 
     def shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
         """A pinned count is judged whether it can work or not."""

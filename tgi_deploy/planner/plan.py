@@ -74,7 +74,8 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     request, supply = search.request, search.supply
     if request.replicas.most is not None or supply.most_replicas > 1:
         return None
-    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS))
+    budget = _most_worth_paying(request, chosen)
+    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS), budget_usd_per_hour=budget)
     cheapest = (offers[0] for offers in search.by_type.values())
     better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
     found = Search(several, better, search.engine, search.evaluator).run().configurations
@@ -92,6 +93,17 @@ def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
 
 def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
     return usd_per_hour < chosen.usd_per_hour * _WORTH_SEVERAL
+
+
+def _most_worth_paying(request: Request, chosen: Configuration) -> Decimal | None:
+    """Return what several replicas may cost at most: the choice's price, where they could be better in nothing else.
+
+    Without it, machines would be added up to the whole budget.
+    """
+    left_open = chosen.key[0]
+    if request.prefer == "cost" and not (left_open.missed or left_open.coarse):
+        return chosen.served_usd_per_hour
+    return request.budget_usd_per_hour
 
 
 def _nothing_on_offer(request: Request) -> Rejection:

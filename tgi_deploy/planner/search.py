@@ -15,7 +15,6 @@ from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO
 from tgi_deploy.values.plan import Candidate, EngineRun, Rejection
 from tgi_deploy.values.quality import is_below
-from tgi_deploy.values.sizes import download_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,7 +75,8 @@ class Search:
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
         self._restarts: dict[str, float] = {}
-        self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost, Storage]] = {}
+        self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost]] = {}
+        self._stored: dict[tuple[str, str, str], Storage] = {}
 
     def run(self) -> SearchResult:
         configurations: list[Configuration] = []
@@ -206,23 +206,25 @@ class Search:
         """Everything billed by the hour; None where it cannot be had for a known price."""
         if _unpriced(offer) is not None:
             return None
-        key = (offer.instance_type.name, offer.region, offer.market, scheme.name, scheme.hub_id, machines)
+        storage = self._storage(offer.instance_type, scheme)
+        key = (offer.instance_type.name, offer.region, offer.market, storage.root_volume_gib, machines)
         known = self._billed.get(key)
         if known is None:
-            weights = download_bytes(self.evaluator.model, scheme)
-            storage = cost.storage_for(
-                offer,
-                weights_bytes=weights,
+            extras = self.supply.extra_prices.get(offer.region)
+            bill = cost.hourly_cost(offer, storage, extras, machines=machines)
+            known = self._billed[key] = (bill.usd_per_hour, bill)
+        return (*known, storage)
+
+    def _storage(self, hardware: InstanceType, scheme: Scheme) -> Storage:
+        key = (hardware.name, scheme.name, scheme.hub_id)
+        known = self._stored.get(key)
+        if known is None:
+            known = self._stored[key] = cost.storage_for(
+                hardware,
+                weights_bytes=self.evaluator.download_bytes(scheme),
                 image_bytes=self.release.image_bytes,
                 least_gib=self.request.disk_gib or 0,
             )
-            bill = cost.hourly_cost(
-                offer,
-                storage,
-                self.supply.extra_prices.get(offer.region),
-                machines=machines,
-            )
-            known = self._billed[key] = (bill.usd_per_hour, bill, storage)
         return known
 
     def _rejection(self, offers: list[Offer], evaluation: Evaluation, against: tuple[Problem, ...] = ()) -> Rejection:

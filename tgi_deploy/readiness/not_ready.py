@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.diagnosis.finding import diagnosis_of, sentence_of
 from tgi_deploy.errors import DeployError, Failure, NotHealthyError
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.finding import Finding
@@ -131,7 +131,7 @@ def _failure(phase: str, sighting: Sighting, finding: Finding | None) -> Failure
     """Without a finding the log's last error is the evidence."""
     diagnosis = diagnosis_of(finding)
     if finding is None:
-        diagnosis = replace(diagnosis, evidence=sighting.reading.error_line or sighting.reading.last_line)
+        diagnosis = replaced(diagnosis, evidence=sighting.reading.error_line or sighting.reading.last_line)
     return Failure(phase=phase, diagnosis=diagnosis)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 
 import click
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tgi_deploy.cli import stopping
 from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError, LeftThing, RecordedThing
 from tgi_deploy.operations.removing.interrupts import Settled, Stops
+from tgi_deploy.values.base import replaced
 
 THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
 
@@ -39,7 +39,7 @@ def test_every_fate_is_a_sentence_with_exit_130(fate):
 
 
 def test_an_intent_without_an_id_is_no_nothing():
-    told = stopping._told("demo", Settled(fate="left", exists=(replace(THING, id=""),)))
+    told = stopping._told("demo", Settled(fate="left", exists=(replaced(THING, id=""),)))
     assert "asked for, not confirmed" in told.message
 
 

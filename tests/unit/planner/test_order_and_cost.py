@@ -38,7 +38,7 @@ EXTRAS = ExtraPrices(
 
 def bill(*, weights_bytes: int, nvme_bytes: int) -> dict[str, Decimal]:
     machine = offer(instance_type=instance_type(nvme_bytes=nvme_bytes))
-    storage = storage_for(machine, weights_bytes=weights_bytes, image_bytes=20 * GIB)
+    storage = storage_for(machine.instance_type, weights_bytes=weights_bytes, image_bytes=20 * GIB)
     cost = hourly_cost(machine, storage, EXTRAS)
     assert all(isinstance(line.usd_per_hour, Decimal) for line in cost.lines)
     assert cost.usd_per_hour == sum(line.usd_per_hour for line in cost.lines)
@@ -60,12 +60,12 @@ def test_without_nvme_the_weights_lie_on_the_root_volume() -> None:
 @pytest.mark.parametrize(("nvme_gib", "on_nvme"), [(33, True), (32, False)])
 def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme: bool) -> None:  # noqa: FBT001 -- a case
     machine = offer(instance_type=instance_type(nvme_bytes=nvme_gib * GIB))
-    assert storage_for(machine, weights_bytes=30 * GIB, image_bytes=0).weights_on_nvme is on_nvme
+    assert storage_for(machine.instance_type, weights_bytes=30 * GIB, image_bytes=0).weights_on_nvme is on_nvme
 
 
 @pytest.mark.parametrize(("least_gib", "root_gib"), [(0, 100), (100, 100), (500, 500)])
 def test_the_root_volume_is_at_least_as_big_as_requested(least_gib: int, root_gib: int) -> None:
-    storage = storage_for(offer(), weights_bytes=30 * GIB, image_bytes=20 * GIB, least_gib=least_gib)
+    storage = storage_for(offer().instance_type, weights_bytes=30 * GIB, image_bytes=20 * GIB, least_gib=least_gib)
     assert storage.root_volume_gib == root_gib
 
 
@@ -153,7 +153,7 @@ def merit(**changes: object) -> Merit:
 
 def test_several_machines_are_billed_each_with_a_load_balancer_before_them() -> None:
     machine = offer()
-    storage = storage_for(machine, weights_bytes=GIB, image_bytes=20 * GIB)
+    storage = storage_for(machine.instance_type, weights_bytes=GIB, image_bytes=20 * GIB)
     one = hourly_cost(machine, storage, EXTRAS)
     three = hourly_cost(machine, storage, EXTRAS, machines=3)
     assert three.usd_per_hour == 3 * one.usd_per_hour + EXTRAS.load_balancer_usd_per_hour

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.diagnosis.finding import sentence_of
 from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
 from tgi_deploy.text import duration, one_line, usd
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def failure_text(problem: Problem, failure: Failure) -> str:
         return ""
     message = problem.message.replace(f" Evidence: {failure.diagnosis.evidence}", "")
     hint = _hint(failure, failure.fate).format(name=failure.deployment)
-    first, last = error_lines(replace(problem, message=message, hint=hint))
+    first, last = error_lines(replaced(problem, message=message, hint=hint))
     return "\n".join((first, *_lines(failure, failure.diagnosis), last))
 
 

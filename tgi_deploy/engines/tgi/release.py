@@ -147,8 +147,8 @@ def _changed(raw: object, versions: tuple[str, ...], where: Where) -> dict[str, 
     """Return an entry as of the newest release: its changes up to there laid over it."""
     entry = dict(table(raw, where))
     changes = table(entry.pop("changes", {}), where.child("changes"))
-    for version in versions:
-        entry.update(table(changes.get(version, {}), where.child("changes").child(version)))
+    for version in filter(changes.__contains__, versions):
+        entry.update(table(changes[version], where.child("changes").child(version)))
     return entry
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, Problem
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.check_result import document
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
@@ -25,7 +25,7 @@ def preflight(context: Context, way: Launch, deployment: Deployment, attempt: At
     refuse(findings)
     for finding in findings:
         if finding.severity == "warning":
-            context.reporter.warn(replace(finding, message=_with_remedy(finding)))
+            context.reporter.warn(replaced(finding, message=_with_remedy(finding)))
     return findings
 
 

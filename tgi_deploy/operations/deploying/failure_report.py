@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import command_of, diagnosis_of
@@ -11,6 +10,7 @@ from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.operations.watching.known import target_option, typed_model
 from tgi_deploy.readiness.not_ready import hint_of
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +35,15 @@ def with_diagnosis(context: Context, deployment: Deployment, error: DeployError)
     failure = error.failure or Failure()
     if failure.phase is None:
         found = None if error.code in _PLAIN else _finding(context, deployment)
-        failure = replace(failure, phase=PROOF, diagnosis=diagnosis_of(found))
+        failure = replaced(failure, phase=PROOF, diagnosis=diagnosis_of(found))
     known = failure.diagnosis or Diagnosis()
     evidence = known.evidence or error.message.partition(": ")[2] or error.message
     remedy, command = known.remedy or error.hint, known.command
     if known.finding and remedy:
         remedy = remedy_there(context, remedy, deployment.machine.place if deployment.machine else deployment.region)
         command = command_of(remedy)
-    known = replace(known, evidence=evidence, remedy=remedy, command=command)
-    return error.copy(failure=replace(failure, diagnosis=known))
+    known = replaced(known, evidence=evidence, remedy=remedy, command=command)
+    return error.copy(failure=replaced(failure, diagnosis=known))
 
 
 def _finding(context: Context, deployment: Deployment) -> Finding | None:
@@ -113,8 +113,8 @@ def _report(error: DeployError, fate: str, outcome: Failure, *, command: str, re
     """Return the error with what became of the machine. `remedy`: what to do in place of what the error says."""
     known, diagnosis = error.failure or Failure(), _diagnosis(error)
     hint = fate if remedy else _hint(error, diagnosis, fate)
-    diagnosis = replace(diagnosis, command=command, remedy=remedy or diagnosis.remedy)
-    return error.copy(hint=hint, failure=replace(outcome, phase=known.phase, step=known.step, diagnosis=diagnosis))
+    diagnosis = replaced(diagnosis, command=command, remedy=remedy or diagnosis.remedy)
+    return error.copy(hint=hint, failure=replaced(outcome, phase=known.phase, step=known.step, diagnosis=diagnosis))
 
 
 def _diagnosis(error: DeployError) -> Diagnosis:

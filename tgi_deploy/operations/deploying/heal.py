@@ -6,7 +6,7 @@ like any other, so it keeps to the budget, and what failed is removed before the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Failure, Healed, InputError, LeftBehindError
@@ -166,7 +166,7 @@ def up_and_heal(
             if cure is None:
                 context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
                 healed = tuple(Healed(code=made.code, edit=made.edit, what=made.what) for made in attempts.made)
-                raise error.copy(failure=replace(error.failure or Failure(), healed=healed)) from error.__cause__
+                raise error.copy(failure=replaced(error.failure or Failure(), healed=healed)) from error.__cause__
             context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
         else:
             return outcome, tuple(attempts.made)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.operations.watching.ledger import given_up
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ class Receipt:
             "given_up": self.given_up,
             "regions": list(self.regions),
             "resources": [_line(line) for line in self.lines],
-            "left": [asdict(item) for item in self.left],
+            "left": [as_dict(item) for item in self.left],
             "kept": [dict(item) for item in self.kept],
             "unsearched": [dict(item) for item in self.unsearched],
             "cost": {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, RecordedThing, StillRunning
 from tgi_deploy.operations.watching.known import price_of
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
     hint = error.hint or ""
     if f"down {name}" not in hint:
         hint = "; ".join(filter(None, (hint, words)))
-    failure = replace(failure, deployment=name, exists=exists)
+    failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
-        failure = replace(failure, fate="kept", still_running=still_running(deployment))
+        failure = replaced(failure, fate="kept", still_running=still_running(deployment))
     return error.copy(hint=hint, failure=failure)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shutil import which
 from typing import Final
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError, Problem
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.check_result import error, ok
 
 _PATIENCE_S: Final = 10.0
@@ -54,7 +55,7 @@ def host_findings(host: Installation, *, needed: bool) -> tuple[Problem, ...]:
     try:
         engine = host.engine()
     except DeployError as problem:
-        return (replace(problem.problem, severity="error" if needed else "warning"),)
+        return (replaced(problem.problem, severity="error" if needed else "warning"),)
     findings = [ok("docker", f"engine {engine.version} answers", version=engine.version)]
     return (*findings, *_gpu_findings(host, engine.runtimes)) if needed else tuple(findings)
 
