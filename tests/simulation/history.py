@@ -111,7 +111,8 @@ EVENTS = {
 }
 _AGAIN, _FOLLOWS = 0.4, 0.7  # shares of commands that repeat the one before, or come right after it
 # Where faults strike, by what they are among: a launch is the fourth change.
-_INTERRUPTED, _ENDING = 0.35, 0.45  # shares of histories: a launch breaks off, something happens near a machine's end
+# Shares of histories, one after the other: a launch breaks off, a machine's end is near, two want one name.
+_INTERRUPTED, _ENDING, _RACE = 0.3, 0.4, 0.55
 _LATE = {"instance": 0.5}
 _STRIKES = {"requests": range(60), "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7), "writes": range(20)}
 
@@ -124,6 +125,8 @@ def make(seed):
         return _interrupted(chance, seed)
     if how < _ENDING:
         return _ending(chance, seed)
+    if how < _RACE:
+        return _race(chance, seed)
     commands = _commands(chance)
     quiet = chance.random() < 0.1
     return History(
@@ -181,6 +184,28 @@ def _ending(chance, seed):
         faults=tuple(_fault(chance, 2) for _ in range(chance.choice((0, 1)))),
         boot_s=round(chance.uniform(1, 60), 1),
         end=chance.choice(("again", "leave")),
+    )
+
+
+def _race(chance, seed):
+    """Two who want one name, at once or while the first one waits; perhaps one has to go to another region for it."""
+    first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0])
+    later_s = round(chance.choice((chance.uniform(0, 10), chance.uniform(0, 10), chance.uniform(65, 130))), 1)
+    second = replace(first, user=1, at_s=later_s, ahead_s=_ahead_s(chance), plan=_plan(chance))
+    events = ()
+    if chance.random() < 0.5:
+        first, second = replace(first, plan=TWO_REGIONS), replace(second, plan=TWO_REGIONS)
+        short = Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(5, 40), 1), where=REGIONS[0])
+        events = (short,)
+    kind = chance.choice(("lost", "lost", "killed after", "cut"))
+    fault = Fault(kind=kind, command=0, among="changes", at=chance.choice((0, 1, 2, 3)))
+    return History(
+        seed=seed,
+        commands=(first, second),
+        faults=(fault,) if chance.random() < 0.6 else (),
+        events=events,
+        late_s={kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < 0.25},
+        boot_s=round(chance.uniform(1, 60), 1),
     )
 
 
