@@ -33,6 +33,20 @@ class Problem(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     data: Mapping[str, Any] = {}
 
+    def document(self) -> dict[str, Any]:
+        """Return the keys that the result of a check has in `--json`."""
+        words = {"severity": self.severity, "code": self.code, "message": self.message, "remedy": self.hint}
+        return {**words, "data": dict(self.data)}
+
+
+def ok(code: str, message: str, **data: object) -> Problem:
+    """Return what a check says that found nothing wrong."""
+    return Problem(severity="ok", code=code, message=message, data=data)
+
+
+def error(code: str, message: str, hint: str | None, **data: object) -> Problem:
+    return Problem(code=code, message=message, hint=hint, data=data)
+
 
 def warning(code: str, message: str, hint: str | None = None, **data: object) -> Problem:
     """Return something worth knowing that changes no outcome."""

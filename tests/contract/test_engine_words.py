@@ -123,8 +123,8 @@ def pattern():
         kind: "|".join(re.escape(word) for word in sorted(found, key=len, reverse=True))
         for kind, found in words().items()
     }
-    name = rf"(?i:{alternatives.pop('name')})(?![a-z0-9])"
-    return re.compile(rf"(?<![\w-])(?:{name}|(?:{'|'.join(alternatives.values())})(?![\w-]))")
+    name = rf"(?<![A-Za-z0-9])(?i:{alternatives.pop('name')})(?![a-z0-9])"
+    return re.compile(rf"{name}|(?<![\w-])(?:{'|'.join(alternatives.values())})(?![\w-])")
 
 
 def found_in(text: str) -> set[str]:
@@ -173,6 +173,7 @@ def test_each_kind_of_word_comes_from_the_engines(kind):
         'env["VLLM_API_KEY"]',
         "tgi_queue_size > 3",
         "docker run --name tgi",
+        "def is_tgi(engine):",
     ],
 )
 def test_a_word_of_an_engine_is_found(line):

@@ -27,7 +27,6 @@ from tgi_deploy.cli.progress import Progress
 from tgi_deploy.cli.views.text import WIDTH, wrapped
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.text import one_line, plural
-from tgi_deploy.values.check_result import document
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ def _result(findings: tuple[Problem, ...]) -> Result:
 def findings_document(findings: Sequence[Problem]) -> dict[str, Any]:
     counted = Counter(item.severity for item in findings)
     return {
-        "findings": [document(item) for item in findings],
+        "findings": [item.document() for item in findings],
         "summary": {severity: counted[severity] for severity in SEVERITIES},
     }
 

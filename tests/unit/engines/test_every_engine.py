@@ -48,6 +48,12 @@ def test_an_engine_has_all_that_is_asked_of_it(engine: ServingEngine) -> None:
     assert {name for name in asked if not hasattr(engine, name)} == set()
 
 
+@every_engine
+def test_what_remedies_ask_for_is_a_flag_of_every_release(engine: ServingEngine) -> None:
+    for release in engines.releases(engine):
+        assert {flag for _, flag in engine.remedy_flags} <= release.flags.keys()
+
+
 @every_release
 def test_each_flag_of_a_command_is_one_of_the_exact_release(engine: ServingEngine, release: Release) -> None:
     fit = engines.fit_of(release, num_shard=4, revision=COMMIT, dtype="float16")

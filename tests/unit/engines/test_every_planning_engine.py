@@ -9,7 +9,7 @@ from builders import engines, plans
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.engine import Load, Pins, Rates, Scheme
+from tgi_deploy.values.engine import DefaultRun, Load, Pins, Rates, Scheme
 
 if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine
@@ -87,6 +87,22 @@ def test_what_a_hint_gives_as_example_is_accepted(engine: Engine) -> None:
     name, _, value = engine.pin_example.partition("=")
     newest = engines.releases(engine)[-1]
     assert engine.check_pins(Pins(flags={f"--{name}": value}), USUAL, plans.model(), newest) == ()
+
+
+@every_release
+def test_a_release_with_its_own_defaults_divides_all_of_the_memory(engine: Engine, release: Release) -> None:
+    run = DefaultRun(
+        model=plans.model(), bits=16.0, num_shard=1, accelerator="L40S", total_bytes=48 * plans.GIB, share=0.9,
+        prefill_tokens=4096,
+    )  # fmt: skip
+    memory = engine.default_memory(run, release)
+    parts = memory.reserved_bytes + memory.weights_bytes + memory.activation_bytes + memory.overhead_bytes
+    assert parts + memory.kv_cache_bytes == memory.total_bytes == run.total_bytes
+
+
+@every_engine
+def test_a_context_is_as_long_as_the_model_was_made_for(engine: Engine) -> None:
+    assert engine.longest_context(plans.model(max_position_embeddings=4096), Pins(flags={})) == 4096
 
 
 @every_engine

@@ -8,8 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, Problem, warning
-from tgi_deploy.values.check_result import ok
+from tgi_deploy.errors import DeployError, Problem, ok, warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, Problem
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.check_result import document
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def refuse(findings: tuple[Problem, ...]) -> None:
         first.code,
         f"nothing was made, since it would fail: {told}",
         hint="; ".join((*others, "--no-preflight tries all the same")),
-        data={"findings": [document(finding) for finding in findings]},
+        data={"findings": [finding.document() for finding in findings]},
     )
 
 

@@ -7,17 +7,18 @@ nothing, however much they change the choice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.operations.launching.launch import spec_of
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.locked import engine_as_planned
-from tgi_deploy.text import usd
-from tgi_deploy.values.base import replaced
+from tgi_deploy.text import one_line, usd
+from tgi_deploy.values.base import as_dict, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from tgi_deploy.values.deployment import Deployment, Revision
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
     # From what runs to the same as a candidate for the request at hand; None where the planner rejects it.
     Judge = Callable[[PlanDocument], Candidate | None]
+
+_MOST_SHOWN: Final = 3
+_LONGEST_SHOWN: Final = 60
 
 
 def no_judge(_running: PlanDocument) -> None:
@@ -142,3 +146,26 @@ def _better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
         f"{offer.instance_type.name} at {usd(chosen.cost.usd_per_hour)}: "
         f"'tgi-deploy down {name}' and the same 'up' take it",
     )
+
+
+def differences(recorded: Deployment, plan: Plan, target: str) -> str:
+    """`: model a, now b; …`, the first three; empty where the record does not tell."""
+    pairs = [("target", recorded.target, target)]
+    if recorded.plan:
+        before = as_dict(recorded.plan.requirements)
+        pairs += [(name, before[name], now) for name, now in as_dict(plan.request.document).items()]
+    changed = [_changed(name, before, now) for name, before, now in pairs if before != now]
+    more = f"; and {len(changed) - _MOST_SHOWN} more" if len(changed) > _MOST_SHOWN else ""
+    return f": {'; '.join(changed[:_MOST_SHOWN])}{more}" if changed else ""
+
+
+def _changed(name: str, before: object, now: object) -> str:
+    what = name.replace("_", " ")
+    if isinstance(now, Mapping):  # values of variables may be private
+        return what
+    return f"{what} {_short(before)}, now {_short(now)}"
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
+    return one_line(text, limit=_LONGEST_SHOWN)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
-from tgi_deploy.operations.deploying.acceptance import as_running, no_judge, remarks, with_request
+from tgi_deploy.operations.deploying.acceptance import as_running, differences, no_judge, remarks, with_request
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
-from tgi_deploy.operations.deploying.differing import differences
 from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
 from tgi_deploy.operations.deploying.readiness import endpoint, wait
 from tgi_deploy.operations.deploying.service import Question, prove_service

@@ -6,12 +6,12 @@ For an engine that plans are made for it is the plans' own arithmetic; the other
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning import memory_formats
 from tgi_deploy.operations.planning.memory_setup import Setup
-from tgi_deploy.operations.planning.prediction import Prediction
 from tgi_deploy.values import sizes
 from tgi_deploy.values.sizes import GIB
 
@@ -34,6 +34,16 @@ _COUNTED: Final = frozenset(
 _COUNTED_SPREAD: Final = 0.001
 _STORED: Final = "checkpoint_total"
 _STORED_SPREAD: Final = 0.002
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """A median with its 80 % interval, in the unit that was asked for; or why there is none."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    error: str | None = None
 
 
 def predict_memory_row(row: Mapping[str, str], catalog: Catalog) -> Prediction:

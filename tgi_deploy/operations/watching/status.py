@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
 from tgi_deploy.operations.watching.ledger import spent_by
-from tgi_deploy.operations.watching.spot import spot_notice
 from tgi_deploy.operations.watching.starting import console_of, starting
+from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.fleet import Seen
@@ -133,7 +133,7 @@ def _status(
         machine=state,
         probe=probe,
         ends=ends_of(recorded, [machine.tags] if machine else []),
-        spot_notice=spot_notice(machine, state, seen, console, healthy=healthy),
+        spot_notice=_spot_notice(machine, state, seen, console, healthy=healthy),
         starting=starting(context, recorded, state, console) if alone and not healthy else None,
         spent=spent_by(context, recorded) if alone and recorded else None,
         late=late,
@@ -225,3 +225,32 @@ def recorded_like(context: Context, name: str) -> list[str]:
     import difflib  # noqa: PLC0415 -- only for a name that nobody knows
 
     return difflib.get_close_matches(name, context.store.names(), n=2)
+
+
+def _spot_notice(
+    machine: Found | None,
+    state: MachineState | None,
+    seen: Iterable[Found],
+    console: Callable[[], str],
+    *,
+    healthy: bool,
+) -> str | None:
+    """The notice in a sentence, None where there is none.
+
+    What was read anyway comes first: the machine's end and its spot request. The console is read only where a spot
+    machine does not answer.
+    """
+    if machine is None or machine.attributes.get("market") != "spot":
+        return None
+    if state is not None and state.reclaimed:
+        return f"the cloud took the spot machine back: {state.reason or state.reason_code}"
+    for item in seen:
+        if RECLAIMED in item.attributes:
+            return f"the cloud takes the spot machine back: {item.id} is {item.attributes[RECLAIMED]}"
+    if healthy or not machine.alive:
+        return None
+    try:
+        notice = notice_of(console())
+    except DeployError:
+        return None
+    return None if notice is None else str(notice)

@@ -9,9 +9,8 @@ from shutil import which
 from typing import Final
 
 from tgi_deploy import bounded_json
-from tgi_deploy.errors import DeployError, Problem
+from tgi_deploy.errors import DeployError, Problem, error, ok
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.check_result import error, ok
 
 _PATIENCE_S: Final = 10.0
 _FIELDS: Final = "{{json .ServerVersion}} {{json .Runtimes}}"

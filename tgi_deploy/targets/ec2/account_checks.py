@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.errors import DeployError, Problem, error, ok, warning
 from tgi_deploy.reconcile.errors import PermissionDeniedError
-from tgi_deploy.values.check_result import error, ok
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

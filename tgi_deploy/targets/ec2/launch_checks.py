@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.errors import DeployError, Problem, error, ok, warning
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
-from tgi_deploy.values.check_result import error, ok
 from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
