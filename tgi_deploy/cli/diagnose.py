@@ -6,7 +6,6 @@ import os
 import re
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -19,6 +18,7 @@ from tgi_deploy.cli.options import region_option, sandbox_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.progress import acting
 from tgi_deploy.errors import InputError, warning
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
@@ -69,7 +69,7 @@ def _of_text(source: str, engine: str | None, text: str, before: int) -> Result:
     from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- help is printed without what acts
 
     result = _result(source, read(text, wiring.log_grammar(engine or wiring.engine_of_log(text))), {}, before=before)
-    return result if text.strip() else replace(result, text="The log is empty.\n", warnings=(_EMPTY,))
+    return result if text.strip() else replaced(result, text="The log is empty.\n", warnings=(_EMPTY,))
 
 
 def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
@@ -80,7 +80,7 @@ def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Res
     machine = examined.machine
     state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}
     result = _result(name, examined.reading, {"machine": state})
-    return result if machine.state == _RUNNING else replace(result, text=f"{result.text}The machine {machine.told}.\n")
+    return result if machine.state == _RUNNING else replaced(result, text=f"{result.text}The machine {machine.told}.\n")
 
 
 def _result(source: str, found: Reading, more: dict[str, Any], *, before: int = 0) -> Result:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.values.base import replaced
@@ -26,7 +25,7 @@ _HASH: Final = "sha256"
 
 def in_sandbox(result: Result) -> Result:
     """The same result with commands that lead back to the sandbox. What carries a hash stays as it is."""
-    return replace(
+    return replaced(
         result,
         data=_data(result.data),
         text=said(result.text),

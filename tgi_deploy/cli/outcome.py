@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from tgi_deploy.cli.frame import PROGRAM, MissingCommandError, UnknownCommandErr
 from tgi_deploy.cli.output import Result, silence, write_result
 from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def failure(error: DeployError) -> Result:
         return result
     from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- only a failed 'up' pays for it
 
-    return replace(result, failure_text=failure_text(error.problem, error.failure))
+    return replaced(result, failure_text=failure_text(error.problem, error.failure))
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:

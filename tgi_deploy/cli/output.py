@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from tgi_deploy.text import encodable, one_line
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
@@ -27,14 +27,13 @@ SCHEMA: Final = 1
 _MONEY_DIGITS: Final = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Frozen, frozen=True, kw_only=True):
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 
     `already_shown`: codes of warnings that the text has. `failure_text` is what people read in place of the errors.
     """
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = {}
     text: str = ""
     warnings: tuple[Problem, ...] = ()
     exit_code: int = 0

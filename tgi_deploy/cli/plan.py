@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from tgi_deploy.cli.options import offline_option, plan_options_or, profiles_dir
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:
     hardware = plan.chosen.offer.instance_type
     found = catalog.elsewhere(hardware.accelerator.name, hardware.accelerator_count)
     text = f"{result.text}\n{elsewhere_text(hardware, found)}"
-    return replace(result, data={**result.data, "elsewhere": found}, text=text)
+    return replaced(result, data={**result.data, "elsewhere": found}, text=text)
 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None, *, other: str | None) -> Result:
@@ -127,7 +127,7 @@ def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -
         return no_plan_result("plan", texts, outcome, explain=explain)
     made, owned = outcome
     result = _plan_result(made, (), explain=explain)
-    result = replace(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
+    result = replaced(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
     return _compared(result, made, catalog) if explain else result
 
 

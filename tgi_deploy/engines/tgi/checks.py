@@ -350,5 +350,4 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
 
 def problems(facts: Facts) -> tuple[Problem, ...]:
     """Return everything that speaks against the configuration, in check order."""
-    found = (check(facts) for check in CHECKS)
-    return tuple(problem for problem in found if problem is not None)
+    return tuple([problem for check in CHECKS if (problem := check(facts)) is not None])
