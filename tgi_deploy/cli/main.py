@@ -51,6 +51,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
                 name="up",
                 help="Plan, show the changes and the price, ask, act, wait until healthy, prove it.",
             ),
+            Entry(name="rollback", help="Go back to the revision that served before: updates a deployment in reverse."),
             Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
             Entry(name="smoke", help="Prove a deployment; or bring models up, prove and remove them, for CI."),
             Entry(name="renew", help="Put off the end of a deployment that was launched with --lease."),
@@ -89,6 +90,8 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
 )
 WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("apply", "create", "deploy", "launch", "run", "start"), "up"),
+    **dict.fromkeys(("revert", "undo"), "rollback"),
+    **dict.fromkeys(("update", "upgrade"), "up"),
     **dict.fromkeys(("delete", "destroy", "kill", "remove", "rm", "stop", "teardown", "terminate"), "down"),
     **dict.fromkeys(("ls", "ps"), "list"),
     **dict.fromkeys(("describe", "info", "inspect"), "status"),

@@ -27,6 +27,7 @@ from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress, can_ask, confirm, need_answer
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Revision
+    from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.wiring import Setup
 
@@ -62,9 +65,10 @@ class Options:
     heal: bool
     dry_run: bool
     yes: bool
-    lock: Path | None
-    force: bool
-    preflight: bool
+    lock: Path | None = None
+    force: bool = False
+    preflight: bool = True
+    replan: bool = False
 
 
 _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
@@ -109,9 +113,14 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--preflight/--no-preflight", default=True, help="Look for what would make it fail.  [default: look]")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
+@click.option("--replan", is_flag=True, help="Take today's choice although what runs is good enough: replaces it.")
 @yes_option
 def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers."""
+    """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
+
+    A deployment that runs something else is updated: its machine is ended, the new one is made and proved, and if that
+    fails the old one is made again. What runs and is good enough stays.
+    """
     from tgi_deploy.operations.deploying.heal import up_and_heal  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
@@ -131,8 +140,8 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
             return no_plan_result("up", texts, plan)
         _check_single(plan)
         _check_taken(options.target, plan)
-        _check_answerable(options)
-        setup = _setup(options, _places(texts, plan, found), progress)
+        check_answerable(options)
+        setup = setup_of(options, _places(texts, plan, found), progress)
         request_for = partial(_request, catalog=catalog, options=options, found=found, progress=progress)
         outcome, cures = stopped_up(
             wiring.context(setup),
@@ -143,7 +152,7 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
             quiet=progress.stop,
         )
     notice = wiring.region_notice(setup) if options.target.facts.regions else None
-    return _result(outcome, cures, (*found.notices, *_warnings(plan, outcome, notice)))
+    return up_result(outcome, cures, (*found.notices, *up_warnings(plan, outcome, notice)))
 
 
 def _options(target: str, given: Mapping[str, Any]) -> Options:
@@ -161,7 +170,7 @@ def _options(target: str, given: Mapping[str, Any]) -> Options:
     return options
 
 
-def _setup(options: Options, places: tuple[str, ...], progress: Progress) -> Setup:
+def setup_of(options: Options, places: tuple[str, ...], progress: Progress) -> Setup:
     return wiring.Setup(
         progress=progress,
         sandbox=options.sandbox,
@@ -172,7 +181,7 @@ def _setup(options: Options, places: tuple[str, ...], progress: Progress) -> Set
     )
 
 
-def _result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, ...]) -> Result:
+def up_result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, ...]) -> Result:
     from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- help is printed without them
 
     return Result(
@@ -215,27 +224,42 @@ def _request(
     found: Supplied,
     progress: Progress,
 ) -> UpRequest:
-    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- help is printed without what acts
 
-    release = catalog.release(plan.chosen.engine.version)
+    asked = up_request(
+        plan, wanted_ends(texts, os.environ), catalog=catalog, options=options, found=found, progress=progress
+    )
+    return replaced(asked, judge=_judge(texts, plan, catalog, options), exact=options.replan)
+
+
+def up_request(
+    plan: Plan, ends: WantedEnds, *, catalog: Catalog, options: Options, found: Supplied, progress: Progress
+) -> UpRequest:
+    """Return the request to bring up what is planned, whoever planned it."""
+    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.operations.planning.recorded import plan_of_revision  # noqa: PLC0415 -- likewise
+
+    def again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
+        former = plan_of_revision(revision, catalog)
+        return former, catalog.release(former.chosen.engine.version).reported_as
+
     return UpRequest(
         plan=plan,
         target=options.target.name,
         options=options.own,
-        ends=wanted_ends(texts, os.environ),
+        ends=ends,
         supplied=found,
         environ=os.environ,
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",
-        versions=release.reported_as,
+        versions=catalog.release(plan.chosen.engine.version).reported_as,
         name=options.name,
         wait=options.wait,
         ready=options.ready,
         dry_run=options.dry_run,
         preflight=options.preflight,
-        judge=_judge(texts, plan, catalog, options),
+        again=again,
     )
 
 
@@ -283,7 +307,7 @@ def _check_taken(target: Target, plan: Plan) -> None:
         )
 
 
-def _check_answerable(options: Options) -> None:
+def check_answerable(options: Options) -> None:
     """Where nobody can be asked, say so before anything is looked up."""
     if not (options.yes or options.dry_run):
         need_answer(options.target.facts.begins)
@@ -307,7 +331,7 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
     return "remove" if click.confirm("Remove what this run has made?", default=True, err=True) else "keep"
 
 
-def _warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
+def up_warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
     from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
 

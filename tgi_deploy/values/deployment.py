@@ -84,7 +84,8 @@ class Revision(Value, frozen=True, kw_only=True):
     """A numbered spec, and the plan that it is of, without rejections: request, choice and predictions.
 
     `spec` is None where a record of schema 1 or tags alone tell of it, `plan` where tags alone do. `marks` is what the
-    target's settings add to the request. The first of `pools` is where its replica is, or is being tried.
+    target's settings add to the request, `options` are the target's own as they were given: names of secrets, never
+    their values. The first of `pools` is where its replica is, or is being tried.
     """
 
     number: int
@@ -95,6 +96,19 @@ class Revision(Value, frozen=True, kw_only=True):
     spec: Spec | None = None
     plan: PlanDocument | None = None
     marks: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}
+
+
+class Rollout(Value, frozen=True, kw_only=True):
+    """An update that has begun and is not finished: on record from before its first step until its proof.
+
+    `source` is the revision that served and is put back if the destination fails, None where none ever has. While the
+    stage is `ending`, the machine is one of the revision before the destination; after that it is the destination's.
+    """
+
+    source: int | None
+    destination: int
+    stage: Literal["ending", "starting"]
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):
@@ -129,6 +143,7 @@ class Deployment(Value, frozen=True, kw_only=True):
     owner: str = ""
     revisions: tuple[Revision, ...] = ()
     active: int | None = None
+    rollout: Rollout | None = None
     resources: tuple[ResourceRecord, ...] = ()
     endpoint: str | None = None
     plaintext: bool = False
@@ -144,9 +159,15 @@ class Deployment(Value, frozen=True, kw_only=True):
         return self.revisions[-1] if self.revisions else None
 
     @property
+    def current(self) -> Revision | None:
+        """The revision of its machine: the newest one, or the one before it while an update has yet to end that."""
+        ending = self.rollout is not None and self.rollout.stage == "ending"
+        return self.revisions[-2] if ending and len(self.revisions) > 1 else self.revision
+
+    @property
     def plan(self) -> PlanDocument | None:
-        """What is planned for the newest revision."""
-        return self.revision.plan if self.revision else None
+        """What is planned for the revision of its machine."""
+        return self.current.plan if self.current else None
 
     @property
     def usd_per_hour(self) -> Decimal | None:
@@ -162,7 +183,7 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def _pool(self) -> Pool | None:
-        return self.revision.pools[0] if self.revision and self.revision.pools else None
+        return self.current.pools[0] if self.current and self.current.pools else None
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -196,8 +217,15 @@ class Deployment(Value, frozen=True, kw_only=True):
         others = tuple(item for item in self.revisions if item.number != revision.number)
         return replaced(self, revisions=(*others, revision)[-_MOST_REVISIONS:])
 
+    def numbered(self, number: int | None) -> Revision | None:
+        """The revision of that number; None where the record no longer has it."""
+        return next((item for item in self.revisions if item.number == number), None)
+
     def in_state(self, state: RevisionState) -> Deployment:
-        """This deployment with its newest revision in a state. One that serves retires what served before."""
+        """This deployment with its newest revision in a state. One that serves retires what served before.
+
+        That also finishes an update.
+        """
         newest = self.revision
         if newest is None:
             return self
@@ -206,7 +234,8 @@ class Deployment(Value, frozen=True, kw_only=True):
             replaced(item, state="retired") if state == "serving" and item.state == "serving" else item
             for item in self.revisions[:-1]
         )
-        return replaced(self, revisions=(*earlier, replaced(newest, state=state)), active=active)
+        rollout = None if state == "serving" else self.rollout
+        return replaced(self, revisions=(*earlier, replaced(newest, state=state)), active=active, rollout=rollout)
 
 
 class Event(Value, frozen=True, kw_only=True):

@@ -111,11 +111,30 @@ def test_an_engine_out_of_memory_can_be_kept(program):
     assert program.instances()[0]["phase"] == "failed"
 
 
-def test_the_same_name_for_another_request_is_a_conflict(program):
-    program.here(*UP, "--no-wait")
-    said = program.here("up", "llama3-8b", "--name", "llama3-13b", "--yes", "--no-wait")
-    assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken")
-    assert len(program.instances()) == 1
+def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(program):
+    program.here(*UP)
+    said = program.here(*UP, "--num-shard", "2")
+    assert said.code == 0
+    changes = {item["what"]: (item["before"], item["after"]) for item in said.json["data"]["update"]["changes"]}
+    assert changes["shards"] == ("1", "2")
+    assert said.json["data"]["deployment"]["revision"] == 2
+    said = program.here("rollback", "llama3-13b", "--yes")
+    assert said.code == 0
+    assert [item["state"] for item in said.json["data"]["deployment"]["revisions"]] == ["retired", "retired", "serving"]
+    assert said.json["data"]["deployment"]["chosen"]["num_shard"] == 1
+    assert [item["machine"] for item in program.instances()] == ["running"]
+    assert len(program.calls("TerminateInstances")) == 2
+
+
+def test_an_update_that_fails_ends_with_what_served_before(program):
+    program.here(*UP)
+    program.fault(name="engine", engine="oom-warmup", times=1)
+    said = program.here(*UP, "--num-shard", "2")
+    assert said.code == 5
+    (error,) = said.json["errors"]
+    assert "what revision 1 ran serves again" in error["hint"]
+    (status,) = program.here("status", "llama3-13b").json["data"]["deployments"]
+    assert (status["healthy"], status["recorded"]["revision"], status["recorded"]["rollout"]) == (True, 3, None)
 
 
 def test_a_killed_up_is_gone_on_with(program):

@@ -10,7 +10,7 @@ import pytest
 from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.errors import ConflictError, InputError
+from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.service import prove_recorded
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -151,10 +151,11 @@ def test_a_deployment_without_extras_asks_no_other_service_until_its_removal_is_
     assert {name.partition(" ")[0] for name in asked} == {"find"}
 
 
-def test_another_request_for_the_key_is_another_deployment(around):
+def test_another_request_for_the_key_is_an_update(around):
     bring_up(around, request())
-    with pytest.raises(ConflictError, match="asked for differently"):
-        bring_up(around)
+    bring_up(around)
+    assert [item.number for item in around.store.load("demo").revisions] == [1, 2]
+    assert len(around.world.running()) == 1
 
 
 def test_an_end_from_outside_needs_an_end(around, world):

@@ -11,10 +11,12 @@ import pytest
 from fakes.cloud import BEGINNING
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.deploying.rollout import never_again
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.launching.launch import spec_of
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import judged, plan
+from tgi_deploy.operations.planning.recorded import plan_of_revision
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.renew import renew
@@ -59,11 +61,11 @@ def running(resource):
     )
 
 
-def up_again(around, **options):
+def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=never_again, **options):
     catalog = open_catalog()
     made = plan(OptionTexts(model=NAME, **options), catalog, {})
     asked = request(
-        made, name=NAME, wait=True, confirm=lambda _proposal: pytest.fail("asked"),
+        made, name=NAME, wait=True, confirm=confirm, again=again,
         judge=lambda running: judged(made.request, running, catalog),
     )  # fmt: skip
     return up(around.context(), asked)
@@ -98,10 +100,22 @@ def test_the_same_request_and_a_bigger_budget_change_nothing(around, budget):
     assert recorded.plan.chosen.instance_type == "g6e.xlarge"
 
 
-def test_a_request_for_something_else_is_refused(around):
-    with pytest.raises(ConflictError) as caught:
-        up_again(around, budget="9", context="4096", num_shard="4", quantize="none")
-    assert caught.value.code == "name_taken"
+def test_a_request_for_something_else_is_an_update_that_can_go_back(around):
+    recorded = around.store.load(NAME)
+    again = plan_of_revision(recorded.revision, open_catalog())
+    assert again.request.document == recorded.plan.requirements
+    assert spec_of(again, again.chosen).container.args == recorded.plan.engine.args
+    asked = []
+    outcome = up_again(
+        around,
+        confirm=asked.append,
+        again=lambda _revision: (again, ()),
+        context="4096",
+        num_shard="4",
+        quantize="none",
+    )
+    assert (outcome.declined, outcome.proposal.update.source) == (True, 1)
+    assert "no_way_back" not in {item.code for item in outcome.proposal.warnings}
     assert around.store.load(NAME).plan.chosen.num_shard == 1
 
 

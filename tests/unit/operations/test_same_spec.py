@@ -8,7 +8,6 @@ import pytest
 from builders.plans import candidate, engine
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.values.base import replaced
 
@@ -43,10 +42,11 @@ def untouched(around, wanted, **changes):
     return outcome
 
 
-def refused(around, wanted, **changes):
-    with pytest.raises(ConflictError) as caught:
-        bring_up(around, wanted, **changes)
-    assert caught.value.code == "name_taken"
+def updated(around, wanted, **changes):
+    """What runs is replaced by another revision, if somebody says so."""
+    outcome = bring_up(around, wanted, confirm=lambda _proposal: False, **changes)
+    assert outcome.declined
+    assert (outcome.proposal.update.source, outcome.proposal.update.destination) == (1, 2)
     assert len(around.world.running()) == 1
 
 
@@ -86,7 +86,7 @@ def test_a_better_choice_is_mentioned_with_the_commands_that_take_it(around):
     (better,) = untouched(around, plan(candidate(), chosen=cheap, budget_usd_per_hour=Decimal(6))).remarks
     assert better.code == "better_choice"
     assert "$0.8048" in better.message
-    assert "'tgi-deploy down demo'" in better.message
+    assert "the same 'up' with --replan takes it" in better.message
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_settings_that_serve_more_than_is_asked_for_are_as_good(around):
 def test_settings_that_serve_less_are_another_spec(around, changes, asked):
     bring_up(around)
     judged = set_to(**changes)
-    refused(around, plan(chosen=judged, **asked), judge=lambda _running: judged)
+    updated(around, plan(chosen=judged, **asked), judge=lambda _running: judged)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,13 @@ def test_settings_that_serve_less_are_another_spec(around, changes, asked):
 )
 def test_what_a_machine_was_made_with_is_no_choice(around, asked):
     bring_up(around)
-    refused(around, plan(**asked), judge=lambda _running: candidate())
+    updated(around, plan(**asked), judge=lambda _running: candidate())
 
 
-def test_another_spec_is_refused_with_what_works_today(around):
+def test_another_spec_says_in_what_it_differs(around):
     bring_up(around)
-    with pytest.raises(ConflictError, match="was asked for differently: quantize auto, now awq") as caught:
-        bring_up(around, plan(chosen=CHEAPER, quantize="awq"))
-    assert "'tgi-deploy down demo'" in caught.value.hint
+    updated(around, plan(chosen=CHEAPER, quantize="awq"))
+    assert any("was asked for differently: quantize auto, now awq" in line for line in around.heard.lines)
 
 
 def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):

@@ -9,16 +9,18 @@ from tgi_deploy.cli.views.text import heading
 from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.readiness.proof_load import measured_document
-from tgi_deploy.text import plural, usd
+from tgi_deploy.text import duration, plural, usd
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.rollout import Update
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
@@ -32,7 +34,9 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "region": deployment.region,
         "phase": deployment.status,
         "endpoint": deployment.endpoint,
-        "revision": deployment.revision.number if deployment.revision else None,
+        "revision": deployment.current.number if deployment.current else None,
+        "revisions": [_revision(item) for item in deployment.revisions],
+        "rollout": as_dict(deployment.rollout) if deployment.rollout else None,
         "usd_per_hour": deployment.usd_per_hour,
         "ttl_s": deployment.ends.ttl_s,
         "expires": deployment.ends.expires_at.isoformat() if deployment.ends.expires_at else None,
@@ -45,6 +49,21 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "resources": [_record(record) for record in deployment.resources],
         "model": deployment.plan.model.id if deployment.plan else None,
         "chosen": deployment.plan.chosen if deployment.plan else None,
+    }
+
+
+def _revision(revision: Revision) -> dict[str, Any]:
+    chosen = revision.plan.chosen if revision.plan else None
+    return {
+        "number": revision.number,
+        "origin": revision.origin,
+        "state": revision.state,
+        "created": revision.created_at.isoformat(),
+        "model": revision.plan.model.id if revision.plan else None,
+        "release": revision.plan.engine.version if revision.plan else None,
+        "instance_type": chosen.instance_type if chosen else None,
+        "num_shard": chosen.num_shard if chosen else None,
+        "quantize": chosen.quantize if chosen else None,
     }
 
 
@@ -87,8 +106,10 @@ def proposal_text(proposal: Proposal) -> str:
     month = usd_per_month(cost.usd_per_hour)
     end = terms(proposal.ends) or f"about {usd(month)} a month if left alone"
     owned = offer.market == "owned"
+    update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
+        *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
         "  no price: the machine is yours; nothing ends the deployment but 'down'"
@@ -96,6 +117,32 @@ def proposal_text(proposal: Proposal) -> str:
         else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
     ]
     return "\n".join(lines)
+
+
+def update_document(update: Update) -> dict[str, Any]:
+    return {
+        "source": update.source,
+        "destination": update.destination,
+        "changes": [{"what": what, "before": before, "after": after} for what, before, after in update.rows],
+        "usd_per_hour_before": update.usd_per_hour_before,
+        "usd_per_hour_after": update.usd_per_hour_after,
+        "silent_s": update.silent_s,
+        "drain_s": update.drain_s,
+    }
+
+
+def update_text(update: Update) -> str:
+    """Return what the update changes, and what users of the deployment notice of it."""
+    open_ones = f"open ones have {duration(update.drain_s)} to finish" if update.drain_s else "open ones are cut"
+    rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
+    return "\n".join(
+        (
+            f"  update    revision {update.source} -> {update.destination}: the old machine is gone before the next",
+            *rows,
+            f"  silent    nothing answers for about {duration(update.silent_s)}, until the new one is proved",
+            f"  requests  {open_ones}; new ones are refused from then on",
+        )
+    )
 
 
 def _surplus_text(proposal: Proposal) -> str:
@@ -117,6 +164,7 @@ def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any
         "changed": outcome.changed,
         "changes": changes_document(proposal.changes) if proposal else [],
         "endpoint": outcome.deployment.endpoint,
+        "update": None if proposal is None or proposal.update is None else update_document(proposal.update),
         "healed": [{"code": cure.code, "edit": cure.edit, "what": cure.what} for cure in cures],
         "ready": None
         if ready is None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.listing import Row
     from tgi_deploy.operations.watching.starting import Starting
     from tgi_deploy.operations.watching.status import Status
+    from tgi_deploy.values.deployment import Deployment, Revision
     from tgi_deploy.values.resource import Found
 
 
@@ -120,6 +121,8 @@ def _found(found: Found) -> dict[str, Any]:
 def status_text(status: Status) -> str:
     recorded, probe = status.recorded, status.probe
     lines = [heading(status.name, _standing(status)), *_runs_lines(status)]
+    if recorded is not None and recorded.current is not None:
+        lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
     if recorded is not None and recorded.endpoint:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
@@ -137,6 +140,19 @@ def status_text(status: Status) -> str:
     lines.extend(f"  drift     {item.message}" for item in status.drift)
     lines.extend(f"  next      {line}" for line in _next_lines(status))
     return "\n".join(lines)
+
+
+def _revision_words(recorded: Deployment, current: Revision) -> str:
+    """Return what its machine runs by number, and what an unfinished update waits for."""
+    rollout = recorded.rollout
+    if rollout is None:
+        return f"{current.number}, {current.state}"
+    stage = "has yet to end" if rollout.stage == "ending" else "is gone"
+    back = f"; 'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}" if rollout.source else ""
+    return (
+        f"{current.number}; an update to {rollout.destination} is not finished, the old machine {stage}: "
+        f"the same 'up' goes on{back}"
+    )
 
 
 def _starting(starting: Starting, name: str) -> str:

@@ -96,6 +96,19 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
     )
 
 
+def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
+    """Return whether the newest revision is exactly the plan's choice, its machine's type, market and region too."""
+    revision = recorded.revision
+    if revision is None or revision.plan is None or revision.marks != marks or not _runs(revision, plan, plan.chosen):
+        return False
+    chosen, offer = revision.plan.chosen, plan.chosen.offer
+    return (chosen.instance_type, chosen.market, chosen.region) == (
+        offer.instance_type.name,
+        offer.market,
+        offer.region,
+    )
+
+
 def with_request(deployment: Deployment, plan: Plan) -> Deployment:
     """Record what is asked for now. `plan` is `as_running`; what runs, where and for how much stays as it is."""
     revision, running = deployment.revision, deployment.plan
@@ -139,21 +152,19 @@ def _better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
         return None
     if chosen.cost.usd_per_hour >= price:
         return None
-    running, offer, name = revision.plan.chosen, chosen.offer, deployment.name
+    running, offer = revision.plan.chosen, chosen.offer
     return warning(
         "better_choice",
         f"{running.instance_type} runs at {usd(price)} an hour; today's plan would choose "
         f"{offer.instance_type.name} at {usd(chosen.cost.usd_per_hour)}: "
-        f"'tgi-deploy down {name}' and the same 'up' take it",
+        "the same 'up' with --replan takes it, and replaces the machine",
     )
 
 
-def differences(recorded: Deployment, plan: Plan, target: str) -> str:
+def differences(recorded: Deployment, plan: Plan) -> str:
     """`: model a, now b; …`, the first three; empty where the record does not tell."""
-    pairs = [("target", recorded.target, target)]
-    if recorded.plan:
-        before = as_dict(recorded.plan.requirements)
-        pairs += [(name, before[name], now) for name, now in as_dict(plan.request.document).items()]
+    before = as_dict(recorded.plan.requirements) if recorded.plan else {}
+    pairs = [(name, before[name], now) for name, now in as_dict(plan.request.document).items() if before]
     changed = [_changed(name, before, now) for name, before, now in pairs if before != now]
     more = f"; and {len(changed) - _MOST_SHOWN} more" if len(changed) > _MOST_SHOWN else ""
     return f": {'; '.join(changed[:_MOST_SHOWN])}{more}" if changed else ""

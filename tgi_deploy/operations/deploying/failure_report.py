@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, Revision
 
 PROOF: Final = "proof"
 # These say all there is to say: what an engine that runs would log is beside the point.
@@ -106,6 +106,40 @@ def report_removed(
         Failure(deployment=name, fate="removed", receipt=receipt, before=tuple(before)),
         command=diagnosis.command or (again if error.code in _PLAIN else f"{again} --on-failure keep"),
         remedy=_LOOK_AGAIN if unknown else None,
+    )
+
+
+def report_restored(error: DeployError, source: Revision, deployment: Deployment) -> DeployError:
+    """Return the error of an update that failed and was undone: what served before serves again."""
+    now = deployment.revision.number if deployment.revision else source.number
+    words = (
+        f"what this update had made was removed, and what revision {source.number} ran {_serves(deployment)} again "
+        f"at {deployment.endpoint}, as revision {now}"
+    )
+    failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
+    return error.copy(
+        hint="; ".join(filter(None, (error.hint, words))),
+        data={**error.problem.data, "restored": {"revision": now, "endpoint": deployment.endpoint}},
+        failure=failure,
+    )
+
+
+def _serves(deployment: Deployment) -> str:
+    return "serves" if deployment.status == "ready" else "runs"
+
+
+def report_not_restored(deployment: Deployment, error: DeployError, second: DeployError) -> DeployError:
+    """Return the error of an update that failed, and so did the way back. `second` says what became of that."""
+    words = (
+        f"what this update had made was removed, and what ran before could not be put back: {second.message}; "
+        f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' ends it"
+    )
+    failure = second.failure or error.failure or Failure()
+    failure = replaced(failure, deployment=deployment.name, fate=failure.fate or "removed")
+    return error.copy(
+        hint="; ".join(filter(None, (error.hint, words))),
+        data={**error.problem.data, "restored": None},
+        failure=failure,
     )
 
 

@@ -106,7 +106,7 @@ class _Attempts:
 
     def decide(self, error: DeployError, otherwise: Callable[[DeployError], Decision]) -> Decision:
         self.next = self.healer.cure(error, self.texts, self.plan, self.made)
-        return otherwise(error) if self.next is None else "remove"
+        return otherwise(error) if self.next is None else "retry"
 
     def why_not(self, error: DeployError) -> str:
         """Why nothing more is changed after a failure, in one line."""

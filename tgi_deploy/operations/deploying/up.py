@@ -9,18 +9,42 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
-from tgi_deploy.operations.deploying.acceptance import as_running, differences, no_judge, remarks, with_request
+from tgi_deploy.operations.deploying.acceptance import (
+    as_running,
+    differences,
+    is_choice,
+    no_judge,
+    remarks,
+    with_request,
+)
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
-from tgi_deploy.operations.deploying.failure_report import report_kept, report_left, report_removed, with_diagnosis
+from tgi_deploy.operations.deploying.failure_report import (
+    report_kept,
+    report_left,
+    report_not_restored,
+    report_removed,
+    report_restored,
+    with_diagnosis,
+)
 from tgi_deploy.operations.deploying.readiness import endpoint, wait
+from tgi_deploy.operations.deploying.rollout import (
+    begin,
+    ended,
+    endings,
+    is_ending,
+    leaving,
+    never_again,
+    update_of,
+    without_machine,
+)
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
 from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
-from tgi_deploy.operations.removing.made import Before, remove_made
+from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.renew import LeaseKeeper
@@ -28,7 +52,7 @@ from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.targets.protocol import LaunchRequest
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.resource import TAG_ID, ChangeSet
@@ -40,6 +64,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
+    from tgi_deploy.operations.deploying.rollout import Again, Origin, Update
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
@@ -49,14 +74,16 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
 
-Decision = Literal["keep", "remove"]
+# `retry`: removed, and this run begins anew with something else; nothing goes back meanwhile.
+Decision = Literal["keep", "remove", "retry"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
     """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended.
 
-    `ends` are those of the machine, `cidrs` who may connect to it; `candidate` has its price.
+    `ends` are those of the machine, `cidrs` who may connect to it; `candidate` has its price. `update`: what runs is
+    replaced.
     """
 
     deployment: Deployment
@@ -67,6 +94,7 @@ class Proposal:
     cidrs: tuple[str, ...] = ()
     findings: tuple[Problem, ...] = ()
     surplus: tuple[Found, ...] = ()
+    update: Update | None = None
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -85,7 +113,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
     that all of it may go. `versions` are all that the engine's release may report itself as. `judge` asks the planner
-    about what runs already.
+    about what runs already, `again` what plan a recorded revision had. `exact`: nothing but the plan's choice will do,
+    however good what runs is. `goes_back`: an update that fails puts back what served.
     """
 
     target: str
@@ -98,6 +127,10 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     dry_run: bool = False
     preflight: bool = True
     judge: Judge = no_judge
+    again: Again = never_again
+    exact: bool = False
+    origin: Origin = "up"
+    goes_back: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,18 +241,25 @@ def _starting_point(
     plan = request.plan
     if recorded is None:
         return _new(context, request.target, way.place, name, seen), plan
-    if recorded.target == request.target and _asked_alike(recorded, plan, way.marks):
-        return recorded, plan
-    if not seen:
+    if not seen and recorded.rollout is None and recorded.target != request.target:
         return replaced(recorded, endpoint=None, target=request.target), plan
-    stays = as_running(recorded, plan, way.marks, request.judge) if recorded.target == request.target else None
-    if stays is None:
+    if recorded.target != request.target:
         raise ConflictError(
             "name_taken",
-            f"'{name}' exists and was asked for differently{differences(recorded, plan, request.target)}",
-            hint=f"choose another --name, or run 'tgi-deploy down {name}' first: what runs is not changed in place",
+            f"'{name}' exists on another target: {recorded.target}, now {request.target}",
+            hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-    return with_request(recorded, stays), stays
+    goes_on = is_choice(recorded, plan, way.marks) if request.exact else _asked_alike(recorded, plan, way.marks)
+    if goes_on:
+        return (with_request(recorded, plan) if request.exact else recorded), plan
+    if not seen and recorded.rollout is None:
+        return replaced(recorded, endpoint=None), plan
+    exact = request.exact or recorded.rollout is not None
+    stays = None if exact else as_running(recorded, plan, way.marks, request.judge)
+    if stays is not None:
+        return with_request(recorded, stays), stays
+    context.reporter.note(f"'{name}' was asked for differently{differences(recorded, plan)}")
+    return begin(recorded, plan, way, origin=request.origin, at=context.clock.now()), plan
 
 
 def _asked_alike(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
@@ -287,26 +327,62 @@ def _bring_up(
     seen: Sequence[Found],
     surplus: tuple[Found, ...],
 ) -> UpOutcome:
-    seen = [found for found in seen if found not in surplus]
-    attempt = first_attempt(way, deployment, seen)
+    old = tuple(found for found in leaving(deployment, seen) if found not in surplus)
+    seen = [found for found in seen if found not in (*surplus, *old)]
+    attempt = first_attempt(way, without_machine(deployment) if is_ending(deployment) else deployment, seen)
     _refuse_to_replace(deployment, attempt, seen)
+    ending = (*removal_of_surplus(surplus, deployment), *endings(deployment, old))
     findings = (
         *_in_the_clear(context, way),
+        *_no_way_back(context, request, deployment),
         *(preflight(context, way, deployment, attempt) if request.preflight else ()),
     )
-    proposal = _proposal(deployment, attempt, findings, surplus)
+    proposal = Proposal(
+        deployment=deployment,
+        candidate=attempt.candidate,
+        changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
+        cidrs=attempt.cidrs,
+        ends=attempt.ends,
+        zone=attempt.zone,
+        findings=findings,
+        surplus=surplus,
+        update=update_of(
+            deployment, request.plan, attempt.candidate, drains=context.target(request.target).facts.drains
+        ),
+    )
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if proposal.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
     before = Before.of(deployment, seen)
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
-        ending = ChangeSet(steps=removal_of_surplus(surplus, deployment))
-        deployment = context.executor().execute(deployment, ending)
+        deployment = _make_room(context, deployment, ChangeSet(steps=ending))
         launched = _launch(context, request, way, deployment, before)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
-        stays = Before(frozenset()) if request.remove_all else before
+        stays = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
         return _make_ready(context, request, launched, outcome, stays)
+
+
+def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> Deployment:
+    """End what is to go. An update is on record before its first step, and again once the old machine is gone."""
+    executor = context.executor()
+    if not is_ending(deployment):
+        return executor.execute(deployment, ending)
+    return executor.save(ended(executor.execute(executor.save(deployment), ending)))
+
+
+def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -> tuple[Problem, ...]:
+    """Warn before an update of what could not be put back, should the new revision fail."""
+    source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
+    if source is None:
+        return ()
+    try:
+        request.again(source)
+    except (ConflictError, InputError) as error:
+        found = warning("no_way_back", f"if this fails, nothing is put back: {error.message}")
+        context.reporter.warn(found)
+        return (found,)
+    return ()
 
 
 def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
@@ -341,22 +417,6 @@ def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
     return (found,)
 
 
-def _proposal(
-    deployment: Deployment, attempt: Attempt, findings: tuple[Problem, ...], surplus: tuple[Found, ...]
-) -> Proposal:
-    ending = removal_of_surplus(surplus, deployment)
-    return Proposal(
-        deployment=deployment,
-        candidate=attempt.candidate,
-        changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
-        cidrs=attempt.cidrs,
-        ends=attempt.ends,
-        zone=attempt.zone,
-        findings=findings,
-        surplus=surplus,
-    )
-
-
 def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
     """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
     name = deployment.name
@@ -374,13 +434,17 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
             raise
         except DeployError as second:
             context.reporter.warn(second.problem)
+        else:
+            error = _gone_back(context, request, error, before)
         raise error from None
     return launched
 
 
 def _abandon(context: Context, name: str, before: Before) -> None:
     recorded = context.store.load(name)
-    if recorded is not None:
+    if recorded is not None and recorded.rollout is not None:
+        remove_beside(context, recorded, before)
+    elif recorded is not None:
         remove_made(context, recorded, before)
 
 
@@ -432,14 +496,53 @@ def _failed(
     executor.event(deployment, error.code, error.message, level="error")
     error = with_diagnosis(context, deployment, error)
     there = before.left_of(deployment)
-    if before.has_machine_of(deployment) or request.on_failure(error) == "keep":
+    decision = "keep" if before.has_machine_of(deployment) else request.on_failure(error)
+    if decision == "keep":
         return report_kept(deployment, error, before=there)
+    updates = deployment.rollout is not None
     try:
-        receipt = remove_made(context, deployment, before)
+        receipt = (remove_beside if updates else remove_made)(context, deployment, before)
     except LeftBehindError:
         context.reporter.warn(error.problem)
         raise
     except DeployError as second:
         context.reporter.warn(second.problem)
         return report_left(deployment, error, second)
-    return report_removed(context, deployment, error, receipt, before=there)
+    if updates and decision == "remove":
+        return _gone_back(context, request, error, before)
+    return report_removed(context, deployment, error, receipt, before=() if updates else there)
+
+
+def _gone_back(context: Context, request: UpRequest, error: DeployError, before: Before) -> DeployError:
+    """Put back what an update began at, once the new revision has failed and is removed; return what came of both.
+
+    The error itself where there was no update, nothing has served before it, or this was the way back.
+    """
+    deployment = context.store.load(request.name or default_name(request.plan.request.model.name))
+    source = deployment.numbered(deployment.rollout.source) if deployment and deployment.rollout else None
+    if deployment is None or source is None or not request.goes_back:
+        return error
+    context.reporter.note(f"going back to revision {source.number}: {error.message}")
+    try:
+        back = _request_of(request, source)
+        way = context.target(back.target).launch(context, back, spent=partial(spent_by, context))
+        deployment = begin(deployment, back.plan, way, origin="rollback", at=context.clock.now())
+        deployment = context.executor().save(ended(deployment))
+        launched = _launch(context, back, way, deployment, before)
+        outcome = UpOutcome(deployment=launched.deployment, changed=True)
+        return report_restored(error, source, _make_ready(context, back, launched, outcome, before).deployment)
+    except LeftBehindError:
+        context.reporter.warn(error.problem)
+        raise
+    except DeployError as second:
+        return report_not_restored(deployment, error, second)
+
+
+def _request_of(request: UpRequest, revision: Revision) -> UpRequest:
+    """Return the request for a recorded revision, with the limits of the request at hand."""
+    plan, versions = request.again(revision)
+    options = as_value(revision.options, type(request.options), "options")
+    return replaced(
+        request, plan=plan, versions=versions, options=options, origin="rollback", goes_back=False,
+        on_failure=lambda _error: "remove", name=request.name or default_name(request.plan.request.model.name),
+    )  # fmt: skip

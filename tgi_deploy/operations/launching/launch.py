@@ -13,12 +13,11 @@ from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.targets.protocol import Failover, ImagePull
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import changed_fields, replaced
 from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, Revision, Spec, SpecHardware
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Clock
@@ -54,7 +53,7 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
         return deployment, own(seen, deployment.id)
 
     for attempt in way.attempts(look):
-        deployment = executor.save(described(deployment, attempt, plan, way.marks, context.clock))
+        deployment = executor.save(described(deployment, attempt, plan, way, context.clock))
         for file_name, text in attempt.artifacts:
             context.store.save_artifact(deployment.name, file_name, text)
         if isinstance(way, ImagePull):
@@ -73,16 +72,14 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
     raise ValueError("a launch ends its attempts by raising why")
 
 
-def described(
-    deployment: Deployment, attempt: Attempt, plan: Plan, marks: Mapping[str, Any], clock: Clock
-) -> Deployment:
+def described(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Deployment:
     """The record of what is about to be tried."""
     ends = replaced(attempt.ends, lease_until=lease_end(attempt.ends.lease_s, clock))
-    revision = _revision(deployment, attempt, plan, marks, clock)
+    revision = _revision(deployment, attempt, plan, way, clock)
     return replaced(deployment.with_revision(revision), status="creating", ends=ends).in_state("pending")
 
 
-def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, marks: Mapping[str, Any], clock: Clock) -> Revision:
+def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Revision:
     """Return the newest revision with what is tried now, or a new one where another spec has served."""
     candidate, newest = attempt.candidate, deployment.revision
     spec = spec_of(plan, candidate)
@@ -90,14 +87,15 @@ def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, marks: Mappi
     goes_on = newest is not None and (same or newest.state in _UNPROVED)
     return Revision(
         number=newest.number if newest and goes_on else (newest.number if newest else 0) + 1,
-        origin="up",
+        origin=newest.origin if newest and goes_on else "up",
         state="pending",
         created_at=newest.created_at if newest and goes_on else clock.now(),
         pools=(_pool(attempt),),
         spec=spec,
         # Rejections are by far the largest part, it would be written anew at every step, and helps nobody later.
         plan=plan_document(replaced(plan, chosen=candidate, rejections=())),
-        marks=marks,
+        marks=way.marks,
+        options=changed_fields(way.options),
     )
 
 

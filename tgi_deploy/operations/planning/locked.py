@@ -12,8 +12,8 @@ from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.planning.compare_plans import flags_with_values
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.option_texts import resolve
+from tgi_deploy.operations.planning.plan import narrowed, supply_for, without_limits
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
-from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -116,13 +116,7 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
 def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     """The locked machine with the locked command line, whatever would be chosen today."""
     chosen = lock.plan.chosen
-    owned = chosen.market == "owned"
-    request = replaced(
-        resolve(lock.texts, {}, catalog), budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None,
-        min_tokens_per_s=None,
-        num_shard=chosen.num_shard, quantize=chosen.quantize, regions=(chosen.region,),
-        markets=(chosen.market,), instance_type=None if owned else chosen.instance_type,
-    )  # fmt: skip
+    request = narrowed(without_limits(resolve(lock.texts, {}, catalog)), lock.plan)
     made = make_plan(request, supply_for(request, catalog), catalog.engine)
     if isinstance(made, NoFeasiblePlan):
         raise ConflictError(

@@ -53,20 +53,31 @@ def judged(
     )
     if any(wanted not in {None, runs} for wanted, runs in named):
         return None
-    owned = chosen.market == "owned"
-    if owned != (request.hardware is not None):
+    if (chosen.market == "owned") != (request.hardware is not None):
         return None
-    narrowed = replaced(
-        request, num_shard=chosen.num_shard, quantize=chosen.quantize, engine_version=running.engine.version,
-        regions=request.regions if owned else (chosen.region,), markets=request.markets if owned else (chosen.market,),
-        instance_type=request.instance_type if owned else chosen.instance_type,
-    )  # fmt: skip
+    wanted = narrowed(request, running)
     try:
-        made = make_plan(narrowed, supply_for(narrowed, catalog), catalog.engine)
+        made = make_plan(wanted, supply_for(wanted, catalog), catalog.engine)
     except InputError:  # a release or region that the catalog no longer has
         return None
     found = None if isinstance(made, NoFeasiblePlan) else made.chosen
     return found if found is not None and found.offer.instance_type.name == chosen.instance_type else None
+
+
+def narrowed(request: Request, planned: PlanDocument) -> Request:
+    """Return the request for nothing but the hardware, shards, scheme and release of a plan."""
+    chosen = planned.chosen
+    owned = chosen.market == "owned"
+    return replaced(
+        request, num_shard=chosen.num_shard, quantize=chosen.quantize, engine_version=planned.engine.version,
+        regions=request.regions if owned else (chosen.region,), markets=request.markets if owned else (chosen.market,),
+        instance_type=request.instance_type if owned else chosen.instance_type,
+    )  # fmt: skip
+
+
+def without_limits(request: Request) -> Request:
+    """Return the request without what prices and predictions of today could fail it by."""
+    return replaced(request, budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None)
 
 
 def supply_for(request: Request, catalog: Catalog) -> Supply:

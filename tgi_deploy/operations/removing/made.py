@@ -51,11 +51,16 @@ def remove_made(context: Context, deployment: Deployment, before: Before) -> Rec
     """
     if not before.ids:
         return remove_own(context, replaced(deployment, given_up=True))
+    remove_beside(context, deployment, before)
+    return None
+
+
+def remove_beside(context: Context, deployment: Deployment, before: Before) -> None:
+    """Remove what was not there `before`, and keep the record. Raises LeftBehindError."""
     if not before.has_machine_of(deployment):
         await_settled(context, deployment)
         steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *before.ids})
         context.executor().execute(deployment, ChangeSet(steps=steps))
-    return None
 
 
 def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:

@@ -1,0 +1,302 @@
+"""Another spec under the same name is an update: never two machines, proved before it counts, undone when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from builders.plans import candidate, engine
+from fakes.cloud import KilledError
+from fakes.surroundings import FakeEngine, Surroundings, on, plan, request
+
+from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.cli.views.status import status_document, status_text
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.operations.deploying.rollout import former
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.values.base import replaced
+
+AWQ = candidate(engine=engine(quantize="awq"))
+OLD, NEW = plan(), plan(chosen=AWQ, quantize="awq")
+THIRD = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
+LARGER = plan(chosen=on("p4d.24xlarge"), concurrency=64)
+PLANS = {"none": OLD, "awq": NEW}
+
+
+@pytest.fixture
+def around(tmp_path):
+    return Surroundings(home=tmp_path / "state")
+
+
+def again(revision):
+    """Plan a recorded revision again."""
+    return PLANS[revision.plan.chosen.quantize], ()
+
+
+def bring_up(around, wanted=OLD, **changes):
+    return up(around.context(), request(wanted, **{"wait": True, "again": again} | changes))
+
+
+def roll_back(around, **changes):
+    wanted, _ = again(former(around.store.load("demo")))
+    return bring_up(around, wanted, exact=True, origin="rollback", **changes)
+
+
+def only_one_machine(around):
+    """Fail the test at any moment with two machines."""
+    around.world.after_call = lambda _call: pytest.fail("two machines") if len(around.world.running()) > 1 else None
+
+
+def fails_for(around, scheme):
+    """Let every engine of that scheme answer with another model's name."""
+    real = around.context
+
+    def client(_url):
+        newest = around.store.load("demo").revision
+        return FakeEngine(model_id="someone/else") if newest.plan.chosen.quantize == scheme else around.engine
+
+    around.context = lambda **changes: real(**{"engine_client": client} | changes)
+
+
+def numbers(around):
+    return [(item.number, item.origin, item.state) for item in around.store.load("demo").revisions]
+
+
+def kill_at(around, ordinal, *, after=False):
+    """End the process at the n-th call of the cloud that is made from now on."""
+    left = [ordinal]
+
+    def count(*_args):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KilledError
+
+    setattr(around.world, "after_call" if after else "on_call", count)
+
+
+def alive_again(around):
+    around.world.on_call = around.world.after_call = None
+
+
+def test_the_old_machine_is_gone_before_the_new_one_is_made_and_the_claim_stays(around):
+    bring_up(around)
+    (group,) = around.world.there("security-group")
+    (old,) = around.world.running()
+    only_one_machine(around)
+    outcome = bring_up(around, NEW)
+    (new,) = around.world.running()
+    assert new.id != old.id
+    assert [item.id for item in around.world.there("security-group")] == [group.id]
+    deployment = around.store.load("demo")
+    assert deployment == outcome.deployment
+    assert (deployment.active, deployment.rollout, deployment.status) == (2, None, "ready")
+    assert numbers(around) == [(1, "up", "retired"), (2, "up", "serving")]
+
+
+def test_what_changes_is_asked_for_first(around):
+    bring_up(around)
+    asked = []
+    outcome = bring_up(around, NEW, confirm=lambda proposal: asked.append(proposal) or False)
+    assert outcome.declined
+    assert numbers(around) == [(1, "up", "serving")]
+    (proposal,) = asked
+    text = up_text(replaced_outcome(outcome))
+    assert "revision 1 -> 2" in text
+    assert "scheme    none -> awq" in text
+    assert "nothing answers for about" in text
+    assert "open ones have 2 min to finish" in text
+    update = up_document(outcome)["update"]
+    assert update["changes"] == [{"what": "scheme", "before": "none", "after": "awq"}]
+    assert (update["usd_per_hour_before"], update["drain_s"]) == (proposal.candidate.cost.usd_per_hour, 120)
+
+
+def replaced_outcome(outcome):
+    """The same outcome, as a dry run prints it."""
+    return replace(outcome, declined=False)
+
+
+def test_a_revision_that_fails_is_removed_and_the_old_one_serves_again(around):
+    bring_up(around)
+    fails_for(around, "awq")
+    only_one_machine(around)
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    deployment = around.store.load("demo")
+    assert caught.value.code == "wrong_model"
+    assert caught.value.data["restored"] == {"revision": 3, "endpoint": deployment.endpoint}
+    assert "what revision 1 ran serves again" in caught.value.hint
+    assert numbers(around) == [(1, "up", "retired"), (2, "up", "failed"), (3, "rollback", "serving")]
+    assert (deployment.rollout, deployment.revision.spec) == (None, deployment.revisions[0].spec)
+    assert len(around.world.running()) == 1
+    assert not bring_up(around).changed
+
+
+def test_no_capacity_for_the_new_one_puts_the_old_one_back(around):
+    bring_up(around)
+
+    def refuse(call, properties):
+        if call == "create instance" and properties["request"]["InstanceType"] == "p4d.24xlarge":
+            raise NoCapacityError("no capacity")
+
+    around.world.on_call = refuse
+    with pytest.raises(NoCapacityError) as caught:
+        bring_up(around, LARGER, exact=True)
+    assert caught.value.data["restored"]["revision"] == 3
+    assert around.store.load("demo").status == "ready"
+
+
+def test_both_failures_are_named_when_the_way_back_fails_too(around):
+    bring_up(around)
+    around.engine.model_id = "someone/else"
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    assert caught.value.data["restored"] is None
+    assert "could not be put back" in caught.value.hint
+    assert "'tgi-deploy rollback demo' tries again" in caught.value.hint
+    assert around.world.running() == []
+    around.engine.model_id = FakeEngine.model_id
+    assert roll_back(around).deployment.active == 3
+
+
+def test_a_machine_that_is_kept_can_be_rolled_back(around):
+    bring_up(around)
+    fails_for(around, "awq")
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW, on_failure=lambda _error: "keep")
+    assert caught.value.data["fate"] == "kept"
+    assert "an update to 2 is not finished" in status_text(status(around.context(), "demo"))
+    only_one_machine(around)
+    assert roll_back(around).deployment.revision.plan.chosen.quantize == "none"
+    assert numbers(around)[-1] == (3, "rollback", "serving")
+
+
+def test_rolling_back_twice_returns_to_where_it_began(around):
+    bring_up(around)
+    bring_up(around, NEW)
+    only_one_machine(around)
+    assert roll_back(around).deployment.plan.chosen.quantize == "none"
+    assert roll_back(around).deployment.plan.chosen.quantize == "awq"
+    assert numbers(around)[2:] == [(3, "rollback", "retired"), (4, "rollback", "serving")]
+
+
+def test_there_is_nothing_to_go_back_to_at_first(around):
+    bring_up(around)
+    with pytest.raises(ConflictError) as caught:
+        roll_back(around)
+    assert caught.value.code == "no_former_revision"
+
+
+def test_a_better_choice_is_taken_when_asked_for(around):
+    bring_up(around)
+    wanted = replaced(plan(candidate(), chosen=AWQ))
+    assert not bring_up(around, wanted).changed
+    only_one_machine(around)
+    assert bring_up(around, wanted, exact=True).deployment.plan.chosen.quantize == "awq"
+    assert not bring_up(around, wanted, exact=True).changed
+
+
+def test_what_could_not_be_put_back_is_warned_of(around):
+    def gone(_revision):
+        raise InputError("unknown_model", "there is no model of that name")
+
+    bring_up(around)
+    outcome = bring_up(around, NEW, again=gone, dry_run=True)
+    assert "no_way_back" in {item.code for item in outcome.proposal.warnings}
+
+
+def test_what_both_revisions_cost_counts_for_the_ceiling(around):
+    bring_up(around, settings={"max_spend_usd": Decimal(9)})
+    around.clock.seconds += 3600
+    outcome = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)})
+    assert outcome.deployment.ends.spent_before_usd == pytest.approx(Decimal("1.861"), abs=Decimal("0.01"))
+    around.clock.seconds += 3600
+    spent = spent_by(around.context(), around.store.load("demo"))
+    assert (spent.usd, spent.machines) == (pytest.approx(Decimal("3.722"), abs=Decimal("0.02")), 2)
+
+
+def test_a_ceiling_that_is_reached_refuses_before_anything_ends(around):
+    bring_up(around)
+    around.clock.seconds += 2 * 3600
+    (old,) = around.world.running()
+    with pytest.raises(InputError) as caught:
+        bring_up(around, NEW, settings={"max_spend_usd": Decimal(3)})
+    assert caught.value.code == "max_spend_reached"
+    assert around.world.running() == [old]
+
+
+@pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 2), ("elsewhere", 3), ("down", 4)])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
+    for ordinal in range(1, 500, every):
+        around = Surroundings(home=tmp_path / str(ordinal))
+        bring_up(around)
+        kill_at(around, ordinal, after=after)
+        try:
+            bring_up(around, NEW)
+        except KilledError:
+            alive_again(around)
+            only_one_machine(around)
+            finish(around, then)
+        else:
+            break
+    assert 15 < ordinal < 490
+
+
+def finish(around, then):
+    if then == "down":
+        down(around.context(), ["demo"], lambda _removals: True)
+        assert around.world.left() == []
+        return
+    unfinished = around.store.load("demo").rollout is not None
+    if then == "back" and not unfinished:
+        bring_up(around)
+    elif then == "back":
+        roll_back(around)
+    else:
+        bring_up(around, {"on": NEW, "elsewhere": THIRD}[then])
+    deployment = around.store.load("demo")
+    wanted = {"on": NEW, "back": OLD, "elsewhere": THIRD}[then].chosen
+    assert deployment.rollout is None
+    assert (deployment.status, deployment.active) == ("ready", deployment.revision.number)
+    assert deployment.plan.chosen.quantize == wanted.quantize
+    assert len(around.world.running()) == 1
+    assert [item.state for item in deployment.revisions].count("serving") == 1
+
+
+def test_an_unfinished_update_is_shown(around):
+    bring_up(around)
+
+    def kill(call, _properties):
+        if call == "delete instance":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        bring_up(around, NEW)
+    alive_again(around)
+    found = status(around.context(), "demo")
+    assert status_document(found)["recorded"]["rollout"] == {"source": 1, "destination": 2, "stage": "ending"}
+    assert [item["state"] for item in status_document(found)["recorded"]["revisions"]] == ["serving", "pending"]
+    text = status_text(found)
+    assert "an update to 2 is not finished" in text
+    assert "'tgi-deploy rollback demo' goes back to 1" in text
+
+
+def test_an_engine_that_never_answers_is_put_back_too(around):
+    bring_up(around)
+    newest = lambda: around.store.load("demo").revision.plan.chosen.quantize  # noqa: E731 -- one word of the record
+    context = around.context
+    refused = Probe(outcome="refused")
+    around.context = lambda **changes: context(
+        **{"probe": lambda _url: refused if newest() == "awq" else around.probe} | changes
+    )
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    assert caught.value.exit_code == 5
+    assert caught.value.data["restored"]["revision"] == 3
