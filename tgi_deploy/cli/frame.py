@@ -133,9 +133,7 @@ class UnknownCommandError(click.UsageError):
         self.meant = meant
 
 
-def command(
-    name: str, *, examples: tuple[str, ...], hidden: bool = False
-) -> Callable[[Callable[..., Result]], FrameCommand]:
+def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Result]], FrameCommand]:
     """Make a click command of a function that returns a `Result`; its docstring is the help."""
 
     def build(function: Callable[..., Result]) -> FrameCommand:
@@ -146,7 +144,6 @@ def command(
             params=[*params, *_asks_no_cloud(params), _json_option()],
             help=function.__doc__,
             examples=examples,
-            hidden=hidden,
             context_settings=dict(CONTEXT),
         )
 

@@ -136,10 +136,10 @@ class Settings:
             raise InputError(problem.code, f"{named}: {problem.message}", hint=problem.hint) from None
 
 
-def _meant() -> ModuleType:
-    from tgi_deploy.operations.planning import meant  # noqa: PLC0415 -- only on the way to an error
+def _suggestions() -> ModuleType:
+    from tgi_deploy.operations.planning import suggestions  # noqa: PLC0415 -- only on the way to an error
 
-    return meant
+    return suggestions
 
 
 def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> int:
@@ -150,7 +150,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
     raise InputError(
         "bad_number",
         f"{setting.named(option)}: {quoted(text)} is no whole number from 1 to {most}",
-        hint=_meant().count(option),
+        hint=_suggestions().count(option),
     )
 
 
@@ -164,7 +164,7 @@ def positive_decimal(
         return value
     wrong = "is no positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
     raise InputError(
-        code, f"{setting.named(option)}: {quoted(text)} {wrong}", hint=_meant().amount(text, option, unit, most)
+        code, f"{setting.named(option)}: {quoted(text)} {wrong}", hint=_suggestions().amount(text, option, unit, most)
     )
 
 
@@ -175,7 +175,7 @@ def duration_s(setting: Setting, option: str) -> int:
     if not text or match is None:
         raise InputError(
             "bad_duration", f"{setting.named(option)}: {quoted(text)} is no duration",
-            hint=_meant().duration(text, option),
+            hint=_suggestions().duration(text, option),
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -328,7 +328,7 @@ def _choice(setting: Setting, row: PlanOption) -> str:
     if text in row.choices or setting.source == "default":
         return text
     raise InputError(
-        row.code, f"{setting.named(row.flag)} can't be {quoted(text)}", hint=_meant().choice(text, row.choices)
+        row.code, f"{setting.named(row.flag)} can't be {quoted(text)}", hint=_suggestions().choice(text, row.choices)
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
-    """Raises InputError for a request that cannot be meant; a request that cannot be met is a `NoFeasiblePlan`."""
+    """Return the plan of a request, or why there is none. Raises InputError for options that make no sense."""
     request = resolve(texts, environ, catalog)
     try:
         supply = supply_for(request, catalog)

@@ -61,8 +61,8 @@ class Unit:
         values = self.all(section, key)
         return values[-1] if values else default
 
-    def flag(self, section: str, key: str, *, default: bool = False) -> bool:
-        return self.one(section, key, "yes" if default else "no").lower() in {"yes", "true", "on", "1"}
+    def flag(self, section: str, key: str) -> bool:
+        return self.one(section, key).lower() in {"yes", "true", "on", "1"}
 
     def numbers(self, section: str, key: str) -> frozenset[int]:
         words = " ".join(self.all(section, key)).split()

@@ -1,4 +1,4 @@
-"""What a value that can't be taken was probably meant to be: hints. Imported on the way to an error alone."""
+"""Hints for values that can't be taken: how to write them instead. Imported on the way to an error alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THOUSANDS: Final = re.compile(r"\d{1,3}([,_' ]\d{3})+(\.\d{1,9})?", re.ASCII)
 
 
 def amount(text: str, option: str, unit: str, most: Decimal) -> str:
-    """A hint for a text that is no number of `unit` (empty: a share), or too small or too large a number of it."""
+    """Return a hint for a text that is not a number of `unit` (empty: a share), or too small or too large a one."""
     of = f"of {unit}" if unit else f"up to {most}"
     text = text[:60]
     bare = _CURRENCY.sub("", text).strip()
@@ -35,12 +35,12 @@ def amount(text: str, option: str, unit: str, most: Decimal) -> str:
 
 
 def count(option: str) -> str:
-    """A hint for a text that is no whole number."""
+    """Return a hint for a text that is not a whole number."""
     return f"write {option} {_EXAMPLES[option]}, for example: digits alone"
 
 
 def duration(text: str, option: str) -> str:
-    """A hint for a text that is no duration."""
+    """Return a hint for a text that is not a duration."""
     bare = text.lstrip("0")
     if bare.isascii() and bare.isdigit() and len(bare) <= _LONGEST_COUNT:
         return f"say the unit: write {option} {bare}m or {bare}h"
@@ -48,7 +48,7 @@ def duration(text: str, option: str) -> str:
 
 
 def choice(text: str, choices: tuple[str, ...]) -> str:
-    """A hint for a text that is none of `choices`: the one that was meant, else all."""
+    """Return a hint for a text that is not one of `choices`: the nearest, and all of them."""
     folded = re.sub(r"[\s_]+", "-", text[:60].strip()).lower()
     near = difflib.get_close_matches(folded, choices, n=1)
     everything = ", ".join(choices)
