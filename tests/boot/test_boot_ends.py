@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import KINDS, PARAMETERS
 
-from tgi_deploy.targets.machine.user_data import LEASE_TAG
+from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_EXPIRES
 from tgi_deploy.wiring import written
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
@@ -94,18 +94,19 @@ def test_a_shutdown_that_hangs_is_cut(docker_engine):
 
 
 def test_a_lease_that_is_not_renewed(docker_engine):
-    tag = f"metadata/meta-data/tags/instance/{LEASE_TAG}"
-    with boot(docker_engine, ending(lease_s=1)) as machine_without:
-        ended_by(machine_without, "lease")
-    with boot(docker_engine, ending(lease_s=1), stand_in={tag: moment(hours=1)}) as machine:
-        machine.check_boot()
-        machine.until("the first look", lambda: "lease-until=" in machine.console())
-        machine.place(tag, moment(hours=-1))
+    with boot(docker_engine, ending(lease_s=1)) as machine:
         ended_by(machine, "lease")
 
 
-def moment(**later):
-    return (datetime.now(UTC) + timedelta(**later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def test_limits_that_are_moved_and_lifted(docker_engine):
+    expires, lease = (f"metadata/meta-data/tags/instance/{tag}" for tag in (TAG_EXPIRES, TAG_LEASE))
+    tags = {expires: "none", lease: "2026-11-21T12:00:00+00:00 3600"}
+    with boot(docker_engine, ending(ttl_s=1, lease_s=1), stand_in=tags) as machine:
+        machine.check_boot()
+        machine.until("the first look", lambda: "lease-until=" in machine.console())
+        assert "expires=none" in machine.console()
+        machine.place(lease, "2026-11-21T13:00:00+00:00 1")
+        ended_by(machine, "lease")
 
 
 def test_a_reboot_moves_no_end_and_brings_the_engine_back(docker_engine):

@@ -1,4 +1,4 @@
-"""A make-believe machine in time: its clocks, its reboots, its disk, its tag, its page of metrics, its spot notice.
+"""A make-believe machine in time: its clocks, its reboots, its disk, its tags, its page of metrics, its spot notice.
 
 Real time, the machine's wall clock and its uptime are three things here, as they are on a machine whose clock jumps.
 """
@@ -31,8 +31,8 @@ PATIENCE_S: Final = 30
 _DATE = 'if [[ "$*" == *-d* ]]; then exec /bin/date "$@"; fi; cat "$NOW"\n'
 _CURL = """
 case "$*" in
-  *api/token*) [[ -s $TAG ]] && echo token ;;
-  *tags/instance/tgi-deploy:lease-until*) cat "$TAG" ;;
+  *api/token*) [[ -s $TAGS.token ]] && echo token ;;
+  *tags/instance/tgi-deploy:*) url=${!#}; cat "$TAGS.${url##*tgi-deploy:}" 2>/dev/null ;;
   *spot/instance-action*) cat "$NOTICE" 2>/dev/null ;;
   *127.0.0.1:8080/metrics*) cat "$METRICS" 2>/dev/null ;;
   *) exit 3 ;;
@@ -47,7 +47,7 @@ class Clocked:
         self, folder: Path, *, inside: tuple[str, ...] = (), commands: dict[str, str] | None = None, **terms: Any
     ) -> None:
         text = re.sub(r"\bpause \d+", "pause 0.01", written("user-data", plans.deployable(**terms)).text)
-        files = {name: folder / name.lower() for name in ("NOW", "TAG", "METRICS", "NOTICE")}
+        files = {name: folder / name.lower() for name in ("NOW", "TAGS", "METRICS", "NOTICE")}
         folder.mkdir()
         self._files = files
         self.machine = Machine(
@@ -60,10 +60,11 @@ class Clocked:
         self.now: int | None = None
         self.skew_s = 0
         self.uptime_s = BOOT_S
-        self.tag("")
 
-    def tag(self, text: str) -> None:
-        self._files["TAG"].write_text(text)
+    def tag(self, **texts: str) -> None:
+        """Answer with these tags from now on; those without a text cannot be read. `lease_until` is `lease-until`."""
+        for name, text in {"token": "token", **texts}.items():
+            self._files["TAGS"].with_suffix(f".{name.replace('_', '-')}").write_text(text)
 
     def metrics(self, text: str | None) -> None:
         if text is None:

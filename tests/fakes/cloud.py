@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.reconcile.ends import READS_TAGS
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.values.base import replaced
@@ -155,7 +156,7 @@ class FakeHandler:
             kind=self.kind,
             place=self.region,
             attributes={"id": made, **self._attributes(properties), **self._moment(made)},
-            tags=dict(tags),
+            tags=dict([*tags.items(), *([READS_TAGS] if self.kind == "instance" else ())]),
             state="running" if self.kind == "instance" else "available",
             is_machine=self.runs_engines,
         ))  # fmt: skip

@@ -31,7 +31,7 @@ class Command(Fact):
     """
 
     user: int
-    verb: Literal["up", "down", "gc", "renew"]
+    verb: Literal["up", "down", "gc", "extend"]
     name: str
     at_s: float
     after: bool = False
@@ -221,14 +221,14 @@ def _commands(chance):
         if how < _FOLLOWS:
             made.append(_following(chance, made[-1], again=how < _AGAIN))
         else:
-            verb = chance.choice(("up", "up", "up", "down", "down", "gc", "renew"))
+            verb = chance.choice(("up", "up", "up", "down", "down", "gc", "extend"))
             made.append(_command(chance, users, verb, round(at_s, 1)))
     return tuple(made)
 
 
 def _following(chance, command, *, again):
     """What the same user does right after a command has ended: the same again, perhaps asked for otherwise, or more."""
-    verb = command.verb if again else chance.choice(("down", "down", "up", "gc", "renew"))
+    verb = command.verb if again else chance.choice(("down", "down", "up", "gc", "extend"))
     plan = _plan(chance) if chance.random() < 0.2 else command.plan
     return replace(
         command,

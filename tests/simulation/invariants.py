@@ -20,7 +20,9 @@ _DELETING = {
     "delete_network_interface": "NetworkInterfaceId",
 }
 # What a command may end with when nothing goes wrong: somebody else has the name, or there is nothing to do it to.
-_LAWFUL = frozenset({"name_taken", "unknown_deployment", "no_machine", "lease_over", "no_lease", "max_spend_reached"})
+_LAWFUL = frozenset(
+    {"name_taken", "unknown_deployment", "no_machine", "already_ending", "no_lease", "max_spend_reached"}
+)
 
 
 def owner_of(user):
@@ -201,10 +203,12 @@ class Invariants:
             self._after_up(program, outcome)
         if outcome.done and program.command.verb == "down":
             self._after_down(program, outcome)
-        if outcome.done and program.command.verb == "renew":
+        if outcome.done and program.command.verb == "extend":
             machine = self._run.world.things[outcome.result.machine_id]
-            until = machine.tags.get(TAG_LEASE)
-            self._check(until == stamp(outcome.result.until), "renew moves the end", f"{machine.id} ends at {until}")
+            until = machine.tags.get(TAG_LEASE, "").partition(" ")[0]
+            self._check(
+                until == stamp(outcome.result.lease.at), "extend moves the end", f"{machine.id} ends at {until}"
+            )
 
     def _after_up(self, program, outcome):
         deployment, name = outcome.result.deployment, program.command.name

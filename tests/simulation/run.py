@@ -43,9 +43,9 @@ from tgi_deploy.operations.context import Context
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.renew import renew
+from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.readiness.waiting import Probe
-from tgi_deploy.reconcile.ends import TAG_LEASE, moment_of
+from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.state import codec
 from tgi_deploy.state.local import LocalStore
@@ -53,6 +53,7 @@ from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.errors import ErrorTable
 from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.ec2.cloud import Ec2Cloud
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.wiring import engine_named
 
 ENGINE_STARTS_S = 40.0
@@ -136,10 +137,11 @@ def _table():
 
 
 class _World(World):
-    def lease_of(self, machine):
-        """When its lease ends by its tag, in seconds; None for none."""
-        until = moment_of(machine.now["tags"].get(TAG_LEASE))
-        return None if until is None else (until - moment_of("2026-01-09T00:00:00+00:00")).total_seconds()
+    def lease_of(self, machine, first_s):
+        """When its lease ends, in seconds: so long after its tag got the text that it has."""
+        text = machine.now["tags"].get(TAG_LEASE, "")
+        seen = next(at for at, members in machine.states if members["tags"].get(TAG_LEASE, "") == text)
+        return max(seen, machine.running_at) + int(text.partition(" ")[2] or first_s)
 
 
 class _Run:
@@ -244,8 +246,8 @@ class _Run:
             return up(context, requests.up_request(command))
         if command.verb == "down":
             return down(context, [command.name], lambda _removals: True)
-        if command.verb == "renew":
-            return renew(context, command.name)
+        if command.verb == "extend":
+            return extend(context, command.name, WantedEnds())
         late = command.plan == LATE_GC
         return gc(context, GcRequest(older_than_s=3600.0, confirm=lambda _groups: True, include_unrecorded=late))
 

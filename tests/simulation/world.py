@@ -15,8 +15,9 @@ ZONES = {"us-east-1": ("us-east-1a", "us-east-1b"), "us-west-2": ("us-west-2a",)
 REMEMBERED_S = 3600.0  # how long an ended instance is still described
 SHUTDOWN_CHECK_S = 60.0  # how often a machine reads its lease
 ALIVE = ("pending", "running")
-_TTL = re.compile(r"end_if_past ttl (\d+)")
-_IDLE = re.compile(r"end_if_past idle \$\(\(since \+ (\d+)")
+_TTL = re.compile(r'"\$1" expires (\d+)')
+_IDLE = re.compile(r"limit idle-s (\d+)")
+_LEASE = re.compile(r'"\$1" lease-until (\d+)')
 _PREFIX = {
     "instance": "i-",
     "security-group": "sg-",
@@ -164,19 +165,19 @@ class World:
         ttl, idle = _TTL.search(machine.user_data), _IDLE.search(machine.user_data)
         for found in filter(None, (ttl, idle)):
             self.at(at + int(found[1]), lambda moment: self._shut_down(machine, moment))
-        if "look_at_lease" in machine.user_data:
-            self.at(at + SHUTDOWN_CHECK_S, lambda moment: self._read_lease(machine, moment))
+        if lease := _LEASE.search(machine.user_data):
+            self.at(at + SHUTDOWN_CHECK_S, lambda moment: self._read_lease(machine, moment, int(lease[1])))
 
-    def _read_lease(self, machine, at):
+    def _read_lease(self, machine, at, first_s):
         if machine.state != "running":
             return
-        until = self.lease_of(machine)
-        if until is not None and until <= at:
+        until = self.lease_of(machine, first_s)
+        if until <= at:
             self._shut_down(machine, at)
         else:
-            self.at(max(at + SHUTDOWN_CHECK_S, until or 0.0), lambda moment: self._read_lease(machine, moment))
+            self.at(max(at + SHUTDOWN_CHECK_S, until), lambda moment: self._read_lease(machine, moment, first_s))
 
-    def lease_of(self, machine):
+    def lease_of(self, machine, first_s):
         raise NotImplementedError
 
     def _shut_down(self, machine, at):

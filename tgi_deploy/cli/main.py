@@ -54,7 +54,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry(name="rollback", help="Go back to the revision that served before: updates a deployment in reverse."),
             Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
             Entry(name="smoke", help="Prove a deployment; or bring models up, prove and remove them, for CI."),
-            Entry(name="renew", help="Put off the end of a deployment that was launched with --lease."),
+            Entry(name="extend", help="Set, move or lift the limits of a deployment that runs."),
             Entry(name="rehearse", help="Play your plan in a sandbox of its own, with what can go wrong."),
             Entry(name="gc", help="Find what nobody owns in the cloud, and remove it."),
         ),
@@ -101,6 +101,7 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("curl", "endpoint", "url"), "open"),
     **dict.fromkeys(("models",), "catalog"),
     **dict.fromkeys(("test", "verify"), "smoke"),
+    "renew": "extend",
 }
 EXAMPLES: Final = (
     "tgi-deploy plan llama3-13b --budget 5",

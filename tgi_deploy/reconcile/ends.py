@@ -1,6 +1,6 @@
-"""When a machine ends by itself, as its tags and its record tell it.
+"""When a machine ends by itself, by its tags and its record.
 
-A lifetime is fixed at launch. A lease ends unless its owner moves a tag, which the machine reads. An idle time-out
+A machine is made with its limits, and reads them anew from its tags, which its owner may change. An idle time-out
 depends on requests, so that no moment is certain before it has come.
 """
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 TAG_LEASE: Final = f"{TAG_PREFIX}lease-until"
 TAG_LEASE_S: Final = f"{TAG_PREFIX}lease-s"
 TAG_IDLE_S: Final = f"{TAG_PREFIX}idle-s"
+TAG_MAX_SPEND: Final = f"{TAG_PREFIX}max-spend-usd"
+# On machines that read all limits from their tags: these tags are the truth, and a record of them may be old.
+READS_TAGS: Final = (f"{TAG_PREFIX}limits", "tags")
+NO_LIMIT: Final = "none"
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
 
@@ -37,8 +41,19 @@ class End:
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as tags carry it, and as the machine's own script reads it: ISO 8601, whole seconds, UTC."""
+    """Return a moment as tags carry it: ISO 8601, whole seconds, UTC."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def moved_tag(at: datetime | None, now: datetime) -> str:
+    """Return the tag of a moved end: its moment, for people, and the seconds until then, which the machine counts."""
+    return NO_LIMIT if at is None else f"{stamp(at)} {round((at - now).total_seconds())}"
+
+
+def reads_tags(tags: Mapping[str, str]) -> bool:
+    """Return whether the machine with these tags reads all of its limits from them."""
+    name, value = READS_TAGS
+    return tags.get(name) == value
 
 
 def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
@@ -48,6 +63,8 @@ def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
         tags[TAG_EXPIRES] = ends.expires_at.isoformat(timespec="seconds")
     if ends.idle_s is not None:
         tags[TAG_IDLE_S] = str(ends.idle_s)
+    if ends.max_spend_usd is not None:
+        tags[TAG_MAX_SPEND] = str(ends.max_spend_usd)
     if ends.lease_s is not None:
         tags[TAG_LEASE_S] = str(ends.lease_s)
         if intended is not None:
@@ -56,8 +73,13 @@ def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
 
 
 def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) -> tuple[End, ...]:
-    """Every end there is, the earliest first, idleness last. Of a moment told twice the later one counts."""
+    """Return every end there is, the earliest first, idleness last.
+
+    Machines that read their tags end by these alone. Of others, and of what is left of one, the later moment counts.
+    """
     found, known = tuple(tags), deployment.ends if deployment else Ends()
+    if reading := tuple(filter(reads_tags, found)):
+        found, known = reading, Ends()
     timed: list[tuple[datetime, End]] = []
     expires = _latest(TAG_EXPIRES, found, known.expires_at)
     if expires is not None:
@@ -86,8 +108,8 @@ def moment_of(text: object) -> datetime | None:
 
 
 def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | None) -> datetime | None:
-    told = [moment_of(tags.get(tag)) for tags in found]
-    return max((at for at in (*told, recorded) if at is not None), default=None)
+    tagged = [moment_of(tags.get(tag, "").partition(" ")[0]) for tags in found]
+    return max((at for at in (*tagged, recorded) if at is not None), default=None)
 
 
 def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:

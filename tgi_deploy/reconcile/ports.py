@@ -71,6 +71,17 @@ class SizedHandler(Protocol):
         """Return how much it holds; None where that can't be told."""
 
 
+@runtime_checkable
+class OutsideEnd(Protocol):
+    """A location that can end a machine from outside, too."""
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        """Bring what ends the machine from outside, if that is among `seen`, to another moment.
+
+        Raises InputError `external_end_stays` where it cannot be lifted.
+        """
+
+
 class Cloud(Protocol):
     """One location of a target: a region, a host."""
 

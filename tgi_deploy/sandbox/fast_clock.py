@@ -22,14 +22,3 @@ class FastClock:
 
     def text(self, real: float) -> str:
         return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
-
-    def moved(self, text: str, *, told: float) -> str:
-        """A moment of the caller's, written down at the real moment `told`, for guests: as far ahead as it was then."""
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            return text
-        if moment.tzinfo is None:
-            return text
-        ahead_s = moment.timestamp() - told
-        return datetime.fromtimestamp(self.at(told) + ahead_s, UTC).isoformat(timespec="seconds")

@@ -169,8 +169,6 @@ class Machines:
                 self._over.add(instance.id)
                 return
             machine = self._admit(region, instance)
-        if instance.user_data:  # without it there is no guest that could ask
-            self._metadata.note(region, instance)
         self._meet_fate(instance, machine)
         now = time.monotonic()
         state = instance.state

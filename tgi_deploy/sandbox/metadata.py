@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox import world
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.fast_clock import FastClock
     from tgi_deploy.sandbox.world import SandboxInstance
 
-# The tag of a lease, as machines read it.
-_TAG_LEASE: Final = "tgi-deploy:lease-until"
 RECLAIMED: Final = "Server.SpotInstanceTermination"
 # EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
 _NOTICE_S: Final = 120.0
@@ -22,21 +21,9 @@ _NOTICE_S: Final = 120.0
 _LEAST_NOTICE_S: Final = 30.0
 
 
+@dataclass(frozen=True, slots=True)
 class Metadata:
-    """Remembers when the end of a lease was written into its tag, so that fast guests see it as far ahead.
-
-    It is a moment of its writer's clock, which runs as fast as real time; the guest's may run faster.
-    """
-
-    def __init__(self, clock: FastClock) -> None:
-        self._clock = clock
-        self._told: dict[str, tuple[str, float]] = {}
-
-    def note(self, region: str, instance: SandboxInstance) -> None:
-        """Called after every request and at every tick: sees a moved tag right when it is moved."""
-        value = world.tags_of(region, instance.id).get(_TAG_LEASE)
-        if value is not None and self._told.get(instance.id, ("", 0.0))[0] != value:
-            self._told[instance.id] = (value, time.time())
+    _clock: FastClock
 
     def describe(self, region: str, instance: SandboxInstance, ends: Iterable[tuple[float, str]]) -> dict[str, object]:
         """`tags` is None unless they are switched on; `spot_action` None while there is no notice."""
@@ -45,11 +32,7 @@ class Metadata:
     def _tags(self, region: str, instance: SandboxInstance) -> dict[str, str] | None:
         if instance.metadata_options.instance_metadata_tags != "enabled":
             return None
-        tags = dict(world.tags_of(region, instance.id))
-        if _TAG_LEASE in tags and instance.id in self._told:
-            value, told = self._told[instance.id]
-            tags[_TAG_LEASE] = self._clock.moved(value, told=told)
-        return tags
+        return dict(world.tags_of(region, instance.id))
 
     def _spot_action(self, ends: Iterable[tuple[float, str]]) -> dict[str, str] | None:
         now = time.monotonic()

@@ -12,11 +12,20 @@ from tgi_deploy.values.base import Frozen, Moment, Seconds, Value
 SHORTEST_TTL_S: Final = 300
 
 
+class MadeWith(Value, frozen=True, kw_only=True):
+    """The limits in a machine's user data: they hold until it reads others from its tags."""
+
+    ttl_s: Seconds | None
+    idle_s: Seconds | None
+    lease_s: Seconds | None
+
+
 class Ends(Value, frozen=True, kw_only=True):
-    """What ends a machine without its owner, as it was made with; None where nothing of the kind does.
+    """What ends a machine without its owner; None where nothing of the kind does.
 
     `expires_at` is when it has lived for `ttl_s`, `lease_until` the end of a lease of `lease_s`, unless it is renewed.
-    Under a ceiling of `max_spend_usd` on the name, `ttl_s` leaves room for `spent_before_usd`, what was spent by then.
+    Under a ceiling of `max_spend_usd` on the name, `ttl_s` leaves room for `spent_before_usd`, what was spent by then;
+    `asked_ttl_s` and `ttl_until` are --ttl alone. `made_with` is None until a running machine's limits are changed.
     """
 
     ttl_s: Seconds | None = None
@@ -26,6 +35,14 @@ class Ends(Value, frozen=True, kw_only=True):
     idle_s: Seconds | None = None
     lease_s: Seconds | None = None
     lease_until: Moment | None = None
+    asked_ttl_s: Seconds | None = None
+    ttl_until: Moment | None = None
+    made_with: MadeWith | None = None
+
+    @property
+    def first(self) -> MadeWith:
+        """What its machine was made with."""
+        return self.made_with or MadeWith(ttl_s=self.ttl_s, idle_s=self.idle_s, lease_s=self.lease_s)
 
     @property
     def any(self) -> bool:
@@ -41,7 +58,7 @@ class Spent(Frozen, frozen=True, kw_only=True):
 
 
 class WantedEnds(Frozen, frozen=True, kw_only=True):
-    """How a machine is asked to end by itself; None: not so.
+    """How a machine is asked to end by itself. None: not so; of one that runs: as before, and 0 lifts the limit.
 
     `max_spend_usd` is the ceiling for all machines of the name together, `max_spend_option` what messages call it.
     """

@@ -72,7 +72,7 @@ PLAN_OPTIONS: Final = (
         "--idle-timeout", MONEY, "TIME", "The machine ends itself after this long without a request.", "duration", ENDS
     ),
     PlanOption(
-        "--lease", MONEY, "TIME", "The machine ends itself unless 'renew' puts it off in time.", "duration", ENDS
+        "--lease", MONEY, "TIME", "The machine ends itself unless 'extend' renews it in time.", "duration", ENDS
     ),
     PlanOption(
         "--context", LOAD, "TOKENS", "Longest prompt plus answer.  [default: up to 8192]",

@@ -40,7 +40,7 @@ LOOKING = {
     "logs": ("logs", NAME),
     "gc": ("gc", "--yes"),
     "doctor": ("doctor",),
-    "renew": ("renew", NAME),
+    "extend": ("extend", NAME),
 }
 FOR_EVER = 1_000_000
 FAILED, LEFT_BEHIND = 1, 6

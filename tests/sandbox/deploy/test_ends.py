@@ -132,17 +132,21 @@ def test_machines_end_themselves_with_nobody_around(fleet):
     assert reasons == {"Client.InstanceInitiatedShutdown"}
 
 
-def test_a_renewal_puts_the_end_off(fleet):
-    fleet.up("renewed", "--lease", "1h")
-    first = int(fleet.until("its first look", lambda: fleet.state("renewed", "lease-until")))
-    assert fleet.program.here("renew", "renewed", "--for", "3h").code == 0
-    fleet.until("the renewal", lambda: int(fleet.state("renewed", "lease-until")) > first + 3600)
-    assert fleet.program.here("renew", "renewed", "--for", "5m").code == 0
-    reason, end, late_s = fleet.ended("renewed")
+def test_limits_of_a_machine_that_runs_are_moved_lifted_and_set(fleet):
+    fleet.up("moved", "--ttl", "10m")
+    fleet.until("its first look", lambda: fleet.state("moved", "age"))
+    assert fleet.program.here("extend", "moved", "--ttl", "none", "--lease", "3h").code == 0
+    fleet.until("the lift", lambda: fleet.state("moved", "expires").startswith("1 - "))
+    fleet.until("its first end to be past", lambda: fleet.age_s("moved") > 700)
+    assert fleet.machine("moved")["state"] == "running"
+    (shown,) = fleet.program.here("status", "moved").json["data"]["deployments"]
+    assert [end["reason"] for end in shown["ends"]] == ["lease"]
+    assert fleet.program.here("extend", "moved", "--lease", "5m").code == 0
+    reason, end, late_s = fleet.ended("moved")
     assert reason == "lease"
     assert end < 3600, "an owner may shorten a lease, too"
     assert 0 <= late_s <= LATE_S
-    again = fleet.program.here("renew", "renewed")
+    again = fleet.program.here("extend", "moved")
     assert again.json["errors"][0]["code"] == "no_machine"
 
 

@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.errors import BadRequestError, ExistsError, InUseError, PermissionDeniedError
 from tgi_deploy.secret import Secret
 from tgi_deploy.targets.ec2 import cloud as aws_cloud
 from tgi_deploy.targets.ec2.commands import removal_command
 from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource, delivery
+from tgi_deploy.values.resource import Found
 
 CANARY = "hf_canary0123456789"
 IDENTITY = "0123456789ab"
@@ -224,6 +226,26 @@ def test_completing_it_again_moves_the_end(bench, cloud, make, end):
     moved = {**resource.properties, **filled, "at": "2031-01-01T00:00:00"}
     cloud.handler("schedule").complete(found.attributes, moved)
     assert scheduled(bench)["ScheduleExpression"] == "at(2031-01-01T00:00:00)"
+
+
+def test_the_end_from_outside_moves_with_the_machines_own_and_is_not_lifted(bench, cloud, make, end):
+    resource, filled = end
+    make(resource, **filled)
+    role, group = (cloud.handler(kind).find({"tgi-deploy:id": IDENTITY}) for kind in ("role", "schedule"))
+    seen = (*role, *group, a_machine())
+    cloud.move_outside_end(seen, datetime(2030, 1, 9, 15, tzinfo=UTC))
+    moved = scheduled(bench)
+    assert moved["ScheduleExpression"] == "at(2030-01-09T15:05:00)"
+    assert json.loads(moved["Target"]["Input"]) == {"InstanceIds": ["i-0123456789abcdef0"]}
+    with pytest.raises(InputError) as caught:
+        cloud.move_outside_end(seen, None)
+    assert caught.value.code == "external_end_stays"
+    cloud.move_outside_end((), None)
+
+
+def a_machine():
+    attributes = {"id": "i-0123456789abcdef0"}
+    return Found(key="instance", kind="instance", place=REGION, attributes=attributes, tags={}, state="running")
 
 
 def test_a_role_that_the_scheduler_cannot_take_on_yet_is_waited_for(bench, make, end):

@@ -59,7 +59,7 @@ def test_offers(line, expected):
     assert offers(line) == expected
 
 
-@pytest.mark.parametrize("command", ["status", "down", "logs", "open", "renew", "diagnose", "smoke"])
+@pytest.mark.parametrize("command", ["status", "down", "logs", "open", "extend", "diagnose", "smoke"])
 def test_deployments_are_offered_by_name(tmp_path, command):
     for where, name in (("deployments", "trial-1"), ("sandbox/records/deployments", "practice")):
         folder = tmp_path / where / name

@@ -10,11 +10,11 @@ from tgi_deploy.cli.views.ends import (
     ends_cell,
     ends_document,
     ends_lines,
-    renewal_document,
-    renewal_text,
+    extension_document,
+    extension_text,
     terms,
 )
-from tgi_deploy.operations.watching.renew import Renewal
+from tgi_deploy.operations.watching.extend import Extension
 from tgi_deploy.reconcile.ends import End
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.ends import Ends
@@ -60,21 +60,24 @@ def test_terms_are_told_before_a_machine_is_made(given, text):
     assert terms(Ends(**given)) == text
 
 
-def test_a_renewal_tells_the_new_end():
-    renewal = Renewal(name="demo", machine_id="i-1", until=NOON, ends=ENDS)
-    assert renewal_text(renewal) == "demo: the lease lasts until 2026-11-21T12:00:00+00:00"
-    assert renewal_document(renewal)["lease_until"] == "2026-11-21T12:00:00+00:00"
-    assert renewal.sooner is None
+def test_an_extension_shows_every_end():
+    extension = Extension(name="demo", machine_id="i-1", ends=ENDS)
+    assert extension_text(extension).splitlines()[0] == "demo ends"
+    assert len(extension_text(extension).splitlines()) == 4
+    assert extension_document(extension)["lease_until"] == "2026-11-21T12:00:00+00:00"
+    lifted = Extension(name="demo", machine_id="i-1", ends=())
+    assert extension_text(lifted) == "demo ends\n  never by itself"
+    assert extension_document(lifted)["lease_until"] is None
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ttl", "2h"), "error[ttl_fixed]: --ttl is fixed when the machine first boots"),
-        (("--for", "soon"), "error[bad_duration]: --for: 'soon' is no duration"),
-        (("--for", "1m"), "error[bad_duration]"),
+        (("--ttl", "soon"), "error[bad_duration]: --ttl: 'soon' is no duration"),
+        (("--lease", "1m"), "error[bad_duration]"),
+        (("--max-spend", "much"), "error[bad_max_spend]"),
     ],
 )
-def test_what_renew_cannot_do_is_refused_before_anything_is_asked(words, says, capsys):
-    assert frame.run(ROOT, ("renew", "demo", *words)) == 2
+def test_what_is_not_a_limit_is_refused_before_anything_is_asked(words, says, capsys):
+    assert frame.run(ROOT, ("extend", "demo", *words)) == 2
     assert says in capsys.readouterr().err

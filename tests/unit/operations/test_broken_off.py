@@ -13,8 +13,9 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.renew import renew
+from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import TAG_ID
 
 PRICE = "$1.861 an hour"
@@ -210,7 +211,7 @@ def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
         around.store.remove("demo")
     break_at(around, "complete instance", DeployError("cloud_unreachable", "no answer", hint="check the network"))
     with pytest.raises(DeployError) as caught:
-        renew(around.context(), "demo")
+        extend(around.context(), "demo", WantedEnds())
     assert caught.value.hint.startswith("check the network; ")
     assert f"the machine {machine.id} runs and costs {PRICE}" in caught.value.hint
     assert DOWN in caught.value.hint

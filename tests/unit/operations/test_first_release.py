@@ -18,9 +18,10 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
-from tgi_deploy.operations.watching.renew import renew
 from tgi_deploy.operations.watching.status import status
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import Found
 from tgi_deploy.wiring import open_catalog
 
@@ -84,9 +85,9 @@ def test_it_is_listed_with_its_price_and_end(around):
 
 
 def test_its_lease_is_renewed(around):
-    found = renew(around.context(), NAME, for_s=5400)
-    assert around.store.load(NAME).ends.lease_until == found.until
-    assert around.world.running()[0].tags["tgi-deploy:lease-until"] == found.until.isoformat()
+    found = extend(around.context(), NAME, WantedEnds(lease_s=5400))
+    assert around.store.load(NAME).ends.lease_until == found.lease.at
+    assert around.world.running()[0].tags["tgi-deploy:lease-until"] == found.lease.at.isoformat()
 
 
 @pytest.mark.parametrize("budget", ["5", "6"])

@@ -148,14 +148,14 @@ def test_a_launch_that_was_cut_off_is_gone_on_with(around, price):
     assert len(around.world.running()) == 1
 
 
-def test_a_machine_that_is_replaced_counts(around, price):
+def test_another_ceiling_moves_the_end_of_a_machine_that_does_not_answer(around, price):
     fail(around, price * 100, on_failure="keep")
     before = around.store.load("demo")
     around.clock.sleep(HOUR_S)
-    replaced = bring_up(around, price * 200)
-    assert replaced.machine.attributes["id"] != before.machine.attributes["id"]
-    assert replaced.ends.spent_before_usd >= price
-    assert replaced.ends.ttl_s == int((price * 200 - replaced.ends.spent_before_usd) / price * HOUR_S)
+    moved = bring_up(around, price * 200)
+    assert moved.machine.attributes["id"] == before.machine.attributes["id"]
+    assert moved.ends.spent_before_usd >= price
+    assert moved.ends.ttl_s == int((price * 200 - moved.ends.spent_before_usd) / price * HOUR_S)
     assert len(around.world.running()) == 1
 
 

@@ -92,17 +92,20 @@ def test_a_better_choice_is_mentioned_with_the_commands_that_take_it(around):
 @pytest.mark.parametrize(
     ("made_with", "asked", "named"),
     [
-        ({"ttl_s": 7200}, {"ttl_s": 3600}, "not --ttl:"),
-        ({}, {"lease_s": 3600, "idle_s": 600}, "not --idle-timeout and --lease:"),
-        ({"max_spend_usd": Decimal(9)}, {"max_spend_usd": Decimal(8), "ttl_s": 60}, "not --max-spend:"),
+        ({"ttl_s": 7200}, {"ttl_s": 3600}, "--ttl applied"),
+        ({}, {"lease_s": 3600, "idle_s": 600}, "--idle-timeout and --lease applied"),
+        ({"max_spend_usd": Decimal(9)}, {"max_spend_usd": Decimal(8), "ttl_s": 600}, "--ttl and --max-spend applied"),
     ],
 )
-def test_ends_that_a_machine_was_not_made_with_are_named(around, made_with, asked, named):
+def test_other_limits_are_applied_to_the_machine_that_runs(around, made_with, asked, named):
     bring_up(around, settings=made_with)
-    (kept,) = untouched(around, plan(), settings=asked).remarks
-    assert kept.code == "ends_kept"
-    assert named in kept.message
-    assert untouched(around, plan(), settings=made_with).remarks == ()
+    (moved,) = untouched(around, plan(), settings=asked).remarks
+    assert moved.code == "limits_moved"
+    assert named in moved.message
+    ends = around.store.load("demo").ends
+    has = {"ttl_s": ends.asked_ttl_s, "idle_s": ends.idle_s, "lease_s": ends.lease_s}
+    assert {**has, "max_spend_usd": ends.max_spend_usd}.items() >= asked.items()
+    assert untouched(around, plan(), settings=asked).remarks == ()
     assert untouched(around, plan()).remarks == ()
 
 

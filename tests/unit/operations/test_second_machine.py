@@ -14,13 +14,14 @@ from tgi_deploy.errors import ConflictError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import locate
-from tgi_deploy.operations.watching.renew import renew
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import NoCapacityError, ThrottledError
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import TAG_ID, TAG_OWNER
 
 TWICE = Decimal("3.722")
@@ -236,7 +237,7 @@ def test_logs_and_renewals_are_of_the_one_that_serves(around):
     bring_up(around, settings={"lease_s": 3600})
     serving, _ = copy_machine(around)
     assert locate(around.context(), "demo") == ("us-east-1", serving.id)
-    assert renew(around.context(), "demo").machine_id == serving.id
+    assert extend(around.context(), "demo", WantedEnds()).machine_id == serving.id
 
 
 def test_down_removes_both(around):

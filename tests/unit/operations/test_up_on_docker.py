@@ -18,6 +18,7 @@ from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
+from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.status import status
@@ -33,6 +34,7 @@ from tgi_deploy.targets.docker.target import DockerTarget
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import HostAccess
+from tgi_deploy.values.ends import WantedEnds
 
 URL = "unix:///var/run/docker.sock"
 CACHE = "tgi-deploy-cache-hf-home"
@@ -470,3 +472,10 @@ def test_the_same_name_on_another_target_is_a_conflict(around, docker):
 def _both(around, docker):
     host = context(around, docker).cloud
     return lambda place: host(place) if place == "docker" else around.world.cloud(place)
+
+
+def test_limits_mean_nothing_to_a_container(around, docker):
+    bring_up(around, docker)
+    with pytest.raises(InputError) as caught:
+        extend(context(around, docker), "demo", WantedEnds(ttl_s=3600))
+    assert caught.value.code == "no_end_on_docker"

@@ -106,7 +106,7 @@ def test_an_end_comes_neither_early_nor_late(tmp_path: Path, mounted: Mounts | N
     box.skew_s = condition.skew_s
     if condition.disk and mounted is not None:
         mounted.small_disk(box.machine.at(STATE))
-    box.tag(datetime.fromtimestamp(FIRST + LIFE_S, UTC).isoformat())
+    box.tag(lease_until=datetime.fromtimestamp(FIRST + LIFE_S, UTC).isoformat())
     box.requests(0)
     expected_s = LIFE_S + (LAST_REQUEST_S if end == "idle" else 0)
     for second in (*range(0, expected_s, STEP_S), expected_s - 5):

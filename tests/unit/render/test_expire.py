@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ from builders import plans
 from builders.clocked import RUN, Clocked
 
 from tgi_deploy.readiness.spot import notice_of
-from tgi_deploy.reconcile.ends import TAG_LEASE
-from tgi_deploy.targets.machine.user_data import LEASE_TAG
+from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,37 +26,126 @@ def clocked(tmp_path: Path):
     return lambda **terms: Clocked(tmp_path / "clocked", **terms)
 
 
-def test_the_tag_is_the_one_that_is_moved():
-    assert LEASE_TAG == TAG_LEASE
+MOVED = {"ttl": ("expires", "ttl_s"), "lease": ("lease_until", "lease_s")}
+AT_NOON, AT_ONE = "2026-11-21T12:00:00+00:00", "2026-11-21T13:00:00Z"
 
 
-def test_a_lease_lasts_as_long_as_its_tag_says(clocked):
+@pytest.fixture(params=sorted(MOVED))
+def timed(request, clocked):
+    """A machine with ten minutes by --ttl or by --lease, and how to move that."""
+    name, option = MOVED[request.param]
+    box = clocked(**{option: 600})
+    return box, lambda text: box.tag(**{name: text})
+
+
+def test_the_tags_are_those_that_are_moved(clocked):
+    text = clocked().machine.at("/opt/tgi-deploy/expire").read_text()
+    for tag in (TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE):
+        assert re.search(rf'(limit|"\$1") {tag.removeprefix(TAG_PREFIX)} ', text)
+    assert f"tags/instance/{TAG_PREFIX}$1" in text
+
+
+@pytest.mark.parametrize("wall_s", [-86400, -300, 300, 86400])
+def test_a_first_end_counts_from_the_first_look_whatever_its_moment_says(timed, wall_s: int):
+    """A caller whose clock is behind writes a moment that is past by the machine's."""
+    box, move = timed
+    box.skew_s = 1795262400 + wall_s - 1000
+    move(AT_NOON)
+    assert not box.over(1000)
+    assert not box.over(1599)
+    assert box.over(1600)
+
+
+@pytest.mark.parametrize("wall_s", [-86400, -300, 300, 86400])
+def test_a_moved_end_counts_from_when_it_is_seen_whatever_its_moment_says(timed, wall_s: int):
+    box, move = timed
+    move(AT_NOON)
+    box.at(1000)
+    box.skew_s = 1795266000 + wall_s - 1300
+    move(f"{AT_ONE} 900")
+    assert f"={AT_ONE} 900\n" in box.at(1300)
+    assert box.at(1500) == ""
+    assert not box.over(2199)
+    assert box.over(2200)
+
+
+def test_an_owner_may_shorten_it_and_put_it_off_again(timed):
+    box, move = timed
+    box.at(1000)
+    move(f"{AT_NOON} 300")
+    assert not box.over(1100)
+    move(f"{AT_ONE} 300")
+    assert not box.over(1399)
+    assert not box.over(1698)
+    assert box.over(1699)
+
+
+def test_an_owner_may_lift_it_and_set_it_again(timed):
+    box, move = timed
+    box.at(1000)
+    move("none")
+    assert not box.over(1500)
+    assert not box.over(90_000)
+    move(f"{AT_NOON} 300")
+    assert not box.over(90_100)
+    assert not box.over(90_399)
+    assert box.over(90_400)
+
+
+@pytest.mark.parametrize("option", ["expires", "lease_until"])
+def test_an_owner_may_set_one_that_it_was_made_without(clocked, option: str):
+    box = clocked()
+    assert not box.over(90_000)
+    box.tag(**{option: f"{AT_NOON} 300"})
+    assert not box.over(91_000)
+    assert not box.over(91_299)
+    assert box.over(91_300)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["", "tomorrow", "2026-11-21", AT_NOON + " soon", "9" * 11, "0", AT_NOON + " 0", "-5", "$(touch x)", "none 5 none"],
+)
+def test_what_is_not_an_end_leaves_the_last_one_read(timed, tag: str):
+    box, move = timed
+    move(f"{AT_NOON} 900")
+    box.at(1000)
+    move(tag)
+    assert not box.over(1899)
+    assert box.over(1900)
+
+
+def test_without_the_cloud_what_was_read_last_holds_over_a_reboot(timed):
+    box, move = timed
+    box.at(1000)
+    move(f"{AT_NOON} 3600")
+    box.at(1200)
+    move("")
+    box.reboot(down_s=0)
+    assert not box.over(1200 + 3400)
+    assert box.over(1200 + 3600)
+
+
+def test_a_lease_that_an_earlier_version_renews_lasts_as_long_again(clocked):
     box = clocked(lease_s=600)
-    box.tag("2026-11-21T12:00:00+00:00")
-    end = 1795262400
-    assert not box.over(end - 700)
-    assert not box.over(end - 1)
-    assert box.over(end)
+    box.tag(lease_until=AT_NOON)
+    box.at(1000)
+    box.tag(lease_until=AT_ONE)
+    box.at(1500)
+    assert not box.over(2099)
+    assert box.over(2100)
 
 
-def test_a_renewal_puts_it_off_and_is_told(clocked):
-    box = clocked(lease_s=600)
-    box.tag("2026-11-21T12:00:00+00:00")
-    box.at(1795262000)
-    box.tag("2026-11-21T13:00:00Z")
-    assert "[tgi-deploy] lease-until=1795266000\n" in box.at(1795262100)
-    assert not box.over(1795262500)
-    assert box.over(1795266000)
-
-
-@pytest.mark.parametrize("tag", ["", "tomorrow", "2026-11-21", "9999999999", "2026-13-41T99:00:00Z", "$(touch x)"])
-def test_what_is_no_moment_leaves_the_last_known_end(clocked, tag: str):
-    box = clocked(lease_s=600)
-    box.tag("2026-11-21T12:00:00Z")
-    box.at(1795262000)
-    box.tag(tag)
-    assert not box.over(1795262399)
-    assert box.over(1795262400)
+def test_an_idle_time_out_can_be_moved_set_and_lifted(clocked):
+    box = clocked(idle_s=900)
+    box.requests(1)
+    box.at(1000)
+    box.tag(idle_s="none")
+    assert not box.over(5000)
+    box.tag(idle_s="600")
+    assert not box.over(6000), "it counts from when it was set"
+    assert not box.over(6599)
+    assert box.over(6600)
 
 
 def test_without_metadata_a_lease_counts_from_the_first_boot(clocked):
@@ -63,15 +153,6 @@ def test_without_metadata_a_lease_counts_from_the_first_boot(clocked):
     assert not box.over(1000)
     assert not box.over(1599)
     assert box.over(1600)
-
-
-def test_an_owner_may_shorten_a_lease(clocked):
-    box = clocked(lease_s=600)
-    box.tag("2026-11-21T12:00:00Z")
-    box.at(1795262000)
-    box.tag("2026-11-21T11:58:00Z")
-    assert not box.over(1795262279)
-    assert box.over(1795262280)
 
 
 def test_idleness_counts_from_the_moment_of_being_ready(clocked):
@@ -150,7 +231,16 @@ def test_an_engine_that_crashes_for_ever_is_idle(clocked):
 
 
 @pytest.mark.parametrize("text", ["soon 3", "- -", "1; touch x", "007 -", "3 x[$(touch x)]"])
-@pytest.mark.parametrize(("file", "terms"), [("idle-since", "idle_s"), ("lease-until", "lease_s"), ("age", "ttl_s")])
+@pytest.mark.parametrize(
+    ("file", "terms"),
+    [
+        ("idle-since", "idle_s"),
+        ("lease-until", "lease_s"),
+        ("age", "ttl_s"),
+        ("expires", "ttl_s"),
+        ("idle-s", "idle_s"),
+    ],
+)
 def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, text: str):
     box = clocked(**{terms: 900})
     box.at(1000)
@@ -162,7 +252,7 @@ def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, tex
 
 
 @pytest.mark.parametrize("text", ["", "12\n", "12 -\n"])
-@pytest.mark.parametrize("file", ["idle-since", "age", "lease-until"])
+@pytest.mark.parametrize("file", ["idle-since", "age", "expires", "lease-until", "idle-s"])
 def test_what_was_written_in_part_is_no_end(clocked, file: str, text: str):
     """A full disk leaves an empty file behind."""
     box = clocked(idle_s=900, ttl_s=900)
@@ -272,9 +362,10 @@ def test_without_its_timer_it_ends_all_the_same(clocked):
 def test_a_look_that_hangs_keeps_the_next_ones_from_nothing(clocked):
     box = clocked(ttl_s=900, idle_s=9000)
     box.at(1000)
+    box.tag()
     (box.machine.bin / "curl").write_text("#!/bin/bash\nexec /bin/sleep 60\n")
     with box.watched():
-        box.show(1900)
+        box.show(1960)
         box.until(lambda: box.machine.calls("shutdown"))
 
 
@@ -291,7 +382,7 @@ def test_a_journal_that_is_gone_keeps_nobody_from_ending(clocked):
 
 def spot(clocked) -> Clocked:
     box = clocked(candidate=plans.candidate(offer=plans.offer(market="spot")))
-    box.tag("anything: the token is given")
+    box.tag()
     return box
 
 

@@ -172,7 +172,7 @@ def test_own_part_of_the_user_data(tmp_path: Path):
     (tmp_path / "user-data" / "engine.env.j2").write_text("ONLY=1\n")
     document = yaml.safe_load(written("user-data", plans.deployable(), templates_dir=tmp_path).text)
     assert document["write_files"][0]["content"] == "ONLY=1\n"
-    assert len(document["write_files"]) == 3
+    assert len(document["write_files"]) == 7
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tgi_deploy.text import option_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.operations.watching.renew import Renewal
+    from tgi_deploy.operations.watching.extend import Extension
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.ends import Ends
 
@@ -45,17 +45,19 @@ def terms(ends: Ends) -> str:
     return f"ends by itself {said}" if said else ""
 
 
-def renewal_document(renewal: Renewal) -> dict[str, Any]:
+def extension_document(extension: Extension) -> dict[str, Any]:
+    lease = extension.lease
     return {
-        "name": renewal.name,
-        "instance": renewal.machine_id,
-        "lease_until": stamp(renewal.until),
-        "ends": ends_document(renewal.ends),
+        "name": extension.name,
+        "instance": extension.machine_id,
+        "lease_until": None if lease is None or lease.at is None else stamp(lease.at),
+        "ends": ends_document(extension.ends),
     }
 
 
-def renewal_text(renewal: Renewal) -> str:
-    return f"{renewal.name}: the lease lasts until {stamp(renewal.until)}"
+def extension_text(extension: Extension) -> str:
+    lines = ends_lines(extension.ends) or ["never by itself"]
+    return "\n".join((f"{extension.name} ends", *(f"  {line}" for line in lines)))
 
 
 def _line(end: End) -> str:

@@ -16,13 +16,13 @@ from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.locked import engine_as_planned
 from tgi_deploy.text import one_line, usd
 from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.ends import WantedEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     from tgi_deploy.values.deployment import Deployment, Revision
-    from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -121,28 +121,34 @@ def with_request(deployment: Deployment, plan: Plan) -> Deployment:
     return deployment.with_revision(replaced(revision, plan=replaced(made, **stays)))
 
 
-def remarks(deployment: Deployment, plan: Plan, wanted: WantedEnds) -> tuple[Problem, ...]:
+def remarks(deployment: Deployment, plan: Plan) -> tuple[Problem, ...]:
     """Return what is worth a word where nothing is done."""
-    return tuple(filter(None, (_kept_ends(deployment, wanted), _better_choice(deployment, plan))))
+    return tuple(filter(None, (_better_choice(deployment, plan),)))
 
 
-def _kept_ends(deployment: Deployment, wanted: WantedEnds) -> Problem | None:
-    ends = deployment.ends
-    pairs = {
-        "--ttl": (wanted.ttl_s if wanted.max_spend_usd is None else None, ends.ttl_s),
-        wanted.max_spend_option: (wanted.max_spend_usd, ends.max_spend_usd),
-        "--idle-timeout": (wanted.idle_s, ends.idle_s),
-        "--lease": (wanted.lease_s, ends.lease_s),
-    }
-    others = [option for option, (asked, known) in pairs.items() if asked not in {None, known}]
-    if not others or deployment.usd_per_hour is None:
-        return None
-    name = deployment.name
-    return warning(
-        "ends_kept",
-        f"the machine keeps the ends that it was made with, not {' and '.join(others)}: "
-        f"'tgi-deploy status {name}' shows them, 'tgi-deploy down {name}' and the same 'up' make one with others",
+def other_limits(deployment: Deployment, wanted: WantedEnds) -> WantedEnds | None:
+    """Return the limits that are asked for and differ from those recorded; None where there are none.
+
+    --ttl and --max-spend go together, as they make one end. An earlier version did not record --ttl beside --max-spend.
+    """
+    ends, ttl_s, ceiling = deployment.ends, wanted.ttl_s, wanted.max_spend_usd
+    known_ttl_s = (
+        ttl_s if ends.asked_ttl_s is None and ends.max_spend_usd is not None else ends.asked_ttl_s or ends.ttl_s
     )
+    timed = ttl_s not in {None, known_ttl_s} or ceiling not in {None, ends.max_spend_usd}
+    found = WantedEnds(
+        ttl_s=ttl_s if timed else None,
+        max_spend_usd=ceiling if timed else None,
+        idle_s=None if wanted.idle_s == ends.idle_s else wanted.idle_s,
+        lease_s=None if wanted.lease_s == ends.lease_s else wanted.lease_s,
+    )
+    return None if found == WantedEnds() or deployment.usd_per_hour is None else found
+
+
+def limit_options(wanted: WantedEnds) -> tuple[str, ...]:
+    named = {"--ttl": wanted.ttl_s, wanted.max_spend_option: wanted.max_spend_usd}
+    named |= {"--idle-timeout": wanted.idle_s, "--lease": wanted.lease_s}
+    return tuple(option for option, value in named.items() if value is not None)
 
 
 def _better_choice(deployment: Deployment, plan: Plan) -> Problem | None:

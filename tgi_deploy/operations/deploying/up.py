@@ -15,7 +15,9 @@ from tgi_deploy.operations.deploying.acceptance import (
     as_running,
     differences,
     is_choice,
+    limit_options,
     no_judge,
+    other_limits,
     remarks,
     with_request,
 )
@@ -46,8 +48,9 @@ from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, move_limits
+from tgi_deploy.operations.watching.known import machine_of
 from tgi_deploy.operations.watching.ledger import spent_by
-from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
@@ -185,7 +188,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _end_surplus(context, request, deployment, surplus)
         if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
-        return UpOutcome(deployment=deployment, changed=False, remarks=remarks(deployment, request.plan, request.ends))
+        said = remarks(deployment, request.plan)
+        deployment, moved = _with_limits(context, request, deployment, seen)
+        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *said))
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:
@@ -358,9 +363,33 @@ def _bring_up(
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         deployment = _make_room(context, deployment, ChangeSet(steps=ending))
         launched = _launch(context, request, way, deployment, before)
-        outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
+        moved: tuple[Problem, ...] = ()
+        if before.has_machine_of(launched.deployment):
+            limited, moved = _with_limits(context, request, launched.deployment, seen)
+            launched = replace(launched, deployment=limited)
+        outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal, remarks=moved)
         stays = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
         return _make_ready(context, request, launched, outcome, stays)
+
+
+def _with_limits(
+    context: Context, request: UpRequest, deployment: Deployment, seen: Sequence[Found]
+) -> tuple[Deployment, tuple[Problem, ...]]:
+    """Give a machine that stays the limits that are asked for now; return the record, and a word about it."""
+    machine, wanted = machine_of(deployment, seen), other_limits(deployment, request.ends)
+    if machine is None or wanted is None:
+        return deployment, ()
+    name, options = deployment.name, " and ".join(limit_options(wanted))
+    if request.dry_run:
+        return deployment, (warning("limits_moved", f"{options} would be applied to the machine that runs"),)
+    running = Running(name=name, recorded=deployment, machine=machine, seen=seen)
+    try:
+        recorded, _ = move_limits(context, running, wanted)
+    except InputError as error:
+        told = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
+        return deployment, (warning("limits_kept", told),)
+    told = f"{options} applied to the machine that runs: 'tgi-deploy status {name}' shows how it ends now"
+    return recorded or deployment, (warning("limits_moved", told),)
 
 
 def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> Deployment:

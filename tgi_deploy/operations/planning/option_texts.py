@@ -32,6 +32,7 @@ Source = Literal["flag", "environment", "profile", "default"]
 
 ALL_REGIONS: Final = "all"
 
+_NO_LIMIT: Final = "none"
 _LARGEST_AMOUNT: Final = Decimal(1_000_000)
 _REPLICAS: Final = re.compile(r"(\d{1,4})(?:\.\.(\d{1,4}))?", re.ASCII)
 _MAX_COUNT: Final = 100_000_000
@@ -197,6 +198,25 @@ def wanted_ends(texts: OptionTexts, environ: Mapping[str, str]) -> WantedEnds:
         idle_s=settings.read("idle_timeout"),
         lease_s=settings.read("lease"),
     )
+
+
+def moved_limits(texts: Mapping[str, str | None]) -> WantedEnds:
+    """Return which limits a machine that runs should get; `none` lifts one. Raises InputError."""
+    return WantedEnds(
+        ttl_s=_moved_limit(texts, "ttl"),
+        max_spend_usd=_moved_limit(texts, "max_spend"),
+        idle_s=_moved_limit(texts, "idle_timeout"),
+        lease_s=_moved_limit(texts, "lease"),
+    )
+
+
+def _moved_limit(texts: Mapping[str, str | None], name: str) -> Any:  # noqa: ANN401 -- what the reader of the option's row returns
+    row, text = OPTION[name], texts[name]
+    if text is None:
+        return None
+    if text.strip().lower() == _NO_LIMIT:
+        return Decimal(0) if row.reader == "amount" else 0
+    return _READERS[row.reader](Setting(value=text, source="flag"), row)
 
 
 def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> Request:

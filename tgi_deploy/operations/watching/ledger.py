@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _HOUR_S: Final = 3600
+MOVED: Final = "extended"  # the event of a machine whose limits were changed while it ran
 # The reply to a launch comes seconds after it. What is more than that is a clock's.
 _AGREED: Final = timedelta(minutes=1)
 _MICRO: Final = Decimal("0.000001")
@@ -102,7 +103,9 @@ class Ledger:
             created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
             gone=event.at if event.code == "deleted" else known.gone,
             usd_per_hour=price if known.is_machine else None,
-            expires=known.expires or moment_of(data.get("expires")),
+            expires=moment_of(data.get("expires"))
+            if event.code == MOVED
+            else known.expires or moment_of(data.get("expires")),
             clocks_agree=known.clocks_agree and agree,
         )
         found_gone = event.code == "gone" and line.gone is None

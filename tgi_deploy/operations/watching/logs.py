@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.diagnosis.lines import log_lines, redacted
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.watching.extend import LeaseKeeper
 from tgi_deploy.operations.watching.known import machine_of
-from tgi_deploy.operations.watching.renew import LeaseKeeper
 from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.observe import observe
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.targets.aws import parameter, role, schedule
 from tgi_deploy.targets.aws.errors import by_class, death_class
-from tgi_deploy.targets.ec2 import address, attached, instance, launch_template, security_group, spot_request
+from tgi_deploy.targets.ec2 import (
+    address,
+    attached,
+    external_end,
+    instance,
+    launch_template,
+    resources,
+    security_group,
+    spot_request,
+)
 from tgi_deploy.targets.ec2.console import console_output
 from tgi_deploy.targets.ec2.images import resolve_image
 from tgi_deploy.targets.ec2.placement import placements
@@ -17,6 +26,7 @@ from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.secret import Secret
@@ -106,6 +116,25 @@ class Ec2Cloud:
 
     def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
         return placements(self.api, instance_type, subnet=subnet)
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        """Move the schedule, if there is one."""
+        by_key = {found.key: found.attributes for found in seen}
+        if external_end.SCHEDULE not in by_key:
+            return
+        if expires is None:
+            raise InputError(
+                "external_end_stays",
+                "a schedule of the cloud's own (--external-ttl) ends the machine: that is moved, and not lifted",
+                hint="name the moment: --ttl TIME",
+            )
+        properties = {
+            "name": by_key[external_end.SCHEDULE]["name"],
+            "at": external_end.at(expires),
+            "instance": by_key[resources.INSTANCE]["id"],
+            "role": by_key[external_end.SCHEDULE_ROLE]["arn"],
+        }
+        self.handler(schedule.KIND).complete({}, properties)
 
     def machine(self, instance_id: str) -> MachineState:
         return instance.Instances(self.api).state(instance_id)

@@ -25,20 +25,24 @@ def external_end(
 ) -> tuple[Resource, Resource]:
     """The role that may end the machine, and the schedule that does so some minutes after `expires`."""
     group = f"tgi-deploy-{name}-{deployment_id}"
-    at = (expires.astimezone(UTC) + GRACE).strftime("%Y-%m-%dT%H:%M:%S")
     schedule = Resource(
         key=SCHEDULE,
         kind=SCHEDULE,
         place=region,
         properties={
             "name": group,
-            "at": at,
+            "at": at(expires),
             "instance": Ref(key=machine_key, attribute="id"),
             "role": Ref(key=SCHEDULE_ROLE, attribute="arn"),
         },
         loose=("at", "instance", "role"),
     )
     return _role(name, deployment_id, region, group), schedule
+
+
+def at(expires: datetime) -> str:
+    """Return when the schedule ends a machine that should have ended itself, in UTC."""
+    return (expires.astimezone(UTC) + GRACE).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
-from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 from tgi_deploy.values.resource import RECLAIMED, TAG_KEY, Found, MachineState
@@ -25,7 +25,7 @@ KIND = "instance"
 _THERE: Final[tuple[_State, ...]] = ("pending", "running", "stopping", "stopped", "shutting-down")
 _STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
-_TAGGED: Final = ("instance", "volume", "network-interface")
+_TAGGED: Final = ("volume", "network-interface")  # with the machine
 _NEW_S: Final = 60.0
 _BATCH: Final = 100  # of ids in one TerminateInstances: one that is refused costs the others their batch
 _SPOT: Final = "Server.Spot"  # what the codes of all reasons begin with for which EC2 takes a spot machine back
@@ -50,15 +50,17 @@ class Instances:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         """Launch one. Raises StaleTokenError when the token gives an earlier instance that has ended since."""
         kinds = (*_TAGGED, "spot-instances-request") if properties["spot"] else _TAGGED
+        name, value = READS_TAGS
+        own = {**tags, name: value}
         found = self.api.change(
             "run_instances",
             "launching an instance",
-            lambda reply: self._found(reply.first("Instances"), tags),
+            lambda reply: self._found(reply.first("Instances"), own),
             **properties["request"],
             MinCount=1,
             MaxCount=1,
             ClientToken=token,
-            TagSpecifications=tag_specifications(tags, *kinds),
+            TagSpecifications=[*tag_specifications(own, KIND), *tag_specifications(tags, *kinds)],
         )
         if not found.alive:
             raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}", ended=found)

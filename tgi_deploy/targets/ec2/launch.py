@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Reach, Surroundings
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import WantedEnds
+    from tgi_deploy.values.ends import MadeWith, WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
 
@@ -186,7 +187,11 @@ class Ec2Launch:
     def _attempt(
         self, deployment: Deployment, seen: Sequence[Found], candidate: Candidate, placement: Placement
     ) -> Attempt:
-        """A machine that is there, or on its way, keeps the end that it was made with."""
+        """A machine that is there, or on its way, keeps the end that it was made with: other limits need no new one."""
+        if any(found.is_machine and found.alive for found in seen):
+            attempt = self._built(deployment, seen, candidate, placement, deployment.ends)
+            if not _replaces_a_machine(attempt):
+                return attempt
         ceiling = self.ends.max_spend_usd
         if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
             before = Spent(usd=deployment.ends.spent_before_usd or Decimal(0))
@@ -202,13 +207,29 @@ class Ec2Launch:
     def _attempt_after(
         self, spent: Spent, deployment: Deployment, candidate: Candidate, placement: Placement, seen: Sequence[Found]
     ) -> Attempt:
+        asked_s = self.ends.ttl_s
         ttl_s = self.ends.seconds(deployment.name, candidate.cost.usd_per_hour, spent)
-        image = self._image(candidate)
         expires = expiry(deployment, ttl_s, seen, self.around.clock)
-        extras = make_extras(
-            self.secrets, deployment, candidate.offer.region, expires, end_outside=self.options.external_ttl
+        own = None if expires is None or asked_s is None else expires + timedelta(seconds=asked_s - (ttl_s or asked_s))
+        ends = Ends(
+            ttl_s=ttl_s,
+            expires_at=expires,
+            max_spend_usd=self.ends.max_spend_usd,
+            spent_before_usd=None if self.ends.max_spend_usd is None else spent.usd,
+            idle_s=self.ends.idle_s,
+            lease_s=self.ends.lease_s,
+            asked_ttl_s=asked_s,
+            ttl_until=own,
         )
-        deployable = replaced(self._deployable(deployment.name, candidate, image, ttl_s), **extras.names)
+        return self._built(deployment, seen, candidate, placement, ends)
+
+    def _built(
+        self, deployment: Deployment, seen: Sequence[Found], candidate: Candidate, placement: Placement, ends: Ends
+    ) -> Attempt:
+        image = self._image(candidate)
+        outside = self.options.external_ttl
+        extras = make_extras(self.secrets, deployment, candidate.offer.region, ends.expires_at, end_outside=outside)
+        deployable = replaced(self._deployable(deployment.name, candidate, image, ends.first), **extras.names)
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
             name=deployment.name,
@@ -230,14 +251,7 @@ class Ec2Launch:
             cidrs=machine.cidrs,
             wanted=wanted,
             changes=diff(wanted, deployment.resources, seen),
-            ends=Ends(
-                ttl_s=ttl_s,
-                expires_at=expires,
-                max_spend_usd=self.ends.max_spend_usd,
-                spent_before_usd=None if self.ends.max_spend_usd is None else spent.usd,
-                idle_s=self.ends.idle_s,
-                lease_s=self.ends.lease_s,
-            ),
+            ends=ends,
             artifacts=((user_data.file_name, user_data.text),),
         )
 
@@ -249,15 +263,15 @@ class Ec2Launch:
             )
         return self.images[region]
 
-    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, ttl_s: int | None) -> Deployable:
+    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, made_with: MadeWith) -> Deployable:
         return Deployable(
             name=name,
             candidate=candidate,
             model=self.plan.request.model,
             log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
-            ttl_s=ttl_s,
-            idle_s=self.ends.idle_s,
-            lease_s=self.ends.lease_s,
+            ttl_s=made_with.ttl_s,
+            idle_s=made_with.idle_s,
+            lease_s=made_with.lease_s,
             region=candidate.offer.region,
             image_id=image.id,
             ready_deadline_s=self.around.ready_deadline_s(candidate),

@@ -16,6 +16,7 @@ from tgi_deploy import templating as environment
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.targets.container import container_for, secret_names
 from tgi_deploy.targets.deployable import HUB_TOKEN
+from tgi_deploy.values.resource import TAG_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
 EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
 EXPIRE_WATCH: Final = "tgi-deploy-expire-watch.service"
 SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
-LEASE_TAG: Final = "tgi-deploy:lease-until"  # read from the instance's metadata; the owner moves it
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
 _STOP_MARGIN_S: Final = 30
 _SHUTDOWN_MARGIN_S: Final = 300  # for everything that is stopped beside the engine
@@ -85,14 +85,9 @@ def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> s
 
 def _files(deployable: Deployable) -> Iterator[_File]:
     yield from _ENGINE_FILES
-    if _ends(deployable):
-        yield from _EXPIRE_FILES
+    yield from _EXPIRE_FILES
     if _is_spot(deployable):
         yield from _SPOT_FILES
-
-
-def _ends(deployable: Deployable) -> bool:
-    return any(end is not None for end in (deployable.ttl_s, deployable.idle_s, deployable.lease_s))
 
 
 def _is_spot(deployable: Deployable) -> bool:
@@ -100,11 +95,10 @@ def _is_spot(deployable: Deployable) -> bool:
 
 
 def _commands(deployable: Deployable) -> Iterator[list[str]]:
-    """The machine's end is set before the engine is started."""
+    """The machine's end is under watch before the engine is started, and may be set later."""
     yield ["systemctl", "daemon-reload"]
-    if _ends(deployable):
-        yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
-        yield ["systemctl", "enable", "--now", EXPIRE_WATCH]
+    yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
+    yield ["systemctl", "enable", "--now", EXPIRE_WATCH]
     if _is_spot(deployable):
         yield ["systemctl", "enable", "--now", SPOT_TIMER]
     yield ["systemctl", "enable", "--now", ENGINE_SERVICE]
@@ -135,7 +129,7 @@ def _end_values(deployable: Deployable) -> dict[str, Any]:
     return {
         "ttl_s": deployable.ttl_s,
         "lease_s": deployable.lease_s,
-        "lease_tag": LEASE_TAG,
+        "tag_prefix": TAG_PREFIX,
         "idle_s": deployable.idle_s,
         "ready_deadline_s": deployable.ready_deadline_s,
         "metrics_path": metrics.path,

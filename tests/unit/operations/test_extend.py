@@ -1,9 +1,10 @@
-"""Leases: made, renewed by hand and while waiting, refused, shown, and honoured by `gc`."""
+"""Limits of a machine that runs: set, moved, lifted, refused, renewed while waiting, shown, and honored by `gc`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from fakes.surroundings import on, plan, request
@@ -12,17 +13,19 @@ from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehind
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.extend import LeaseKeeper, extend
 from tgi_deploy.operations.watching.listing import list_deployments
-from tgi_deploy.operations.watching.renew import LeaseKeeper, renew
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.ends import TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
+from tgi_deploy.reconcile.ends import READS_TAGS, TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
 from tgi_deploy.state.codec import decode, encode
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import RECLAIMED, TAG_EXPIRES, MachineState
 
 HOUR = {"lease_s": 3600}
+RENEW = WantedEnds()
 APART_S = CLOCKS_APART.total_seconds()
 START = datetime(2026, 1, 9, tzinfo=UTC)
 
@@ -33,7 +36,7 @@ def bring_up(around, **settings):
 
 def tag(around):
     (machine,) = around.world.running()
-    return machine.tags[TAG_LEASE]
+    return machine.tags[TAG_LEASE].partition(" ")[0]
 
 
 def test_terms_are_in_record_and_tags(around):
@@ -67,23 +70,24 @@ class _Resource:
 def test_renew_moves_tag_and_record(around):
     bring_up(around, **HOUR)
     around.clock.sleep(1800)
-    found = renew(around.context(), "demo")
-    assert found.until == around.clock.now() + timedelta(seconds=3600)
-    assert tag(around) == stamp(found.until)
-    assert around.store.load("demo").ends.lease_until == found.until
+    found = extend(around.context(), "demo", RENEW)
+    assert found.lease.at == around.clock.now() + timedelta(seconds=3600)
+    assert tag(around) == stamp(found.lease.at)
+    assert around.store.load("demo").ends.lease_until == found.lease.at
     assert [end.reason for end in found.ends] == ["lease"]
-    assert found.sooner is None
+    assert found.machine_id == around.world.running()[0].id
 
 
 def test_renew_for_as_long_as_asked(around):
     bring_up(around, **HOUR)
-    assert renew(around.context(), "demo", for_s=7200).until == around.clock.now() + timedelta(seconds=7200)
+    assert extend(around.context(), "demo", WantedEnds(lease_s=7200)).lease.at == around.clock.now() + timedelta(
+        seconds=7200
+    )
 
 
-def test_renew_says_what_ends_it_sooner(around):
+def test_renewing_a_lease_leaves_an_end_that_comes_sooner(around):
     bring_up(around, ttl_s=1800, **HOUR)
-    found = renew(around.context(), "demo", for_s=7200)
-    assert found.sooner is not None
+    found = extend(around.context(), "demo", WantedEnds(lease_s=7200))
     assert [end.reason for end in found.ends] == ["ttl", "lease"]
 
 
@@ -91,22 +95,22 @@ def test_renew_from_a_computer_without_the_record(around, tmp_path):
     bring_up(around, **HOUR)
     around.clock.sleep(600)
     other = replace(around, home=tmp_path / "other")
-    found = renew(other.context(), "demo")
-    assert tag(around) == stamp(found.until) == stamp(around.clock.now() + timedelta(seconds=3600))
+    found = extend(other.context(), "demo", RENEW)
+    assert tag(around) == stamp(found.lease.at) == stamp(around.clock.now() + timedelta(seconds=3600))
     assert other.store.load("demo") is None
 
 
 def test_a_renewal_elsewhere_counts_although_the_record_is_older(around, tmp_path):
     bring_up(around, **HOUR)
     around.clock.sleep(3000)
-    renew(replace(around, home=tmp_path / "other").context(), "demo")
+    extend(replace(around, home=tmp_path / "other").context(), "demo", RENEW)
     around.clock.sleep(3000)
-    assert renew(around.context(), "demo").until > around.clock.now()
+    assert extend(around.context(), "demo", RENEW).lease.at > around.clock.now()
 
 
 def refused(around, name="demo"):
     with pytest.raises(DeployError) as caught:
-        renew(around.context(), name)
+        extend(around.context(), name, RENEW)
     assert caught.value.hint
     return caught.value
 
@@ -124,7 +128,7 @@ def test_a_lease_that_is_over_stays_over(around):
     before = tag(around)
     around.clock.sleep(3601 + APART_S)
     error = refused(around)
-    assert (type(error), error.code) == (ConflictError, "lease_over")
+    assert (type(error), error.code) == (ConflictError, "already_ending")
     assert tag(around) == before
 
 
@@ -133,7 +137,7 @@ def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
     bring_up(around, **HOUR)
     around.clock.sleep(3500)
     around.clock.ahead_s = 300
-    assert renew(around.context(), "demo").until == around.clock.now() + timedelta(seconds=3600)
+    assert extend(around.context(), "demo", RENEW).lease.at == around.clock.now() + timedelta(seconds=3600)
 
 
 def test_a_machine_that_has_ended_is_not_renewed(around):
@@ -152,7 +156,7 @@ def test_a_renewal_that_fails_changes_no_record(around):
 
     around.world.on_call = fail
     with pytest.raises(DeployError, match="too many"):
-        renew(around.context(), "demo")
+        extend(around.context(), "demo", RENEW)
     assert around.store.load("demo") == deployment
 
 
@@ -233,7 +237,7 @@ def test_gc_never_misses_a_renewal(around, tmp_path):
     """The record and the tags of group and template still tell of the first end."""
     bring_up(around, **HOUR)
     around.clock.sleep(3000)
-    renew(replace(around, home=tmp_path / "other").context(), "demo")
+    extend(replace(around, home=tmp_path / "other").context(), "demo", RENEW)
     around.clock.sleep(1000)
     outcome = collect(around)
     assert around.world.running()
@@ -317,3 +321,152 @@ def test_a_failed_removal_is_not_hidden_by_a_lease(around):
     around.world.on_call = stuck
     with pytest.raises(LeftBehindError):
         collect(around)
+
+
+def tags(around):
+    (machine,) = around.world.running()
+    return machine.tags
+
+
+def extended(around, name="demo", **limits):
+    return extend(around.context(), name, WantedEnds(**limits))
+
+
+def no_way(around, **limits):
+    with pytest.raises(DeployError) as caught:
+        extended(around, **limits)
+    assert caught.value.hint
+    return caught.value.code
+
+
+def later(around, **passed):
+    return around.clock.now() + timedelta(**passed)
+
+
+def test_a_time_to_live_counts_from_the_command(around):
+    bring_up(around, ttl_s=3600)
+    around.clock.sleep(1800)
+    found = extended(around, ttl_s=7200)
+    assert [end.at for end in found.ends] == [later(around, hours=2)]
+    assert tags(around)[TAG_EXPIRES] == f"{stamp(later(around, hours=2))} 7200"
+    ends = around.store.load("demo").ends
+    assert (ends.expires_at, ends.ttl_s, ends.made_with.ttl_s) == (later(around, hours=2), 7200, 3600)
+
+
+@pytest.mark.parametrize(
+    ("made_with", "lifted"),
+    [
+        ({"ttl_s": 3600}, {"ttl_s": 0}),
+        ({"idle_s": 3600}, {"idle_s": 0}),
+        ({"lease_s": 3600}, {"lease_s": 0}),
+        ({"max_spend_usd": Decimal(9)}, {"max_spend_usd": Decimal(0)}),
+    ],
+)
+def test_a_limit_that_is_lifted_ends_nothing(around, made_with, lifted):
+    bring_up(around, **made_with)
+    assert extended(around, **lifted).ends == ()
+    assert "none" in tags(around).values()
+    assert not around.store.load("demo").ends.any
+    around.clock.sleep(90_000)
+    assert status(around.context(), "demo").ends == ()
+    collect(around)
+    assert around.world.running()
+
+
+def test_limits_can_be_set_that_a_machine_was_made_without(around):
+    bring_up(around)
+    found = extended(around, ttl_s=7200, idle_s=900, lease_s=3600)
+    assert [end.reason for end in found.ends] == ["lease", "ttl", "idle"]
+    assert tags(around)[TAG_IDLE_S] == "900"
+    assert status(around.context(), "demo").ends == found.ends
+
+
+def test_a_ceiling_ends_the_machine_when_what_is_left_is_spent(around):
+    price = bring_up(around).usd_per_hour
+    around.clock.sleep(3600)
+    extended(around, max_spend_usd=price * 3)
+    assert around.store.load("demo").ends.expires_at == later(around, hours=2)
+    assert no_way(around, max_spend_usd=price) == "max_spend_reached"
+
+
+def test_of_time_and_money_the_earlier_counts_and_the_later_when_that_is_lifted(around):
+    price = bring_up(around, ttl_s=36_000).usd_per_hour
+    begun = around.clock.now()
+    around.clock.sleep(3600)
+    extended(around, max_spend_usd=price * 3)
+    assert extended(around, ttl_s=36_000).ends[0].at == later(around, hours=2)
+    assert extended(around, max_spend_usd=Decimal(0)).ends[0].at == begun + timedelta(hours=11)
+
+
+def test_another_computer_changes_what_it_can_know(around, tmp_path):
+    price = bring_up(around, ttl_s=36_000).usd_per_hour
+    around.clock.sleep(3600)
+    elsewhere = replace(around, home=tmp_path / "other")
+    assert no_way(elsewhere, max_spend_usd=price * 3) == "limit_unknown"
+    extended(elsewhere, max_spend_usd=price * 3, ttl_s=0)
+    assert tags(around)[TAG_EXPIRES] == f"{stamp(later(around, hours=2))} 7200"
+    assert extended(around, ttl_s=36_000).ends[0].at == later(around, hours=2), "the ceiling is not forgotten here"
+
+
+def test_what_was_changed_elsewhere_is_shown_although_the_record_is_older(around, tmp_path):
+    bring_up(around, ttl_s=36_000)
+    extended(replace(around, home=tmp_path / "other"), ttl_s=600, lease_s=0)
+    assert [end.at for end in status(around.context(), "demo").ends] == [later(around, seconds=600)]
+
+
+def test_a_lease_that_was_lifted_elsewhere_is_not_renewed_by_waiting(around, tmp_path):
+    keeper = LeaseKeeper.of(around.context(), bring_up(around, **HOUR))
+    extended(replace(around, home=tmp_path / "other"), lease_s=0)
+    keeper.beat()
+    assert tag(around) == "none"
+
+
+@pytest.fixture
+def older(around):
+    """A machine of a version that read no tag but its lease's."""
+    bring_up(around, ttl_s=36_000, **HOUR)
+    (machine,) = around.world.running()
+    kept = {name: value for name, value in machine.tags.items() if (name, value) != READS_TAGS}
+    around.world.things[machine.id] = replaced(machine, tags=kept)
+    return around
+
+
+@pytest.mark.parametrize("limits", [{"ttl_s": 600}, {"idle_s": 600}, {"lease_s": 0}, {"ttl_s": 0, "lease_s": 600}])
+def test_what_an_earlier_version_does_not_read_is_refused(older, limits):
+    before = tags(older)
+    assert no_way(older, **limits) == "limits_fixed"
+    assert tags(older) == before
+
+
+def test_the_lease_of_an_earlier_version_is_renewed_as_it_reads_it(older):
+    until = extended(older, lease_s=7200).lease.at
+    assert tags(older)[TAG_LEASE] == stamp(until)
+    LeaseKeeper.of(older.context(), older.store.load("demo")).beat()
+    assert " " not in tags(older)[TAG_LEASE]
+
+
+def test_up_keeps_a_machine_of_an_earlier_version_with_its_limits(older):
+    outcome = up(older.context(), request(settings={"ttl_s": 600, **HOUR}))
+    assert [item.code for item in outcome.remarks] == ["limits_kept"]
+
+
+def test_up_changes_limits_of_a_machine_that_does_not_answer_without_replacing_it(around):
+    before = bring_up(around, ttl_s=3600, max_spend_usd=Decimal(90))
+    extended(around, idle_s=600)
+    around.store.save(
+        replaced(around.store.load("demo"), status="failed"), expected_serial=around.store.load("demo").serial
+    )
+    after = bring_up(around, ttl_s=7200, max_spend_usd=Decimal(80))
+    assert after.machine.attributes["id"] == before.machine.attributes["id"]
+    assert (after.ends.asked_ttl_s, after.ends.max_spend_usd, after.ends.idle_s) == (7200, Decimal(80), 600)
+    assert len(around.world.running()) == 1
+
+
+def test_a_receipt_counts_an_ended_machine_until_the_end_it_was_moved_to(around):
+    price = bring_up(around, ttl_s=3600).usd_per_hour
+    extended(around, ttl_s=7200)
+    around.clock.sleep(90_000)
+    (machine,) = around.world.running()
+    del around.world.things[machine.id]
+    (receipt,) = down(around.context(), ("demo",), lambda _removals: True).receipts
+    assert receipt.usd == price * 2

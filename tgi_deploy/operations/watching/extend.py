@@ -1,0 +1,315 @@
+"""The use case `extend`: set, move or lift the limits of a machine that runs. They are tags, which the machine reads.
+
+A command that waits for a machine renews its lease by itself, so that nothing ends under the eyes of its owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
+from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
+from tgi_deploy.operations.watching.status import unknown_deployment
+from tgi_deploy.reconcile.clocks import is_past
+from tgi_deploy.reconcile.ends import (
+    NO_LIMIT,
+    TAG_IDLE_S,
+    TAG_LEASE,
+    TAG_LEASE_S,
+    TAG_MAX_SPEND,
+    ends_of,
+    lease_end,
+    moved_tag,
+    reads_tags,
+    stamp,
+)
+from tgi_deploy.reconcile.executor import event_data
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.ports import OutsideEnd
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import Ends, Spent, WantedEnds, seconds_left
+from tgi_deploy.values.resource import TAG_EXPIRES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.ends import End
+    from tgi_deploy.reconcile.ports import Listener
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import Found
+
+# Renewed when this part of it is over: two renewals may fail before it ends.
+_BEAT: Final = 1 / 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extension:
+    """`ends` are all ends there are now, the earliest first."""
+
+    name: str
+    machine_id: str
+    ends: tuple[End, ...]
+
+    @property
+    def lease(self) -> End | None:
+        return next((end for end in self.ends if end.reason == "lease"), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """A machine that runs, with all that was seen of its deployment, and its record, where there is one."""
+
+    name: str
+    recorded: Deployment | None
+    machine: Found
+    seen: Sequence[Found]
+
+
+def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
+    """Give a machine that runs the limits that are `wanted`, or renew its lease where none is.
+
+    Raises:
+        InputError: `unknown_deployment`; `no_lease`; what `moved` raises.
+        ConflictError: `locked`; `already_ending`.
+        DeployError: `no_machine`, and what the cloud raises: then the limits are as they were.
+    """
+    with context.store.lock(name, command=context.command):
+        recorded = context.store.load(name)
+        places = context.where(recorded)
+        seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
+        if recorded is None and not seen:
+            raise unknown_deployment(context, name)
+        running = Running(name=name, recorded=recorded, machine=_machine(name, recorded, seen), seen=seen)
+        ends = _living(context, running)
+        if wanted == WantedEnds():
+            wanted = replaced(wanted, lease_s=_lease_s(name, ends))
+        with naming_what_exists(context, name, go_on="the same 'extend' tries again", machine=running.machine):
+            recorded, tags = move_limits(context, running, wanted)
+    ends = ends_of(recorded, [{**running.machine.tags, **tags}])
+    return Extension(name=name, machine_id=running.machine.id, ends=ends)
+
+
+def _machine(name: str, recorded: Deployment | None, seen: Sequence[Found]) -> Found:
+    machine = machine_of(recorded, seen)
+    if machine is None or not machine.alive:
+        raise DeployError(
+            "no_machine",
+            f"'{name}' has no machine that runs, whose limits could be changed",
+            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
+        )
+    return machine
+
+
+def _living(context: Context, running: Running) -> tuple[End, ...]:
+    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives."""
+    ends = ends_of(running.recorded, [running.machine.tags])
+    past = next((end.at for end in ends if end.at is not None and is_past(end.at, context.clock.now())), None)
+    if past is not None:
+        raise ConflictError(
+            "already_ending",
+            f"'{running.name}' ended at {stamp(past)}: its machine is ending",
+            hint=f"run 'tgi-deploy down {running.name}', then 'tgi-deploy up' for a new machine",
+        )
+    return ends
+
+
+def _lease_s(name: str, ends: Sequence[End]) -> int:
+    lease_s = next((end.seconds for end in ends if end.reason == "lease"), None)
+    if lease_s is None:
+        raise InputError(
+            "no_lease",
+            f"'{name}' has no lease to renew",
+            hint="name the limit to set: --ttl, --max-spend, --idle-timeout or --lease",
+        )
+    return lease_s
+
+
+def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple[Deployment | None, dict[str, str]]:
+    """Change the limits that are `wanted`; return the record, and the tags of the machine that have changed.
+
+    Raises InputError `limits_fixed` and `external_end_stays`, those of the target, and `max_spend_reached`.
+    """
+    machine, recorded = running.machine, running.recorded
+    _check_moves(context, running, wanted)
+    now = context.clock.now().replace(microsecond=0)
+    ends = _ends(context, running, wanted, now)
+    tags = _tags(ends, wanted, now, counted=reads_tags(machine.tags))
+    cloud = context.cloud(machine.place)
+    if TAG_EXPIRES in tags and isinstance(cloud, OutsideEnd):
+        cloud.move_outside_end(running.seen, ends.expires_at)
+    cloud.handler(machine.kind).complete({"id": machine.id}, {"tags": tags})
+    return (None if recorded is None else _record(context, recorded, ends, tags)), tags
+
+
+def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None:
+    machine, name = running.machine, running.name
+    for refusal in context.target_at(machine.place).facts.refuses:
+        if "ttl" in refusal.options:
+            raise InputError(refusal.code, f"'{name}': {refusal.why}", hint=refusal.hint)
+    has_lease = any(end.reason == "lease" for end in ends_of(running.recorded, [machine.tags]))
+    renews = has_lease and bool(wanted.lease_s) and wanted == WantedEnds(lease_s=wanted.lease_s)
+    if not (reads_tags(machine.tags) or renews):
+        raise InputError(
+            "limits_fixed",
+            f"the machine of '{name}' was launched by an earlier version of tgi-deploy, and keeps its limits",
+            hint=("its lease alone can be renewed: --lease TIME; " if has_lease else "")
+            + f"'tgi-deploy down {name}' and 'up' again make one whose limits move",
+        )
+
+
+def _ends(context: Context, running: Running, wanted: WantedEnds, now: datetime) -> Ends:
+    """Return the limits to be. Those that are not wanted are as they are recorded."""
+    known = running.recorded.ends if running.recorded else Ends()
+    ends = known if known.made_with or not reads_tags(running.machine.tags) else replaced(known, made_with=known.first)
+    if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
+        ends = _timed(context, running, ends, wanted, now)
+    if wanted.idle_s is not None:
+        ends = replaced(ends, idle_s=wanted.idle_s or None)
+    if wanted.lease_s is not None:
+        lease_s = wanted.lease_s or None
+        ends = replaced(ends, lease_s=lease_s, lease_until=now + timedelta(seconds=lease_s) if lease_s else None)
+    return ends
+
+
+def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, now: datetime) -> Ends:
+    """Return the ends with the earlier one of --ttl and --max-spend; each counts from now."""
+    ceiling = _ceiling(running, ends) if wanted.max_spend_usd is None else wanted.max_spend_usd or None
+    if wanted.ttl_s is not None:
+        until = now + timedelta(seconds=wanted.ttl_s) if wanted.ttl_s else None
+        ends = replaced(ends, asked_ttl_s=wanted.ttl_s or None, ttl_until=until)
+    elif ends.ttl_until is None and ends.expires_at is not None and ends.max_spend_usd is None:
+        ends = replaced(ends, asked_ttl_s=ends.ttl_s, ttl_until=ends.expires_at)
+    elif running.recorded is None:
+        raise InputError(
+            "limit_unknown",
+            f"there is no record of '{running.name}' here, which has what --ttl was",
+            hint="name the end by time as well: --ttl TIME, or --ttl none",
+        )
+    spent = Spent() if ceiling is None else _spent(context, running)
+    paid_s = None if ceiling is None else seconds_left(running.name, ceiling, spent, _price(running))
+    paid_until = None if paid_s is None else now + timedelta(seconds=paid_s)
+    expires = min((at for at in (ends.ttl_until, paid_until) if at is not None), default=None)
+    return replaced(
+        ends,
+        expires_at=expires,
+        ttl_s=None if expires is None else max(1, round((expires - now).total_seconds())),
+        max_spend_usd=ceiling,
+        spent_before_usd=None if ceiling is None else spent.usd,
+    )
+
+
+def _ceiling(running: Running, ends: Ends) -> Decimal | None:
+    """Return the --max-spend that stays, by the tag, where the machine has one that this record may not know of."""
+    if not reads_tags(running.machine.tags):
+        return ends.max_spend_usd
+    tag = running.machine.tags.get(TAG_MAX_SPEND, NO_LIMIT)
+    return None if tag == NO_LIMIT else Decimal(tag)
+
+
+def _price(running: Running) -> Decimal:
+    price = price_of(running.recorded, [running.machine])
+    if not price:
+        raise InputError(
+            "bad_max_spend",
+            f"--max-spend: no price of '{running.name}' is known",
+            hint="say when it ends by --ttl",
+        )
+    return price
+
+
+def _spent(context: Context, running: Running) -> Spent:
+    """Return what the name has cost. Without a record nothing but the machine at hand is known."""
+    if running.recorded is not None:
+        return spent_by(context, running.recorded)
+    now = context.clock.now()
+    lines = Ledger.of([sighting(running.machine, None, now, name=running.name)]).closed(now, expires=None, left=())
+    return Spent(usd=sum((line.usd or Decimal(0) for line in lines), Decimal(0)), machines=1)
+
+
+def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> dict[str, str]:
+    """Return the tags of what is wanted. Machines of earlier versions read a lease that has no seconds."""
+    tags = {}
+    if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
+        tags[TAG_EXPIRES] = moved_tag(ends.expires_at, now)
+        tags[TAG_MAX_SPEND] = NO_LIMIT if ends.max_spend_usd is None else str(ends.max_spend_usd)
+    if wanted.idle_s is not None:
+        tags[TAG_IDLE_S] = str(ends.idle_s or NO_LIMIT)
+    if wanted.lease_s is not None:
+        tags[TAG_LEASE_S] = str(ends.lease_s or NO_LIMIT)
+        plain = not counted and ends.lease_until is not None
+        tags[TAG_LEASE] = stamp(ends.lease_until) if plain and ends.lease_until else moved_tag(ends.lease_until, now)
+    return tags
+
+
+def _record(context: Context, recorded: Deployment, ends: Ends, tags: dict[str, str]) -> Deployment:
+    executor = context.executor()
+    recorded = executor.save(replaced(recorded, ends=ends))
+    machine = recorded.machine
+    data = event_data(machine, machine.attributes, recorded) if machine else None
+    text = ", ".join(f"{name.partition(':')[2]}={value}" for name, value in tags.items())
+    executor.event(recorded, MOVED, text, data=data)
+    return recorded
+
+
+@dataclass(kw_only=True, slots=True)
+class LeaseKeeper:
+    """Renews a lease while somebody waits. `until` is its end as far as is known, None where there is no lease."""
+
+    context: Context
+    deployment: Deployment
+    until: datetime | None
+    _due_s: float = field(default=0.0, init=False)
+
+    @classmethod
+    def of(cls, context: Context, deployment: Deployment) -> LeaseKeeper:
+        return cls(context=context, deployment=deployment, until=deployment.ends.lease_until)
+
+    def beat(self) -> None:
+        """Renew, unless that was done less than a third of the lease ago. A failure is told and tried again."""
+        lease_s, machine = self.deployment.ends.lease_s, self.deployment.machine
+        clock = self.context.clock
+        if lease_s is None or machine is None or clock.monotonic() < self._due_s:
+            return
+        self._due_s = clock.monotonic() + lease_s * _BEAT
+        try:
+            self._renew(machine.place, machine.kind, machine.attributes["id"], lease_s)
+        except DeployError as error:
+            told = f"the lease could not be renewed: {error.message}"
+            self.context.reporter.warn(warning("lease_not_renewed", told))
+            self._due_s = clock.monotonic() + lease_s * _BEAT**2
+
+    def _renew(self, place: str, kind: str, machine_id: str, lease_s: int) -> None:
+        """Renew it, unless somebody has lifted it, elsewhere perhaps."""
+        handler, now = self.context.cloud(place).handler(kind), self.context.clock.now().replace(microsecond=0)
+        found = handler.read({"id": machine_id})
+        tags = found.tags if found is not None else {}
+        if tags.get(TAG_LEASE) == NO_LIMIT:
+            return
+        until = lease_end(lease_s, self.context.clock)
+        tag = moved_tag(until, now) if reads_tags(tags) or until is None else stamp(until)
+        handler.complete({"id": machine_id}, {"tags": {TAG_LEASE: tag}})
+        self.until = until
+
+    def kept_by(self, context: Context) -> Context:
+        """The same surroundings; whoever waits in them renews the lease at every look."""
+        return replace(context, listener=_Beating(inner=context.listener, keeper=self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Beating:
+    inner: Listener
+    keeper: LeaseKeeper
+
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
+        self.keeper.beat()
+        self.inner.phase(phase, detail, elapsed_s, expected_s)
+
+    def line(self, text: str) -> None:
+        self.inner.line(text)
