@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from builders.requests import drawn, shared_catalog, supply_of
 from naive import search as naive
 
-from tgi_deploy.planner.evaluation import Evaluator
+from tgi_deploy.planner.evaluation import Evaluation, Evaluator
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
@@ -33,23 +33,30 @@ _BUDGETS: Final = tuple(map(Decimal, ("0.9", "2", "5", "8", "25", "70")))
 _LOADS: Final = (1, 2, 4, 8)
 _CONFIDENCES: Final = (0.3, 0.5, 0.8, 0.95)
 # For more requests the engine keeps more room to sample and captures more graphs: what is left holds fewer at once.
-_ROOM_KEPT: Final = 0.97
+_ROOM_KEPT: Final = 0.95
 _TYPES: Final = 8
 _CLASSES: Final = ("exact", "near-lossless", "4-bit")
 
 
 class SharedWork:
-    """How things fit and how fast they are, for requests that differ in budget, limits and preference alone."""
+    """How things fit and how fast they are, for requests that differ in load, budget, limits and preference alone."""
 
     def __init__(self, supply: Supply) -> None:
         self.supply, self.engine = supply, shared_catalog().engine
         self.fits: dict[tuple[object, ...], Fit] = {}
         self.speeds: dict[tuple[object, ...], Performance] = {}
+        self._judged: _Sharing | None = None
+
+    def search(self, request: Request) -> Search:
+        """No evaluation knows a budget: all of them share one evaluator."""
+        known = self._judged
+        if known is None or known.request != replaced(request, budget_usd_per_hour=None):
+            known = self._judged = _Sharing(replaced(request, budget_usd_per_hour=None), self.supply, self.engine)
+            known.shared = self
+        return Search(request, self.supply, self.engine, known)
 
     def best(self, request: Request) -> Configuration | None:
-        evaluator = _Sharing(request, self.supply, self.engine)
-        evaluator.shared = self
-        ranked = Search(request, self.supply, self.engine, evaluator).run().configurations
+        ranked = self.search(request).run().configurations
         return ranked[0] if ranked else None
 
 
@@ -82,20 +89,24 @@ def more_budget_is_never_worse(request: Request, work: SharedWork) -> Iterator[s
 
 
 def more_load_is_never_cheaper_or_slower(request: Request, work: SharedWork) -> Iterator[str]:
-    """Limits apart that more users meet more easily: on tokens a second, and on latencies, where more of them wait.
+    """Limits apart that more users meet more easily: those on tokens a second.
 
-    Where nothing answers in time any more, what gets more done may be the cheaper one.
+    Where what was chosen for less is now farther from the goals, or breaks a limit that was typed, what takes its place
+    may have fewer tokens a second; and where the goals are missed anyway, it may be cheaper. Where not even a request
+    alone is answered in time, what is about as near may be cheaper, too.
     """
     request = replaced(_of_one_class(request), min_tokens_per_s=None, prefer="cost")
     before = None
     for number, times in enumerate(_LOADS):
-        after = (work if times == 1 else SharedWork(work.supply)).best(_loaded(request, times))
+        loaded = _loaded(request, times)
+        after = work.best(loaded)
         if number and before is None and after is not None:
             yield f"{times} times the load has a plan, {_text(after)}, and {_LOADS[number - 1]} times has none"
         if before is not None and after is not None:
-            if _is_cheaper(after, before):
+            overtaken = _overtakes(after, before, loaded, work)
+            if _is_cheaper(after, before) and not (overtaken and after.evaluation.shortfall.missed):
                 yield f"cheaper: {times} times the load takes {_text(after)} instead of {_text(before)}"
-            if request.ttft_ms is None and request.tpot_ms is None and _rate(after) < _ROOM_KEPT * _rate(before):
+            if _rate(after) < _ROOM_KEPT * _rate(before) and not overtaken:
                 yield f"slower: {times} times the load takes {_text(after)} instead of {_text(before)}"
         before = after
 
@@ -114,13 +125,16 @@ def a_looser_limit_never_costs_more(request: Request, work: SharedWork) -> Itera
 
 
 def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iterator[str]:
+    """Where the goals are missed, what takes the place of something farther from them may be cheaper."""
     request = replaced(_of_one_class(request), prefer="cost")
     before = None
     for number, confidence in enumerate(_CONFIDENCES):
-        after = work.best(replaced(request, confidence=confidence))
+        surer = replaced(request, confidence=confidence)
+        after = work.best(surer)
         if number and before is None and after is not None:
             yield f"{confidence} has a plan, {_text(after)}, where less has none"
-        if before and after and _is_cheaper(after, before):
+        excused = before and after and after.evaluation.shortfall.missed and _overtakes(after, before, surer, work)
+        if before and after and _is_cheaper(after, before) and not excused:
             yield f"{confidence} takes {_text(after)} instead of {_text(before)}"
         before = after
 
@@ -147,9 +161,11 @@ def the_choice_is_undominated(request: Request, work: SharedWork) -> Iterator[st
 
 def brute_force_finds_the_same(request: Request, work: SharedWork) -> Iterator[str]:
     supply = work.supply
-    found = tuple(naive.choices(request, supply, tuple(naive.verdicts(request, supply))))
+    judged = tuple(naive.verdicts(request, supply))
+    found = tuple(naive.choices(request, supply, judged))
+    within = naive.reach(request, supply, judged, request.budget_usd_per_hour)
     unspoken = request.quality == "auto" and request.min_bits is None
-    expected = naive.best(found, request.prefer, request.budget_usd_per_hour, unspoken=unspoken)
+    expected = naive.best(found, request.prefer, request.budget_usd_per_hour, within, unspoken=unspoken)
     ranked = Search(request, supply, work.engine).run().configurations
     chosen = ranked[0] if ranked else None
     if _identity(chosen) != (expected.identity if expected else None):
@@ -218,7 +234,24 @@ def _of_one_class(request: Request) -> Request:
 
 
 def _is_cheaper(after: Configuration, before: Configuration) -> bool:
-    return after.served_usd_per_hour < before.served_usd_per_hour and not after.key[0].unusable
+    return after.served_usd_per_hour < before.served_usd_per_hour
+
+
+def _overtakes(after: Configuration, before: Configuration, request: Request, work: SharedWork) -> bool:
+    """Whether what was chosen before would miss the goals by more than the new one, or break a limit that was typed.
+
+    Where not even a request alone is answered in time, nothing is nearer than what is in reach.
+    """
+    same, search = before.evaluation, work.search(request)
+    if search.reach.missed and after.evaluation.shortfall.missed:
+        return True
+    now = search.evaluator.evaluation(before.offer.instance_type, same.num_shard, same.scheme, same.replicas)
+    return bool(now.problems) or _distance(now) > _distance(after.evaluation)
+
+
+def _distance(evaluation: Evaluation) -> tuple[bool, float]:
+    missed = evaluation.shortfall
+    return missed.unusable, missed.answer if missed.unusable else missed.times
 
 
 def _rate(item: Configuration) -> float:

@@ -33,6 +33,9 @@ PREFILL_LADDER = (4096, 2048, 1024, 512)
 SYSTEM_GIB = 80  # the machine image with its tools, and room for logs
 MOST_MACHINES = 8
 ONE_IN_TEN = NormalDist().inv_cdf(0.9)
+MET, NEVER = (1.0, 0.0), (math.inf, math.inf)
+LATE = frozenset({"ttft_too_slow", "tpot_too_slow", "throughput_too_low", "load_too_high"})
+Missed = tuple[float, float]
 KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 
@@ -58,7 +61,8 @@ class Way:
 class Verdict:
     """What is true of an instance type with this many shards and replicas of this way, whatever it costs.
 
-    `missed`: how far from what everybody expects, (False, 1) where that is met.
+    `missed`: how many times what everybody expects, 1 where that is met, and how long a whole answer takes; `alone`:
+    the same for a single request.
     """
 
     instance_type: str
@@ -70,7 +74,8 @@ class Verdict:
     output_tokens_per_s: float
     ttft_ms: float
     tpot_ms: float
-    missed: tuple[bool, float]
+    missed: Missed
+    alone: Missed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +97,7 @@ class Choice:
     output_tokens_per_s: float
     ttft_ms: float
     tpot_ms: float
-    missed: tuple[bool, float]
+    missed: Missed
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -183,14 +188,15 @@ def _asked_of(hardware: InstanceType) -> tuple[object, ...]:
 
 
 def _numbers(request: Request, hardware: InstanceType, num_shard: int) -> Iterator[tuple[int, int]]:
-    """How many replicas there may be, on how many machines: the fewest, or as many as fill a machine, two, ..."""
+    """How many replicas there may be, on how many machines: as many as fill a machine, two, ... and have a request."""
     each, least = max(1, hardware.accelerator_count // num_shard), request.replicas.least
     most = max(least, request.replicas.most or 1)
-    machines = request.max_machines or (1 if request.hardware else max(MOST_MACHINES, math.ceil(least / each)))
-    yield least, math.ceil(least / each)
-    for number in sorted({min(most, each * machine) for machine in range(1, machines + 1)}):
-        if number > least:
-            yield number, math.ceil(number / each)
+    if not request.arrivals_per_s:
+        most = max(least, min(most, request.concurrency))
+    machines = request.max_machines or (1 if request.hardware else MOST_MACHINES)
+    numbers = {min(most, each * machine) for machine in range(1, machines + 1)}
+    for number in sorted({count for count in numbers if count >= least} or {min(most, each * math.ceil(least / each))}):
+        yield number, math.ceil(number / each)
 
 
 def judge(
@@ -209,31 +215,33 @@ def judge(
     }
     share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
     caches = _caches(share, release, hardware, num_shard, way)
-    rate, ttft_ms, tpot_ms, missed = 0.0, 0.0, 0.0, (True, math.inf)
+    rate, ttft_ms, tpot_ms, missed, alone = 0.0, 0.0, 0.0, NEVER, NEVER
     if isinstance(caches, str):
         codes.add(caches)
     elif not codes:
         served_so = [_served(request, supply, hardware, num_shard, way, replicas, cache) for cache in caches]
-        soon = (one for one in served_so if not one[0] and one[-1] == (False, 1.0))
-        late, rate, ttft_ms, tpot_ms, missed = next(soon, served_so[0])
+        soon = (one for one in served_so if not one[0] and one[-2] == MET)
+        late, rate, ttft_ms, tpot_ms, missed, alone = next(soon, served_so[0])
         codes |= late
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
         codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
+        alone=alone,
     )  # fmt: skip
 
 
 def _served(
     request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int,
     cache: tuple[int, int],
-) -> tuple[set[str], float, float, float, tuple[bool, float]]:  # fmt: skip
+) -> tuple[set[str], float, float, float, Missed, Missed]:  # fmt: skip
     """What is too slow for what was typed; tokens a second, both latencies; and what everybody expects besides."""
     seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
     working = replicas if request.arrivals_per_s else min(replicas, request.concurrency)
-    alone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
-    missed = _missed(request, seen, _speed(request, supply, hardware, num_shard, way, alone, cache))
+    one = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
+    alone = _missed(request, _speed(request, supply, hardware, num_shard, way, one, cache), 0.5)
+    missed = _missed(request, seen, request.confidence)
     late = set(_slowness(request, seen, working))
-    return late, seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms, missed
+    return late, seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms, missed, alone
 
 
 def _floor_codes(request: Request, way: Way) -> Iterator[str]:
@@ -279,20 +287,10 @@ def _chance_below(limit: float, figure: float, span: Span) -> float:
     return NormalDist().cdf(away / side * ONE_IN_TEN)
 
 
-def _missed(request: Request, seen: Performance, alone: Performance) -> tuple[bool, float]:
-    """Whether nobody would wait for it, and how far from what everybody expects.
-
-    Up to twice the time is bearable, the less the better. Beyond, it matters how long an answer takes in all. What is
-    slow even for a single request is as good as what is a fifth slower.
-    """
-    times = _unexpected(request, seen, request.confidence)
-    if times <= 1:
-        return False, 1.0
-    if times <= 2:
-        return False, max(times, min(2.0, _next_step(_unexpected(request, alone, 0.5))))
-    good = 2000 + 80 * request.output_tokens
-    whole, whole_alone = ((s.ttft_ms + s.tpot_ms * request.output_tokens) / good for s in (seen, alone))
-    return True, max(whole, _next_step(whole_alone))
+def _missed(request: Request, seen: Performance, confidence: float) -> Missed:
+    times = _unexpected(request, seen, confidence)
+    whole = (seen.ttft_ms + seen.tpot_ms * request.output_tokens) / (2000 + 80 * request.output_tokens)
+    return MET if times <= 1 else (times, whole)
 
 
 def _unexpected(request: Request, seen: Performance, confidence: float) -> float:
@@ -308,14 +306,6 @@ def _unexpected(request: Request, seen: Performance, confidence: float) -> float
             side = span.high / figure if sure > 0 else figure / span.low
             times.append(figure * side**sure / expected)
     return max(times)
-
-
-def _next_step(times: float) -> float:
-    """1, 1.19, 1.41, 1.68, 2, 2.38 and so on: the first that is no less."""
-    steps = -40
-    while 2 ** (steps / 4) < times:
-        steps += 1
-    return float(2 ** (steps / 4))
 
 
 def _as_published(model: ModelSpec, way: Way) -> ModelSpec:
@@ -638,24 +628,59 @@ def downloaded_bytes(model: ModelSpec, way: Way) -> int:
     return int(linear * way.bits / 8) + 2 * sixteen_bit
 
 
-def best(found: tuple[Choice, ...], prefer: str, budget: Decimal | None, *, unspoken: bool = True) -> Choice | None:
+def reach(request: Request, supply: Supply, judged: tuple[Verdict, ...], budget: Decimal | None) -> Missed:
+    """What everybody expects, doubled until the fastest that can be paid for meets it for a single request."""
+    fastest = NEVER
+    for offer in supply.offers:
+        for verdict in judged:
+            if verdict.instance_type == offer.instance_type.name and verdict.codes <= LATE:
+                total = total_usd_per_hour(request, supply, offer, verdict.way, verdict.machines)
+                if total is not None and (budget is None or total <= budget):
+                    if verdict.alone == MET:
+                        return MET
+                    fastest = min(fastest[0], verdict.alone[0]), min(fastest[1], verdict.alone[1])
+    return MET if fastest == NEVER else (_doubled(fastest[0]), _doubled(fastest[1]))
+
+
+def _doubled(times: float) -> float:
+    """1, 2, 4, 8 and so on, or a half, a quarter: the first that is no less."""
+    power = 2.0**-30
+    while power < times:
+        power *= 2
+    return power
+
+
+def _near(missed: Missed, within: Missed) -> tuple[bool, float]:
+    """Whether nobody would wait for it, and how far from what everybody expects, or from what is in reach.
+
+    Up to twice the time is bearable, the less the better. Beyond, it matters how long an answer takes in all.
+    """
+    if missed == MET:
+        return False, 1.0
+    return (True, max(missed[1], within[1])) if missed[0] > 2 else (False, max(missed[0], within[0]))
+
+
+def best(
+    found: tuple[Choice, ...], prefer: str, budget: Decimal | None, within: Missed, *, unspoken: bool = True
+) -> Choice | None:
     """The first in the order that is asked for. `unspoken`: nobody said anything about the weights."""
     affordable = [c for c in found if c.total is not None and (budget is None or c.total <= budget)]
     if prefer in {"cost", "quality"}:
-        affordable = list(_no_more_than_enough(affordable))
-    return min(affordable, key=lambda choice: _order(choice, prefer, unspoken=unspoken), default=None)
+        affordable = list(_no_more_than_enough(affordable, within))
+    return min(affordable, key=lambda choice: _order(choice, prefer, within, unspoken=unspoken), default=None)
 
 
-def _no_more_than_enough(found: list[Choice]) -> Iterator[Choice]:
+def _no_more_than_enough(found: list[Choice], within: Missed) -> Iterator[Choice]:
     """More replicas of the same, only where they come nearer to what everybody expects."""
     nearest: dict[tuple[object, ...], tuple[bool, float]] = {}
     for choice in sorted(found, key=lambda choice: choice.replicas):
-        if choice.missed < nearest.get(choice.place, (True, math.inf)):
-            nearest[choice.place] = choice.missed
+        near = _near(choice.missed, within)
+        if choice.place not in nearest or near < nearest[choice.place]:
+            nearest[choice.place] = near
             yield choice
 
 
-def _order(choice: Choice, prefer: str, *, unspoken: bool) -> tuple[object, ...]:
+def _order(choice: Choice, prefer: str, within: Missed, *, unspoken: bool) -> tuple[object, ...]:
     if choice.total is None:
         raise AssertionError("an unknown price is never free")
     dearness, slowness = choice.total, -round(choice.output_tokens_per_s, 1)
@@ -671,7 +696,8 @@ def _order(choice: Choice, prefer: str, *, unspoken: bool) -> tuple[object, ...]
         "value": (-float(dearness) / slowness, lost, dearness, wait, names),
     }[prefer]
     # Up to twice what everybody expects is bearable, and better than 4-bit weights that nobody asked for.
-    return (choice.missed[0], unspoken and _is_four_bit(choice), choice.missed, *preferred)
+    unusable, times = _near(choice.missed, within)
+    return (unusable, unspoken and _is_four_bit(choice), choice.missed != MET, times, *preferred)
 
 
 def _is_four_bit(choice: Choice) -> bool:

@@ -141,15 +141,16 @@ class Evaluator:
             performance=speed if keeps_up else None,
             outcomes=found if keeps_up else (),
             chance=min((item.chance for item in found), default=1.0),
-            shortfall=self._shortfall(fit, speed, found, request) if speed and keeps_up else service_level.NEVER,
+            shortfall=service_level.shortfall(speed, found, request) if speed and keeps_up else service_level.NEVER,
         )
 
-    def _shortfall(self, fit: Fit, speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> Shortfall:
-        times = service_level.missed_times(speed, found, request)
-        if times <= 1:
-            return service_level.MET
-        lone = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
-        return service_level.shortfall(times, speed, self.speed(fit, lone), request)
+    def alone(self, fit: Fit) -> Shortfall:
+        """Return how far a request that has a replica for itself misses the default service level, at the median."""
+        request = replaced(self.request, confidence=0.5)
+        speed = self.speed(
+            fit, Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
+        )
+        return service_level.shortfall(speed, service_level.outcomes(speed, request), request)
 
     def _quality(self, scheme: Scheme) -> MethodQuality:
         return self.supply.quality.of(scheme.name, scheme.lost_bits)

@@ -54,7 +54,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         considered=found.considered,
         assumptions=tuple(assumptions(request, chosen, supply)),
         notices=(
-            *missed_limits(request, ranked[0].evaluation),
+            *missed_limits(request, ranked[0]),
             *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
         ),
         catalogue_date=supply.date,

@@ -3,7 +3,7 @@
 What nobody asked for only ranks: a candidate that misses the default service level, or whose weights are below
 near-lossless, comes after all that do not. More than twice a default limit counts as unusable: then 4-bit weights come
 before it. Of those that miss it the nearest comes first, at any price: who has more load than anything bears gets what
-comes closest, so more load never takes a cheaper machine.
+comes closest. Where no machine answers even a request alone in time, all that is within reach is equally near.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tgi_deploy.values.base import Frozen
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from tgi_deploy.planner.service_level import Shortfall
     from tgi_deploy.values.plan import Rejection
     from tgi_deploy.values.request import Preference
 
@@ -26,13 +25,16 @@ _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "acc
 class Merit(Frozen, frozen=True, kw_only=True):
     """All that ranks a candidate. `loss` is the place of its weights in the order of quality, 0 for exact ones.
 
-    `coarse` says that the weights are below what an unspoken request takes. Speeds are those that are shown: sums in
-    another order are the same figure. `names` make the order total.
+    `coarse` says that the weights are below what an unspoken request takes; `missed`, `unusable` and `times`, how far
+    the default service level is missed. Speeds are those that are shown: sums in another order are the same figure.
+    `names` make the order total.
     """
 
     loss: int
     coarse: bool
-    shortfall: Shortfall
+    missed: bool
+    unusable: bool
+    times: float
     usd_per_hour: Decimal
     output_tokens_per_s: float
     ttft_ms: float
@@ -51,8 +53,7 @@ class Unspoken(NamedTuple):
 
 def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     """Smaller is better: what was left unspoken, then the preference, then names."""
-    unusable, times = merit.shortfall.rank
-    return (Unspoken(unusable, merit.coarse, merit.shortfall.missed, times), *_preferred(prefer, merit))
+    return (Unspoken(merit.unusable, merit.coarse, merit.missed, merit.times), *_preferred(prefer, merit))
 
 
 def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from tgi_deploy.values.sizes import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.planner.evaluation import Evaluation
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.plan import Candidate, LimitOutcome
     from tgi_deploy.values.request import Metric, Request
@@ -74,14 +73,19 @@ def notices(request: Request, chosen: Candidate, supply: Supply, more: Configura
         yield supply.release.notice
 
 
-def missed_limits(request: Request, chosen: Evaluation) -> Iterator[str]:
+def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
     """Which limits of the default service level the choice does not keep."""
-    missed = [item for item in chosen.outcomes if not item.met]
+    missed = [item for item in chosen.evaluation.outcomes if not item.met]
     if not missed:
         return
     figures = " and ".join(map(_figure, missed))
-    nearest = chosen.shortfall.loaded > chosen.shortfall.alone
-    how = "this comes nearest" if nearest else "this is the cheapest of those that are about as fast"
+    shortfall, within = chosen.evaluation.shortfall, chosen.key[0].times
+    nearest = within == (shortfall.answer if shortfall.unusable else shortfall.times)
+    how = (
+        "this comes nearest"
+        if nearest
+        else f"not even to a request alone; this is the cheapest that comes within {within:g} times"
+    )
     price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
     yield (
         f"the default service level is missed: {figures}; nothing on offer{price} meets it, and {how}. "

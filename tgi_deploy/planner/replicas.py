@@ -35,7 +35,11 @@ def every_number(request: Request) -> bool:
 
 
 def worth_judging(
-    request: Request, judged: Callable[[int], Evaluation], least: int, more: Iterable[int]
+    request: Request,
+    judged: Callable[[int], Evaluation],
+    least: int,
+    more: Iterable[int],
+    nearness: Callable[[Evaluation], tuple[bool, float]],
 ) -> Iterator[Evaluation]:
     """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
 
@@ -50,11 +54,11 @@ def worth_judging(
     if every_number(request):
         yield from map(judged, counts)
         return
-    best = judged(counts[-1]).shortfall.rank
+    best = nearness(judged(counts[-1]))
     found = {least: first}
     for count in (
         _fewest(counts, lambda count: not judged(count).problems),
-        _fewest(counts, lambda count: not judged(count).problems and judged(count).shortfall.rank <= best),
+        _fewest(counts, lambda count: not judged(count).problems and nearness(judged(count)) <= best),
     ):
         found[count] = judged(count)
     yield from found.values()
@@ -75,11 +79,16 @@ def most_machines(request: Request) -> int | None:
 
 
 def counts_of(request: Request, most_replicas: int, slots_each: int) -> tuple[int, ...]:
-    """Return the fewest replicas there may be, then those that fill one machine, two, and so on."""
+    """Return the numbers of replicas there may be: those that fill one machine, two, and so on.
+
+    Where requests in flight are counted, replicas that none is left for do not help to fill a machine.
+    """
     least = request.replicas.least
     most = max(least, most_replicas if request.replicas.most is None else request.replicas.most)
     if most == least:
         return (least,)
-    allowed = most_machines(request) or max(MOST_MACHINES, -(-least // slots_each))
-    filled = (min(number * slots_each, most) for number in range(1, allowed + 1))
-    return tuple(sorted({least, *(count for count in filled if count > least)}))
+    if request.arrivals_per_s is None:
+        most = max(least, min(most, request.concurrency))
+    fewest = -(-least // slots_each)
+    allowed = max(fewest, most_machines(request) or MOST_MACHINES)
+    return tuple(sorted({min(number * slots_each, most) for number in range(fewest, allowed + 1)}))

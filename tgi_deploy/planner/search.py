@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.evaluation import Evaluation
+    from tgi_deploy.planner.service_level import Shortfall
     from tgi_deploy.values.engine import Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Cost, Storage
@@ -62,6 +63,7 @@ class SearchResult(Frozen, frozen=True, kw_only=True):
 
 
 _SLOW: Final = frozenset(service_level.CODES.values())
+_OF_LOAD: Final = _SLOW | {"load_too_high"}
 
 
 class Search:
@@ -74,7 +76,7 @@ class Search:
         self.engine = engine
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
-        self._restarts: dict[str, float] = {}
+        self._restarts: dict[tuple[str, int], float] = {}
         self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost]] = {}
         self._stored: dict[tuple[str, str, str], Storage] = {}
 
@@ -137,18 +139,48 @@ class Search:
             for scheme in self.evaluator.schemes:
                 judged = partial(self.evaluator.evaluation, hardware, num_shard, scheme)
                 more = self._affordable(counts[1:], hardware, num_shard, scheme, budget)
-                yield from replicas.worth_judging(self.request, judged, counts[0], more)
+                yield from replicas.worth_judging(self.request, judged, counts[0], more, self.nearness)
 
     def _affordable(
         self, counts: Sequence[int], hardware: InstanceType, num_shard: int, scheme: Scheme, most_usd: Decimal | None
     ) -> Iterator[int]:
         """Yield numbers of replicas as long as their machines cost no more than that anywhere."""
         for count in counts:
-            needed = replicas.machines(hardware, num_shard, count)
-            prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
-            if most_usd is not None and not any(price is not None and price[0] <= most_usd for price in prices):
+            if most_usd is not None and not self._buyable(hardware, num_shard, scheme, count):
                 return
             yield count
+
+    def _buyable(self, hardware: InstanceType, num_shard: int, scheme: Scheme, count: int) -> bool:
+        """Whether the machines of so many replicas have a known price within the budget anywhere."""
+        budget, needed = self.request.budget_usd_per_hour, replicas.machines(hardware, num_shard, count)
+        prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
+        return any(price is not None and (budget is None or price[0] <= budget) for price in prices)
+
+    def nearness(self, evaluation: Evaluation) -> tuple[bool, float]:
+        """Whether the evaluation is unusable, and how far it misses the default service level beyond what is in reach.
+
+        What is in reach is looked for only where something misses it.
+        """
+        shortfall = evaluation.shortfall
+        return shortfall.rank(self.reach) if shortfall.missed else (False, 1.0)
+
+    @cached_property
+    def reach(self) -> Shortfall:
+        """What is in reach of a request alone, with all that works and that the budget buys."""
+        hardware = (offers[0].instance_type for offers in self.by_type.values())
+        return service_level.reach(alone for kind in hardware for alone in self._alone(kind))
+
+    def _alone(self, hardware: InstanceType) -> Iterator[Shortfall]:
+        for num_shard in self.evaluator.shard_counts(hardware):
+            fewest = replicas.counts_of(
+                self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard)
+            )[0]  # fmt: skip
+            for scheme in self.evaluator.schemes:
+                evaluation = self.evaluator.evaluation(hardware, num_shard, scheme, fewest)
+                problems = (*evaluation.problems, *self._machine_problems(hardware, evaluation))
+                works = _OF_LOAD.issuperset(problem.code for problem in problems)
+                if works and self._buyable(hardware, num_shard, scheme, fewest):
+                    yield self.evaluator.alone(evaluation.fit)
 
     def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
         """The offer as a choice, if its price is known and within the budget."""
@@ -176,10 +208,13 @@ class Search:
         if speed is None:
             raise AssertionError("a configuration has been timed")
         unspoken = request.quality == AUTO and request.quantize == AUTO and request.min_bits is None
+        unusable, times = self.nearness(evaluation)
         return rank.Merit(
             loss=evaluation.quality.order,
             coarse=unspoken and is_below(evaluation.quality.grade, AUTO),
-            shortfall=evaluation.shortfall,
+            missed=evaluation.shortfall.missed,
+            unusable=unusable,
+            times=times,
             usd_per_hour=usd_per_hour,
             **frontier.shown(speed),
             names=(
@@ -191,15 +226,17 @@ class Search:
     def _served(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, storage: Storage) -> Decimal:
         """Return the price of an hour of service: on a spot machine more than that of an hour.
 
-        One start counts for all configurations of a machine: so rough an estimate must not choose between them.
+        One start counts for all weights on as many cards of a machine: so rough an estimate must not choose between
+        them.
         """
         if offer.interruptions is None:
             return usd_per_hour
         hardware = offer.instance_type
-        seconds = self._restarts.get(hardware.name)
+        key = (hardware.name, evaluation.num_shard)
+        seconds = self._restarts.get(key)
         if seconds is None:
             startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
-            seconds = self._restarts[hardware.name] = restart_s(hardware, storage, startup)
+            seconds = self._restarts[key] = restart_s(hardware, storage, startup)
         return cost.served_usd_per_hour(usd_per_hour, offer.interruptions.per_month, seconds)
 
     def price(self, offer: Offer, scheme: Scheme, machines: int) -> tuple[Decimal, Cost, Storage] | None:

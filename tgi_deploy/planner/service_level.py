@@ -10,12 +10,12 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.plan import LimitOutcome
 from tgi_deploy.values.request import DEFAULT_TPOT_MS, DEFAULT_TTFT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tgi_deploy.values.plan import Performance
     from tgi_deploy.values.request import Limit, Metric, Request
@@ -71,17 +71,15 @@ def _chance_within(speed: Performance, metric: Metric, value: float) -> float:
 
 
 class Shortfall(Frozen, frozen=True, kw_only=True):
-    """How far a prediction misses the default service level. Smaller is better, in the order of `rank`.
+    """How far a prediction misses the default service level, of which `rank` makes an order.
 
     `times` is how many times a default limit the worst figure is, 1 where all are met. More than twice is `unusable`:
-    then no request is answered in time, and what counts is how long whole answers take, which is the load over the
-    tokens a second. `alone` is the same for a request that has a replica for itself, in steps of a fifth: where nothing
-    is fast enough, a little faster is not worth any price.
+    then no request is answered in time, and what counts is `answer`, how many times as long a whole answer takes as
+    where both limits are just met.
     """
 
     times: float
-    loaded: float
-    alone: float
+    answer: float
 
     @property
     def unusable(self) -> bool:
@@ -91,32 +89,38 @@ class Shortfall(Frozen, frozen=True, kw_only=True):
     def missed(self) -> bool:
         return self.times > 1
 
-    @property
-    def rank(self) -> tuple[bool, float]:
-        return self.unusable, max(self.loaded, self.alone)
+    def rank(self, reach: Shortfall) -> tuple[bool, float]:
+        """Smaller is nearer; what is within reach counts as equally near."""
+        return (True, max(self.answer, reach.answer)) if self.unusable else (False, max(self.times, reach.times))
 
 
-MET: Final = Shortfall(times=1.0, loaded=1.0, alone=1.0)
-NEVER: Final = Shortfall(times=math.inf, loaded=math.inf, alone=math.inf)
+MET: Final = Shortfall(times=1.0, answer=0.0)
+NEVER: Final = Shortfall(times=math.inf, answer=math.inf)
 
 
-def shortfall(times: float, speed: Performance, alone: Performance, request: Request) -> Shortfall:
-    """Return the shortfall of what misses a limit so many times, from its speed under the load and alone."""
-    if times > UNUSABLE:
-        return Shortfall(times=times, loaded=_answer(speed, request), alone=_in_steps(_answer(alone, request)))
-    median = replaced(request, confidence=0.5)
-    lone = _in_steps(missed_times(alone, outcomes(alone, median), median))
-    return Shortfall(times=times, loaded=times, alone=min(UNUSABLE, lone))
+def shortfall(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> Shortfall:
+    times = missed_times(speed, found, request)
+    return MET if times <= 1 else Shortfall(times=times, answer=_answer(speed, request))
+
+
+def reach(alone: Iterable[Shortfall]) -> Shortfall:
+    """Return the default limits, doubled until the fastest for a request alone meets them."""
+    fastest = NEVER
+    for item in alone:
+        if not item.missed:
+            return MET
+        fastest = Shortfall(times=min(fastest.times, item.times), answer=min(fastest.answer, item.answer))
+    return MET if fastest == NEVER else Shortfall(times=_doubled(fastest.times), answer=_doubled(fastest.answer))
+
+
+def _doubled(times: float) -> float:
+    return float(2.0 ** math.ceil(math.log2(times)))
 
 
 def _answer(speed: Performance, request: Request) -> float:
     """Return how many times as long a whole answer takes as where both default limits are just met."""
     good_ms = DEFAULT_TTFT_MS + request.output_tokens * DEFAULT_TPOT_MS
     return (speed.ttft_ms + request.output_tokens * speed.tpot_ms) / good_ms
-
-
-def _in_steps(times: float) -> float:
-    return float(2.0 ** (math.ceil(4 * math.log2(times)) / 4))
 
 
 def missed_times(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> float:

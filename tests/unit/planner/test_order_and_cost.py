@@ -16,7 +16,7 @@ from tgi_deploy.planner.cost import hourly_cost, storage_for
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.rank import Merit, sort_key
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.service_level import Shortfall
+from tgi_deploy.planner.service_level import UNUSABLE
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.model import CheckpointQuantization
 from tgi_deploy.values.request import Preference
@@ -123,13 +123,13 @@ def test_preferences(prefer: Preference, better: tuple[int, str, float], worse: 
 def test_what_nobody_typed_comes_before_every_preference(prefer: Preference) -> None:
     """Met and near-lossless, bearably slow, in 4 bits, and only then what nobody would use, the least bad first."""
     in_order = [
-        merit(shortfall=missed(1.0)),
-        merit(shortfall=missed(1.5)),
+        merit(),
+        merit(**missed(1.5)),
         merit(coarse=True),
-        merit(coarse=True, shortfall=missed(1.5)),
-        merit(shortfall=missed(2.5)),
-        merit(shortfall=missed(3.0)),
-        merit(coarse=True, shortfall=missed(2.1)),
+        merit(coarse=True, **missed(1.5)),
+        merit(**missed(2.5)),
+        merit(**missed(3.0)),
+        merit(coarse=True, **missed(2.1)),
     ]
     worse_in_all_else = [
         replaced(item, loss=9 - number, usd_per_hour=Decimal(9 - number), output_tokens_per_s=1.0 + number)
@@ -139,14 +139,14 @@ def test_what_nobody_typed_comes_before_every_preference(prefer: Preference) -> 
     assert keys == sorted(keys)
 
 
-def missed(times: float) -> Shortfall:
-    return Shortfall(times=times, loaded=times, alone=1.0)
+def missed(times: float) -> dict[str, object]:
+    return {"missed": True, "unusable": times > UNUSABLE, "times": times}
 
 
 def merit(**changes: object) -> Merit:
     values = {
-        "loss": 0, "coarse": False, "shortfall": missed(1.0), "usd_per_hour": Decimal(1), "output_tokens_per_s": 100.0,
-        "ttft_ms": 100.0, "tpot_ms": 10.0, "names": ("same",),
+        "loss": 0, "coarse": False, "missed": False, "unusable": False, "times": 1.0, "usd_per_hour": Decimal(1),
+        "output_tokens_per_s": 100.0, "ttft_ms": 100.0, "tpot_ms": 10.0, "names": ("same",),
     }  # fmt: skip
     return Merit(**(values | changes))
 

@@ -50,6 +50,21 @@ def test_a_pinned_8_bit_kv_cache_is_read_faster(planned: MakePlan) -> None:
     assert narrow.chosen.performance.tpot_ms < wide.chosen.performance.tpot_ms
 
 
+def test_the_first_token_follows_the_prefill_batch_and_not_the_size_of_the_memory(planned: MakePlan) -> None:
+    """Audit, row 8: two cards of the same compute answered 263 and 716 ms, whatever the flag said."""
+
+    def ttft_ms(instance_type: str, *pins: tuple[str, str]) -> float:
+        load = {"concurrency": 8, "input_tokens": 1024, "output_tokens": 256}
+        made = planned("llama3.1-70b", *pins, instance_type=instance_type, **load)
+        assert isinstance(made, Plan)
+        return made.chosen.performance.ttft_ms
+
+    settings = ((("max-batch-prefill-tokens", "1024"),), (), (("max-batch-prefill-tokens", "8192"),))
+    forty, eighty = ([ttft_ms(name, *pins) for pins in settings] for name in ("p4d.24xlarge", "p4de.24xlarge"))
+    assert 2 * forty[0] < forty[1] < 0.7 * forty[2]
+    assert forty == pytest.approx(eighty, rel=0.05)
+
+
 def test_prompts_share_smaller_batches_where_that_meets_a_limit(planned: MakePlan) -> None:
     """One flag trades the first token for throughput: it is as large as the limits allow, and no smaller."""
     load = {"instance_type": "g6e.xlarge", "quantize": "none", "concurrency": 16}

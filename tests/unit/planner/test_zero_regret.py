@@ -71,9 +71,10 @@ def test_the_plan_is_what_exhaustive_search_finds(
     judged = tuple(naive.verdicts(base, supply))
     found = tuple(naive.choices(base, supply, judged))
     for budget in BUDGETS:
+        within = naive.reach(base, supply, judged, budget)
         for prefer in PREFERENCES:
             made = make_plan(replaced(base, budget_usd_per_hour=budget, prefer=prefer), supply, shared_catalog().engine)
-            expected = naive.best(found, prefer, budget)
+            expected = naive.best(found, prefer, budget, within)
             chosen = identity(made.chosen) if isinstance(made, Plan) else None
             assert chosen == (expected.identity if expected else None), (profile, regions, budget, prefer)
         agrees_on_every_configuration(made, judged, found, budget)
@@ -96,6 +97,7 @@ def share_what_no_budget_changes(monkeypatch: pytest.MonkeyPatch, base: Request,
         if evaluator is not None:
             return Search(request, supply, engine, evaluator)
         search.request = request
+        search.__dict__.pop("reach", None)
         return search
 
     monkeypatch.setattr(plan_module, "Search", resumed)
