@@ -195,6 +195,8 @@ class FakeHandler:
             return
         cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]})
         self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
+        found = self.world.things[attributes["id"]]
+        self._add(replaced(found, attributes={**found.attributes, "cidrs": " ".join(cidrs)}))
         self.world.leave(f"complete {self.kind}")
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

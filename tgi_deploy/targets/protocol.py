@@ -240,6 +240,17 @@ class Failover(Protocol):
 
 
 @runtime_checkable
+class Opening(Protocol):
+    """A launch that can let more networks connect while its machine runs."""
+
+    def not_let_in(self, seen: Sequence[Found]) -> tuple[str, ...]:
+        """Return the networks that are named by options and may not connect yet."""
+
+    def let_in(self, seen: Sequence[Found], networks: tuple[str, ...]) -> None:
+        """Let them connect. What was let in before stays."""
+
+
+@runtime_checkable
 class ImagePull(Protocol):
     """A launch whose images are pulled from here, not by the machine."""
 

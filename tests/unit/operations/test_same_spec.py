@@ -162,3 +162,15 @@ def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):
     assert outcome.deployment.plan.chosen.quantize == "none"
     assert len(around.world.running()) == 1
     assert [kind for kind, *_ in around.world.creations].count("instance") == 1
+
+
+def test_networks_named_anew_are_let_in_without_a_new_machine(around):
+    bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
+    (group,) = around.world.there("security-group")
+    both = {"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")}
+    (said,) = untouched(around, plan(), settings=both, dry_run=True).remarks
+    assert around.world.there("security-group") == [group]
+    (added,) = untouched(around, plan(), settings=both).remarks
+    assert (said.code, added.code) == ("networks_added", "networks_added")
+    assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
+    assert untouched(around, plan(), settings=both).remarks == ()

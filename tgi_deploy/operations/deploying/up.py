@@ -54,7 +54,7 @@ from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.targets.protocol import LaunchRequest
+from tgi_deploy.targets.protocol import LaunchRequest, Opening
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
@@ -190,7 +190,19 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             deployment = context.executor().save(deployment)
         said = remarks(deployment, request.plan)
         deployment, moved = _with_limits(context, request, deployment, seen)
-        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *said))
+        opened = _opened(way, seen, dry_run=request.dry_run)
+        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *said))
+
+
+def _opened(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:
+    """Let networks connect that options name anew; return a word about it."""
+    networks = way.not_let_in(seen) if isinstance(way, Opening) else ()
+    if not networks or not isinstance(way, Opening):
+        return ()
+    if dry_run:
+        return (warning("networks_added", f"{', '.join(networks)} would be let in"),)
+    way.let_in(seen, networks)
+    return (warning("networks_added", f"{', '.join(networks)} may connect now; what was let in before still may"),)
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:

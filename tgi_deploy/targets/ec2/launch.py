@@ -18,7 +18,7 @@ from tgi_deploy.targets.ec2.extras import make_extras
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
 from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
-from tgi_deploy.targets.ec2.resources import INSTANCE, Machine, pool_name, resources
+from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, Machine, pool_name, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, spent_words
@@ -123,6 +123,15 @@ class Ec2Launch:
             self._no_capacity(attempt, error)
         else:
             self._no_quota(attempt, error)
+
+    def not_let_in(self, seen: Sequence[Found]) -> tuple[str, ...]:
+        known = {cidr for group in _groups(seen) for cidr in group.attributes.get("cidrs", "").split()}
+        return tuple(cidr for cidr in self.options.networks if cidr not in known)
+
+    def let_in(self, seen: Sequence[Found], networks: tuple[str, ...]) -> None:
+        for group in _groups(seen):
+            properties = {"port": self.plan.request.port, "cidrs": networks}
+            self.region(group.place).handler(GROUP).complete(group.attributes, properties)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Nothing where no machine would be made, or where nobody can be asked."""
@@ -301,6 +310,10 @@ class Ec2Launch:
         else:
             error = NoCapacityError(f"no machine of the plan could be had: {tried or 'no zone has a subnet for one'}")
         return with_rooms(error, tuple(self.pools.rooms.values()))
+
+
+def _groups(seen: Sequence[Found]) -> tuple[Found, ...]:
+    return tuple(found for found in seen if found.kind == GROUP and found.alive)
 
 
 def _replaces_a_machine(attempt: Attempt) -> bool:
