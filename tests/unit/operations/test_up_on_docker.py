@@ -474,6 +474,19 @@ def _both(around, docker):
     return lambda place: host(place) if place == "docker" else around.world.cloud(place)
 
 
+def test_another_spec_replaces_the_container_and_says_that_open_requests_are_cut(around, docker):
+    bring_up(around, docker, wait=True)
+    first = the_container(docker)["Id"]
+    args = ("--model-id", "example-org/example-13b", "--max-batch-size", "4")
+    asked = []
+    again = wanted(engine={"args": args}, wait=True, confirm=lambda proposal: asked.append(proposal.update) or True)
+    larger = replaced(again.plan, request=replaced(again.plan.request, concurrency=9))
+    outcome = up(context(around, docker), replaced(again, plan=larger))
+    assert (outcome.deployment.active, outcome.deployment.rollout) == (2, None)
+    assert the_container(docker)["Id"] != first
+    assert [update.drain_s for update in asked] == [0]
+
+
 def test_limits_mean_nothing_to_a_container(around, docker):
     bring_up(around, docker)
     with pytest.raises(InputError) as caught:
