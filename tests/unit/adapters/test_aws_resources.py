@@ -110,7 +110,8 @@ def test_a_launch_says_what_matters_on_the_wire(bench):
     assert call["LaunchTemplate.LaunchTemplateId"].startswith("lt-")
     kinds = {call[f"TagSpecification.{number}.ResourceType"] for number in (1, 2, 3)}
     assert kinds == {"instance", "volume", "network-interface"}
-    assert all(tags_on_the_wire(call, number) == TAGGED for number in (1, 2, 3))
+    machine = {*TAGGED, "tgi-deploy:limits"}  # what says that it reads its limits from its tags
+    assert [tags_on_the_wire(call, number) for number in (1, 2, 3)] == [machine, TAGGED, TAGGED]
     assert found.attributes["zone"] == "us-east-1a"
     assert found.attributes["market"] == "on-demand"
 
