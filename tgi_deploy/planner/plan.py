@@ -74,15 +74,17 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     request, supply = search.request, search.supply
     if request.replicas.most is not None or supply.most_replicas > 1:
         return None
-    budget = _most_worth_paying(request, chosen)
-    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS), budget_usd_per_hour=budget)
+    left_open, most_usd = chosen.key[0], request.budget_usd_per_hour
+    if request.prefer == "cost" and not (left_open.missed or left_open.coarse):
+        most_usd = chosen.served_usd_per_hour  # they could be better in nothing but their price
+    several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS), budget_usd_per_hour=most_usd)
     cheapest = (offers[0] for offers in search.by_type.values())
     better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
     found = Search(several, better, search.engine, search.evaluator).run().configurations
     best = next((item for item in found if item.evaluation.replicas > 1), None)
     if best is None or best.key >= chosen.key:
         return None
-    worth_it = chosen.key[0].missed or best.offer.market == "owned" or _is_well_below(best.usd_per_hour, chosen)
+    worth_it = left_open.missed or best.offer.market == "owned" or _is_well_below(best.usd_per_hour, chosen)
     return best if worth_it else None
 
 
@@ -93,17 +95,6 @@ def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
 
 def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
     return usd_per_hour < chosen.usd_per_hour * _WORTH_SEVERAL
-
-
-def _most_worth_paying(request: Request, chosen: Configuration) -> Decimal | None:
-    """Return what several replicas may cost at most: the choice's price, where they could be better in nothing else.
-
-    Without it, machines would be added up to the whole budget.
-    """
-    left_open = chosen.key[0]
-    if request.prefer == "cost" and not (left_open.missed or left_open.coarse):
-        return chosen.served_usd_per_hour
-    return request.budget_usd_per_hour
 
 
 def _nothing_on_offer(request: Request) -> Rejection:

@@ -35,14 +35,16 @@ def every_number(request: Request) -> bool:
 
 
 def worth_judging(
-    request: Request,
     judged: Callable[[int], Evaluation],
     least: int,
     more: Iterable[int],
     nearness: Callable[[Evaluation], tuple[bool, float]],
+    *,
+    every: bool,
 ) -> Iterator[Evaluation]:
     """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
 
+    `every`: with each number instead.
     Enough for the limits that were asked for, and as good for those that nobody typed as the most that there may be.
     Where none is enough, that is the largest number, unless a request alone is too slow already.
     """
@@ -51,7 +53,7 @@ def worth_judging(
         yield first
         return
     counts = (least, *more)
-    if every_number(request):
+    if every:
         yield from map(judged, counts)
         return
     best = nearness(judged(counts[-1]))

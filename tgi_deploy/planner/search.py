@@ -133,28 +133,29 @@ class Search:
 
     def evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
         """Yield what is worth judging on a machine, with no more replicas than the budget buys machines for."""
-        budget = None if replicas.every_number(self.request) else self.request.budget_usd_per_hour
+        every = replicas.every_number(self.request)
+        budget = None if every else self.request.budget_usd_per_hour
         for num_shard in self.evaluator.shard_counts(hardware):
             counts = replicas.counts_of(self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard))
             for scheme in self.evaluator.schemes:
                 judged = partial(self.evaluator.evaluation, hardware, num_shard, scheme)
                 more = self._affordable(counts[1:], hardware, num_shard, scheme, budget)
-                yield from replicas.worth_judging(self.request, judged, counts[0], more, self.nearness)
+                yield from replicas.worth_judging(judged, counts[0], more, self.nearness, every=every)
 
     def _affordable(
         self, counts: Sequence[int], hardware: InstanceType, num_shard: int, scheme: Scheme, most_usd: Decimal | None
     ) -> Iterator[int]:
         """Yield numbers of replicas as long as their machines cost no more than that anywhere."""
         for count in counts:
-            if most_usd is not None and not self._buyable(hardware, num_shard, scheme, count):
+            machines = replicas.machines(hardware, num_shard, count)
+            if most_usd is not None and not self._buyable(hardware, scheme, machines, most_usd):
                 return
             yield count
 
-    def _buyable(self, hardware: InstanceType, num_shard: int, scheme: Scheme, count: int) -> bool:
-        """Whether the machines of so many replicas have a known price within the budget anywhere."""
-        budget, needed = self.request.budget_usd_per_hour, replicas.machines(hardware, num_shard, count)
-        prices = (self.price(offer, scheme, needed) for offer in self.by_type.get(hardware.name, ()))
-        return any(price is not None and (budget is None or price[0] <= budget) for price in prices)
+    def _buyable(self, hardware: InstanceType, scheme: Scheme, machines: int, most_usd: Decimal | None) -> bool:
+        """Whether so many machines have a known price anywhere, of `most_usd` at most."""
+        prices = (self.price(offer, scheme, machines) for offer in self.by_type.get(hardware.name, ()))
+        return any(price is not None and (most_usd is None or price[0] <= most_usd) for price in prices)
 
     def nearness(self, evaluation: Evaluation) -> tuple[bool, float]:
         """Whether the evaluation is unusable, and how far it misses the default service level beyond what is in reach.
@@ -167,20 +168,23 @@ class Search:
     @cached_property
     def reach(self) -> Shortfall:
         """What is in reach of a request alone, with all that works and that the budget buys."""
-        hardware = (offers[0].instance_type for offers in self.by_type.values())
-        return service_level.reach(alone for kind in hardware for alone in self._alone(kind))
+        budget, found = self.request.budget_usd_per_hour, []
+        for hardware in (offers[0].instance_type for offers in self.by_type.values()):
+            for evaluation in self._with_fewest(hardware):
+                machines = replicas.machines(hardware, evaluation.num_shard, evaluation.replicas)
+                if self._buyable(hardware, evaluation.scheme, machines, budget):
+                    found.append(self.evaluator.alone(evaluation.fit))
+        return service_level.reach(found)
 
-    def _alone(self, hardware: InstanceType) -> Iterator[Shortfall]:
+    def _with_fewest(self, hardware: InstanceType) -> Iterator[Evaluation]:
+        """Yield what works, but for its load, with as few replicas as there may be."""
         for num_shard in self.evaluator.shard_counts(hardware):
-            fewest = replicas.counts_of(
-                self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard)
-            )[0]  # fmt: skip
+            counts = replicas.counts_of(self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard))
             for scheme in self.evaluator.schemes:
-                evaluation = self.evaluator.evaluation(hardware, num_shard, scheme, fewest)
+                evaluation = self.evaluator.evaluation(hardware, num_shard, scheme, counts[0])
                 problems = (*evaluation.problems, *self._machine_problems(hardware, evaluation))
-                works = _OF_LOAD.issuperset(problem.code for problem in problems)
-                if works and self._buyable(hardware, num_shard, scheme, fewest):
-                    yield self.evaluator.alone(evaluation.fit)
+                if _OF_LOAD.issuperset(problem.code for problem in problems):
+                    yield evaluation
 
     def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
         """The offer as a choice, if its price is known and within the budget."""
