@@ -103,7 +103,7 @@ def _cells(choice: Candidate | None) -> tuple[str, ...]:
     if choice is None:
         return ("",) * len(_COLUMNS)
     kind, speed = choice.offer.instance_type, choice.performance
-    price = None if choice.offer.market == "owned" else choice.cost.usd_per_hour
+    price = choice.rent_usd_per_hour
     million = speed.usd_per_million_output_tokens
     return (
         kind.name,

@@ -72,18 +72,7 @@ def _fits(item: Resource, found: Found, record: ResourceRecord | None) -> bool:
 def _deletions(ordered: Sequence[Resource], seen: Sequence[Found], kept: Mapping[str, Found]) -> tuple[Step, ...]:
     wanted = {item.key for item in ordered}
     unwanted = [found for found in seen if kept.get(found.key) is not found]
-    return tuple(
-        Step(
-            action="delete",
-            key=found.key,
-            kind=found.kind,
-            place=found.place,
-            reason=_why_deleted(found, wanted, kept),
-            attributes=found.attributes,
-            is_machine=found.is_machine,
-        )
-        for found in reversed(unwanted)
-    )
+    return tuple(Step.deletion(found, _why_deleted(found, wanted, kept)) for found in reversed(unwanted))
 
 
 def _why_deleted(found: Found, wanted: set[str], kept: Mapping[str, Found]) -> str:

@@ -244,16 +244,7 @@ class Executor:
             if earlier:
                 break
         for found in earlier:
-            step = Step(
-                action="delete",
-                key=record.key,
-                kind=record.kind,
-                place=record.place,
-                reason="was asked for differently",
-                attributes=found.attributes,
-                is_machine=found.is_machine,
-            )
-            deployment = self._delete(deployment, step)
+            deployment = self._delete(deployment, Step.deletion(found, "was asked for differently"))
         return deployment
 
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:

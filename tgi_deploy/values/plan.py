@@ -134,6 +134,11 @@ class Candidate(Value, frozen=True, kw_only=True):
     machines: int = 1
     outcomes: tuple[LimitOutcome, ...] = ()
 
+    @property
+    def rent_usd_per_hour(self) -> Decimal | None:
+        """Return all that is billed by the hour; None for a machine of one's own."""
+        return None if self.offer.market == "owned" else self.cost.usd_per_hour
+
 
 class Bearing(Document, frozen=True, kw_only=True):
     """The most that one replica of the choice takes within the service level, and what would be missed beyond it.

@@ -13,6 +13,8 @@ from tgi_deploy.values.base import Value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tgi_deploy.values.deployment import ResourceRecord
+
 Action = Literal["create", "adopt", "keep", "delete"]
 
 # A note on what outlives its deployment unless asked otherwise; its value says what it is.
@@ -103,6 +105,19 @@ class Step(Value, frozen=True, kw_only=True):
     resource: Resource | None = None
     attributes: Mapping[str, str] = {}
     is_machine: bool = False
+
+    @classmethod
+    def deletion(cls, thing: Found | ResourceRecord, reason: str) -> Step:
+        """Return the step that deletes what exists, or may exist."""
+        return cls(
+            action="delete",
+            key=thing.key,
+            kind=thing.kind,
+            place=thing.place,
+            reason=reason,
+            attributes=thing.attributes,
+            is_machine=thing.is_machine,
+        )
 
 
 class ChangeSet(Value, frozen=True, kw_only=True):

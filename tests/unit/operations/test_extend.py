@@ -18,7 +18,16 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.ends import READS_TAGS, TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S, certain_end, ends_of, stamp
+from tgi_deploy.reconcile.ends import (
+    READS_TAGS,
+    TAG_IDLE_S,
+    TAG_LEASE,
+    TAG_LEASE_S,
+    TAG_MAX_SPEND,
+    certain_end,
+    ends_of,
+    stamp,
+)
 from tgi_deploy.state.codec import decode, encode
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
@@ -387,6 +396,16 @@ def test_a_ceiling_ends_the_machine_when_what_is_left_is_spent(around):
     extended(around, max_spend_usd=price * 3)
     assert around.store.load("demo").ends.expires_at == later(around, hours=2)
     assert no_way(around, max_spend_usd=price) == "max_spend_reached"
+
+
+@pytest.mark.parametrize("written", ["a lot", "sNaN", "-3", ""])
+def test_a_ceiling_that_is_not_an_amount_does_not_break_extend(around, written):
+    bring_up(around, max_spend_usd=Decimal(90))
+    (machine,) = around.world.running()
+    tampered = replaced(machine, tags={**machine.tags, TAG_MAX_SPEND: written})
+    around.world.things = {**around.world.things, machine.id: tampered}
+    assert extended(around, ttl_s=7200).ends[0].at == later(around, hours=2)
+    assert around.store.load("demo").ends.max_spend_usd == Decimal(90)
 
 
 def test_of_time_and_money_the_earlier_counts_and_the_later_when_that_is_lifted(around):

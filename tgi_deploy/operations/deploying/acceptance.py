@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.operations.launching.launch import spec_of
-from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.operations.planning.locked import engine_as_planned
 from tgi_deploy.text import one_line, usd
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.ends import WantedEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from tgi_deploy.values.deployment import Deployment, Revision
@@ -114,16 +114,11 @@ def with_request(deployment: Deployment, plan: Plan) -> Deployment:
     revision, running = deployment.revision, deployment.plan
     if revision is None or running is None:
         return deployment
-    made = plan_document(replaced(plan, rejections=()))
+    made = plan_to_record(plan, plan.chosen)
     if made.requirements == running.requirements:
         return deployment
     stays = {name: getattr(running, name) for name in ("chosen", "cost", "engine", "storage", "time_to_ready")}
     return deployment.with_revision(replaced(revision, plan=replaced(made, **stays)))
-
-
-def remarks(deployment: Deployment, plan: Plan) -> tuple[Problem, ...]:
-    """Return what is worth a word where nothing is done."""
-    return tuple(filter(None, (_better_choice(deployment, plan),)))
 
 
 def other_limits(deployment: Deployment, wanted: WantedEnds) -> WantedEnds | None:
@@ -151,15 +146,15 @@ def limit_options(wanted: WantedEnds) -> tuple[str, ...]:
     return tuple(option for option, value in named.items() if value is not None)
 
 
-def _better_choice(deployment: Deployment, plan: Plan) -> Problem | None:
-    """Return a word about what would be chosen today, where that is something else that costs less."""
+def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
+    """Yield a remark about what would be chosen today, where that is something else that costs less."""
     revision, price, chosen = deployment.revision, deployment.usd_per_hour, plan.chosen
     if revision is None or price is None or revision.plan is None or _runs(revision, plan, chosen):
-        return None
+        return
     if chosen.cost.usd_per_hour >= price:
-        return None
+        return
     running, offer = revision.plan.chosen, chosen.offer
-    return warning(
+    yield warning(
         "better_choice",
         f"{running.instance_type} runs at {usd(price)} an hour; today's plan would choose "
         f"{offer.instance_type.name} at {usd(chosen.cost.usd_per_hour)}: "

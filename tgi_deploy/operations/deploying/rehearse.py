@@ -15,7 +15,6 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.values.names import default_name
 from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def rehearse(
     context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
 ) -> Rehearsal:
     """Play `up` with the troubles, then `down` if something came up, and look what is left."""
-    name = request.name or default_name(request.plan.request.model.name)
+    name = request.deployment_name
     story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
     told = replace(context, reporter=story, listener=story)
     for trouble in troubles:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError
-from tgi_deploy.operations.launching.launch import spec_of
-from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.launching.launch import pending_revision, pool_of
+from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.text import usd
-from tgi_deploy.values.base import changed_fields, replaced
-from tgi_deploy.values.deployment import Pool, Revision, Rollout
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Rollout
 from tgi_deploy.values.resource import Step
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from tgi_deploy.targets.protocol import Launch
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, Revision
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
@@ -65,29 +65,13 @@ def begin(deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at
     known, newest = deployment.rollout, deployment.revision
     unused = known is not None and known.stage == "ending"
     number = (newest.number if newest else 0) + (0 if unused else 1)
-    revision = Revision(
-        number=number,
-        origin=origin,
-        state="pending",
-        created_at=at,
-        pools=(_pool(plan.chosen, way.place),),
-        spec=spec_of(plan, plan.chosen),
-        plan=plan_document(replaced(plan, rejections=())),
-        marks=way.marks,
-        options=changed_fields(way.options),
-    )
+    made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, way.place), at)
+    revision = replaced(made, number=number, origin=origin)
     if newest is not None and newest.state == "pending":
         deployment = deployment.in_state("failed")
     source = deployment.active if known is None else known.source
     rollout = Rollout(source=source, destination=number, stage="ending")
     return replaced(deployment.with_revision(revision), rollout=rollout, status="creating")
-
-
-def _pool(candidate: Candidate, place: str) -> Pool:
-    offer = candidate.offer
-    price = None if offer.market == "owned" else candidate.cost.usd_per_hour
-    name = offer.instance_type.name
-    return Pool(place=place, instance_type=name, market=offer.market, machine_usd_per_hour=price)
 
 
 def is_ending(deployment: Deployment) -> bool:
@@ -125,15 +109,9 @@ def endings(deployment: Deployment, machines: Sequence[Found]) -> Iterator[Step]
     reason = f"makes room for revision {rollout.destination}"
     seen = {found.id for found in machines}
     for found in machines:
-        yield Step(
-            action="delete", key=found.key, kind=found.kind, place=found.place, reason=reason,
-            attributes=found.attributes, is_machine=True,
-        )  # fmt: skip
+        yield Step.deletion(found, reason)
     if is_ending(deployment) and record is not None and record.attributes.get("id", "") not in {"", *seen}:
-        yield Step(
-            action="delete", key=record.key, kind=record.kind, place=record.place, reason=reason,
-            attributes=record.attributes, is_machine=True,
-        )  # fmt: skip
+        yield Step.deletion(record, reason)
 
 
 def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, *, drains: bool) -> Update | None:
@@ -141,15 +119,14 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, *, drain
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current is None or current.plan is None or not is_ending(deployment):
         return None
-    new = plan_document(replaced(plan, chosen=candidate, rejections=()))
+    new = plan_to_record(plan, candidate)
     container = current.spec.container if current.spec else candidate.engine.container
-    owned = candidate.offer.market == "owned"
     return Update(
         source=current.number,
         destination=rollout.destination,
         rows=tuple(_rows(current.plan, new)),
         usd_per_hour_before=deployment.usd_per_hour,
-        usd_per_hour_after=None if owned else candidate.cost.usd_per_hour,
+        usd_per_hour_after=candidate.rent_usd_per_hour,
         silent_s=round(sum(phase.expected_s for phase in estimate(candidate))),
         drain_s=container.stop.grace_s if drains else 0,
     )

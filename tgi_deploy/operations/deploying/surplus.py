@@ -47,15 +47,5 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment) -> tuple[Step, ...]:
     """Return the steps that end them. They are not on record, so that the record stays as it is."""
     record = deployment.machine
-    return tuple(
-        Step(
-            action="delete",
-            key=machine.key,
-            kind=machine.kind,
-            place=machine.place,
-            reason=f"is one too many beside {record.attributes['id']}" if record else "is one too many",
-            attributes=machine.attributes,
-            is_machine=machine.is_machine,
-        )
-        for machine in surplus
-    )
+    reason = f"is one too many beside {record.attributes['id']}" if surplus and record else "is one too many"
+    return tuple(Step.deletion(machine, reason) for machine in surplus)

@@ -13,12 +13,12 @@ from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehind
 from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.acceptance import (
     as_running,
+    better_choice,
     differences,
     is_choice,
     limit_options,
     no_judge,
     other_limits,
-    remarks,
     with_request,
 )
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
@@ -135,6 +135,10 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     origin: Origin = "up"
     goes_back: bool = True
 
+    @property
+    def deployment_name(self) -> str:
+        return self.name or default_name(self.plan.request.model.name)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpOutcome:
@@ -162,10 +166,10 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         NotHealthyError: it runs and is not healthy; what became of it is in the message.
         DeployError: whatever stopped it; nothing is left that the record does not know.
     """
-    name = request.name or default_name(request.plan.request.model.name)
+    name = request.deployment_name
     check_name(name)
     with context.store.lock(name, command=context.command):
-        way = context.target(request.target).launch(context, request, spent=partial(spent_by, context))
+        way = _way_of(context, request)
         recorded = context.store.load(name)
         plaintext = _agreed(way, recorded)
         way.traffic.check(plaintext=plaintext)
@@ -182,16 +186,20 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
-                way = context.target(request.target).launch(context, request, spent=partial(spent_by, context))
+                way = _way_of(context, request)
             return _bring_up(context, request, way, deployment, seen, surplus)
         if surplus:
             return _end_surplus(context, request, deployment, surplus)
         if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
-        said = remarks(deployment, request.plan)
+        better = tuple(better_choice(deployment, request.plan))
         deployment, moved = _with_limits(context, request, deployment, seen)
         opened = _opened(way, seen, dry_run=request.dry_run)
-        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *said))
+        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *better))
+
+
+def _way_of(context: Context, request: UpRequest) -> Launch:
+    return context.target(request.target).launch(context, request, spent=partial(spent_by, context))
 
 
 def _opened(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:
@@ -559,14 +567,14 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
 
     The error itself where there was no update, nothing has served before it, or this was the way back.
     """
-    deployment = context.store.load(request.name or default_name(request.plan.request.model.name))
+    deployment = context.store.load(request.deployment_name)
     source = deployment.numbered(deployment.rollout.source) if deployment and deployment.rollout else None
     if deployment is None or source is None or not request.goes_back:
         return error
     context.reporter.note(f"going back to revision {source.number}: {error.message}")
     try:
         back = _request_of(request, source)
-        way = context.target(back.target).launch(context, back, spent=partial(spent_by, context))
+        way = _way_of(context, back)
         deployment = begin(deployment, back.plan, way, origin="rollback", at=context.clock.now())
         deployment = context.executor().save(ended(deployment))
         launched = _launch(context, back, way, deployment, before)
@@ -585,5 +593,5 @@ def _request_of(request: UpRequest, revision: Revision) -> UpRequest:
     options = as_value(revision.options, type(request.options), "options")
     return replaced(
         request, plan=plan, versions=versions, options=options, origin="rollback", goes_back=False,
-        on_failure=lambda _error: "remove", name=request.name or default_name(request.plan.request.model.name),
+        on_failure=lambda _error: "remove", name=request.deployment_name,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.ends import lease_end
@@ -18,6 +18,7 @@ from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, Revision, S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Clock
@@ -82,18 +83,26 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch,
 def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Revision:
     """Return the newest revision with what is tried now, or a new one where another spec has served."""
     candidate, newest = attempt.candidate, deployment.revision
-    spec = spec_of(plan, candidate)
-    same = newest is not None and newest.spec is not None and newest.spec.digest == spec.digest
-    goes_on = newest is not None and (same or newest.state in _UNPROVED)
+    zone = "" if attempt.zone == attempt.place else attempt.zone
+    made = pending_revision(plan, candidate, way, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now())
+    if newest is None:
+        return made
+    same = newest.spec is not None and made.spec is not None and newest.spec.digest == made.spec.digest
+    if same or newest.state in _UNPROVED:
+        return replaced(made, number=newest.number, origin=newest.origin, created_at=newest.created_at)
+    return replaced(made, number=newest.number + 1)
+
+
+def pending_revision(plan: Plan, candidate: Candidate, way: Launch, pool: Pool, at: datetime) -> Revision:
+    """Return the first revision, with nothing but a candidate of a plan."""
     return Revision(
-        number=newest.number if newest and goes_on else (newest.number if newest else 0) + 1,
-        origin=newest.origin if newest and goes_on else "up",
+        number=1,
+        origin="up",
         state="pending",
-        created_at=newest.created_at if newest and goes_on else clock.now(),
-        pools=(_pool(attempt),),
-        spec=spec,
-        # Rejections are by far the largest part, it would be written anew at every step, and helps nobody later.
-        plan=plan_document(replaced(plan, chosen=candidate, rejections=())),
+        created_at=at,
+        pools=(pool,),
+        spec=spec_of(plan, candidate),
+        plan=plan_to_record(plan, candidate),
         marks=way.marks,
         options=changed_fields(way.options),
     )
@@ -118,14 +127,13 @@ def spec_of(plan: Plan, candidate: Candidate) -> Spec:
     )
 
 
-def _pool(attempt: Attempt) -> Pool:
-    offer = attempt.candidate.offer
+def pool_of(candidate: Candidate, place: str) -> Pool:
+    offer = candidate.offer
     return Pool(
-        place=attempt.place,
-        zone="" if attempt.zone == attempt.place else attempt.zone,
+        place=place,
         instance_type=offer.instance_type.name,
         market=offer.market,
-        machine_usd_per_hour=None if offer.market == "owned" else attempt.candidate.cost.usd_per_hour,
+        machine_usd_per_hour=candidate.rent_usd_per_hour,
     )
 
 

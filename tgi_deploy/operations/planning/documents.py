@@ -9,6 +9,7 @@ from tgi_deploy.planner.breakeven import breakevens
 from tgi_deploy.planner.cost import served_usd_per_hour, usd_per_month
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.time_to_ready import to_go_through
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan_document import (
     AcceleratorMemory,
     Choice,
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate, Cost, NearMiss, NoFeasiblePlan, Performance, Plan, Rejection
     from tgi_deploy.values.supply import Credits
+
+
+def plan_to_record(plan: Plan, candidate: Candidate) -> PlanDocument:
+    """Return the plan as a record keeps it, with a candidate as its choice.
+
+    Rejections are by far the largest part. They would be written anew at every step, and help nobody later.
+    """
+    return plan_document(replaced(plan, chosen=candidate, rejections=()))
 
 
 def plan_document(plan: Plan) -> PlanDocument:

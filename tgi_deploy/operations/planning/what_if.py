@@ -150,7 +150,7 @@ def row_document(row: Row) -> dict[str, Any]:
     return {
         "value": row.value,
         "chosen": None if choice is None else short(choice),
-        "usd_per_hour": None if choice is None or choice.offer.market == "owned" else choice.cost.usd_per_hour,
+        "usd_per_hour": None if choice is None else choice.rent_usd_per_hour,
         "performance": None if choice is None else speed(choice.performance),
         "kv_capacity_tokens": None if choice is None else choice.memory.kv_capacity_tokens,
         "code": row.code,

@@ -214,20 +214,10 @@ def _late_machines(
         late = [found for found in mine if found.alive or found.id not in known]
         known.update(found.id for found in late)
         left = [found for found in find_common(cloud, tags) if found.attached and found.state == _UNUSED]
-        return (*diff((), deployment.resources, late).steps, *map(_removal, left))
+        removals = (Step.deletion(found, "was left behind by its machine") for found in left)
+        return (*diff((), deployment.resources, late).steps, *removals)
 
     return holders
-
-
-def _removal(left: Found) -> Step:
-    return Step(
-        action="delete",
-        key=left.key,
-        kind=left.kind,
-        place=left.place,
-        reason="was left behind by its machine",
-        attributes=left.attributes,
-    )
 
 
 def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:

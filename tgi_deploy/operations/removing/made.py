@@ -66,15 +66,7 @@ def remove_beside(context: Context, deployment: Deployment, before: Before) -> N
 def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:
     """The last made first; without what outlives its deployment."""
     return tuple(
-        Step(
-            action="delete",
-            key=item.key,
-            kind=item.kind,
-            place=item.place,
-            reason="was made by this run",
-            attributes=item.attributes,
-            is_machine=item.is_machine,
-        )
+        Step.deletion(item, "was made by this run")
         for item in reversed(deployment.resources)
         if made(item) and KEPT not in item.notes
     )

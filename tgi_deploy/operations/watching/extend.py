@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.operations.watching.known import machine_of, money, price_of
 from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
 from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.clocks import is_past
@@ -210,7 +210,7 @@ def _ceiling(running: Running, ends: Ends) -> Decimal | None:
     if not reads_tags(running.machine.tags):
         return ends.max_spend_usd
     tag = running.machine.tags.get(TAG_MAX_SPEND, NO_LIMIT)
-    return None if tag == NO_LIMIT else Decimal(tag)
+    return None if tag == NO_LIMIT else money(tag) or ends.max_spend_usd
 
 
 def _price(running: Running) -> Decimal:
@@ -234,7 +234,7 @@ def _spent(context: Context, running: Running) -> Spent:
 
 
 def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> dict[str, str]:
-    """Return the tags of what is wanted. Machines of earlier versions read a lease that has no seconds."""
+    """Return the tags of what is wanted. `counted`: the machine reads all of its limits from them."""
     tags = {}
     if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
         tags[TAG_EXPIRES] = moved_tag(ends.expires_at, now)
@@ -243,9 +243,13 @@ def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> di
         tags[TAG_IDLE_S] = str(ends.idle_s or NO_LIMIT)
     if wanted.lease_s is not None:
         tags[TAG_LEASE_S] = str(ends.lease_s or NO_LIMIT)
-        plain = not counted and ends.lease_until is not None
-        tags[TAG_LEASE] = stamp(ends.lease_until) if plain and ends.lease_until else moved_tag(ends.lease_until, now)
+        tags[TAG_LEASE] = _lease_tag(ends.lease_until, now, counted=counted)
     return tags
+
+
+def _lease_tag(until: datetime | None, now: datetime, *, counted: bool) -> str:
+    """Return the tag of a lease. Machines of earlier versions read one that has no seconds."""
+    return moved_tag(until, now) if counted or until is None else stamp(until)
 
 
 def _record(context: Context, recorded: Deployment, ends: Ends, tags: dict[str, str]) -> Deployment:
@@ -272,7 +276,7 @@ class LeaseKeeper:
         return cls(context=context, deployment=deployment, until=deployment.ends.lease_until)
 
     def beat(self) -> None:
-        """Renew, unless that was done less than a third of the lease ago. A failure is told and tried again."""
+        """Renew, unless that was done less than a third of the lease ago. A failure is a warning; it is tried again."""
         lease_s, machine = self.deployment.ends.lease_s, self.deployment.machine
         clock = self.context.clock
         if lease_s is None or machine is None or clock.monotonic() < self._due_s:
@@ -293,7 +297,7 @@ class LeaseKeeper:
         if tags.get(TAG_LEASE) == NO_LIMIT:
             return
         until = lease_end(lease_s, self.context.clock)
-        tag = moved_tag(until, now) if reads_tags(tags) or until is None else stamp(until)
+        tag = _lease_tag(until, now, counted=reads_tags(tags))
         handler.complete({"id": machine_id}, {"tags": {TAG_LEASE: tag}})
         self.until = until
 
