@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.reconcile.retry import Pace
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
@@ -258,6 +258,29 @@ class ImagePull(Protocol):
         """Have the attempt's image there, showing the progress."""
 
 
+class Front(Protocol):
+    """What stands before the machines of one deployment: traffic can be moved from one to another beside it.
+
+    `machine` is the record of one of them.
+    """
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a shift cuts connections that are open: then the old machine drains before it, else after it."""
+
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        """Send new requests to this machine, which is proved, and to no other. Safe to repeat.
+
+        Return the host that callers use, as a probe takes it; None where that is the machine's own address.
+        """
+
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:
+        """Let no new request begin on this machine; return when none runs there, or at the deadline. Safe to repeat.
+
+        The machine is deleted after that.
+        """
+
+
 class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with what only a deployment has: a name, ends, references to secrets.
 
@@ -355,6 +378,12 @@ class Target(Protocol):
         """Return the plan's way to a machine. `spent` returns what a name's machines have cost so far.
 
         Raises InputError for secrets that are missing or can't be delivered.
+        """
+
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
+        """Return what moves the traffic between machines of all revisions on record, by their options.
+
+        None where two machines of this deployment cannot stand beside each other: then it is updated by `recreate`.
         """
 
     def cloud(self, place: str) -> Cloud:

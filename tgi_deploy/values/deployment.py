@@ -18,6 +18,7 @@ from tgi_deploy.values.resource import digest
 RecordState = Literal["intent", "created", "deleting"]
 DeploymentStatus = Literal["creating", "running", "ready", "failed", "deleting"]
 RevisionState = Literal["pending", "serving", "retired", "failed"]
+Strategy = Literal["recreate", "rolling"]
 Level = Literal["info", "warning", "error"]
 
 SCHEMA: Final = 2
@@ -100,15 +101,18 @@ class Revision(Value, frozen=True, kw_only=True):
 
 
 class Rollout(Value, frozen=True, kw_only=True):
-    """An update that has begun and is not finished: on record from before its first step until its proof.
+    """An update that has begun and is not finished: on record from before its first step until after its last.
 
-    `source` is the revision that served and is put back if the destination fails, None where none ever has. While the
-    stage is `ending`, the machine is one of the revision before the destination; after that it is the destination's.
+    `source` is the revision that served and is put back if the destination fails, None where none ever has.
+    `recreate`: while the stage is `ending`, the machine is one of the revision before the destination; while it is
+    `starting`, the destination's. `rolling`: the machine of the source serves until the stage is `promoted`; from then
+    on that of the destination does, and the other one drains and goes.
     """
 
     source: int | None
     destination: int
-    stage: Literal["ending", "starting"]
+    stage: Literal["ending", "starting", "promoted"]
+    strategy: Strategy = "recreate"
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):

@@ -281,7 +281,8 @@ def test_an_unfinished_update_is_shown(around):
         bring_up(around, NEW)
     alive_again(around)
     found = status(around.context(), "demo")
-    assert status_document(found)["recorded"]["rollout"] == {"source": 1, "destination": 2, "stage": "ending"}
+    begun = {"source": 1, "destination": 2, "stage": "ending", "strategy": "recreate"}
+    assert status_document(found)["recorded"]["rollout"] == begun
     assert [item["state"] for item in status_document(found)["recorded"]["revisions"]] == ["serving", "pending"]
     text = status_text(found)
     assert "an update to 2 is not finished" in text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.docker.host_checks import Installation
     from tgi_deploy.targets.docker.launch import DockerLaunch
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, LaunchRequest, Surroundings
+    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, Surroundings
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
@@ -124,6 +124,10 @@ class DockerTarget:
             cloud=self.cloud,
             pull_image=self.pull_image,
         )
+
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+        """Two containers can't publish one port."""
+        return None
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- likewise

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Artifact,
         ByHand,
         Deployable,
+        Front,
         LaunchRequest,
         Policy,
         Surroundings,
@@ -109,6 +110,10 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
     def cloud(self, place: str) -> Cloud:
         return self.region(place)
+
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+        """Two of one name can't stand beside each other yet."""
+        return None
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- likewise
