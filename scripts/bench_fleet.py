@@ -29,7 +29,7 @@ import boto3
 from tgi_deploy.sandbox import api, control
 from tgi_deploy.state.local import LocalStore
 from tgi_deploy.targets.aws.api import PAGE_SIZE
-from tgi_deploy.values.deployment import Deployment, ResourceRecord
+from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
 from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_PRICE, TAG_SPEC
 
 REGION: Final = "us-east-1"
@@ -152,6 +152,7 @@ def _tags(kind: str, name: str, deployment_id: str, at: datetime, *, key: str = 
 def _record(name: str, deployment_id: str, made: dict[str, str], at: datetime) -> Deployment:
     return Deployment(
         name=name, id=deployment_id, target="ec2", status="running", created_at=at, updated_at=at,
+        revisions=(Revision(number=1, origin="up", state="serving", created_at=at, pools=()),),
         resources=tuple(
             ResourceRecord(
                 key=kind, kind=kind, place=REGION, state="created", spec=f"spec-of-{kind}", request_number=1,

@@ -205,8 +205,8 @@ class Executor:
 
     def _was_asked_differently(self, deployment: Deployment, resource: Resource) -> bool:
         """Return whether the unique name is that of an earlier request of ours, with other parameters."""
-        shown = self.handler(resource.place, resource.kind).find({TAG_ID: deployment.id, TAG_KEY: resource.key})
-        return any(found.alive and found.spec != resource.spec for found in shown)
+        shown = self.handler(resource.place, resource.kind).find({TAG_ID: deployment.id})
+        return any(found.alive and found.key == resource.key and found.spec != resource.spec for found in shown)
 
     def _close(self, deployment: Deployment, resource: Resource) -> None:
         """Drop an intent that nothing came of, so that no later command waits for it."""
@@ -230,17 +230,17 @@ class Executor:
 
     def _find(self, deployment: Deployment, resource: Resource) -> Found | None:
         """Return the living one of this spec. Raises ClaimedError where another deployment has one of this name."""
-        named = self.handler(resource.place, resource.kind).find({TAG_NAME: deployment.name, TAG_KEY: resource.key})
+        named = self.handler(resource.place, resource.kind).find({TAG_NAME: deployment.name})
         alive = [found for found in named if found.alive]
         refuse_stranger(deployment, alive)
-        return next((found for found in alive if found.spec == resource.spec), None)
+        return next((found for found in alive if (found.key, found.spec) == (resource.key, resource.spec)), None)
 
     def _end_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
         """Remove what an earlier request under this key has made, with other parameters. It may have yet to show."""
         handler, earlier = self.handler(record.place, record.kind), list[Found]()
         for _ in looks(self.clock, self.lateness):
-            shown = handler.find({TAG_ID: deployment.id, TAG_KEY: record.key})
-            earlier = [found for found in shown if found.alive]
+            shown = handler.find({TAG_ID: deployment.id})
+            earlier = [found for found in shown if found.alive and found.key == record.key]
             if earlier:
                 break
         for found in earlier:
@@ -340,8 +340,9 @@ class Executor:
         record = deployment.record(resource.key)
         if record is not None and INTENDED in record.notes:
             tags[TAG_CREATED] = record.notes[INTENDED]
-        if deployment.usd_per_hour is not None:
-            tags[TAG_PRICE] = str(deployment.usd_per_hour)
+        price = deployment.price_of(resource.key)
+        if price is not None:
+            tags[TAG_PRICE] = str(price)
         return tags | end_tags(deployment, record.notes.get(INTENDED) if record else None)
 
 
@@ -362,8 +363,8 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
 def event_data(
     thing: Resource | ResourceRecord | Step, attributes: Mapping[str, str], deployment: Deployment
 ) -> dict[str, Any]:
-    """What a receipt needs to know of a thing, in the event that tells of it. The price is the whole deployment's."""
-    price, expires = deployment.usd_per_hour, deployment.ends.expires_at
+    """What a receipt needs to know of a thing, in the event about it. The price is everything's of its revision."""
+    price, expires = deployment.price_of(thing.key), deployment.ends.expires_at
     return {
         "kind": thing.kind,
         "id": attributes.get("id", ""),

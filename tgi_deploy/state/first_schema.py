@@ -21,11 +21,13 @@ from tgi_deploy.values.deployment import (
 )
 from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.resource import machine_key, revision_key
 
 # Kinds of machines, before records named them, and what was made for settings that add to the request.
 MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
+_TEMPLATE: Final = "launch-template"
 _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "creating": "pending",
     "running": "pending",
@@ -33,6 +35,13 @@ _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "failed": "failed",
     "deleting": "retired",
 }
+
+
+def _key(first: str) -> str:
+    """Return today's key: what belongs to one revision says which, and that was the only one."""
+    if first in MACHINES:
+        return machine_key(first, 1)
+    return revision_key(first, 1) if first == _TEMPLATE else first
 
 
 class FirstResource(Document, frozen=True, kw_only=True):
@@ -49,7 +58,7 @@ class FirstResource(Document, frozen=True, kw_only=True):
     @property
     def record(self) -> ResourceRecord:
         return ResourceRecord(
-            key=self.key,
+            key=_key(self.key),
             kind=self.kind,
             place=self.place,
             state=self.phase,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tgi_deploy.values.container import Container
 from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.request import Market
-from tgi_deploy.values.resource import digest
+from tgi_deploy.values.resource import digest, revision_of
 
 RecordState = Literal["intent", "created", "deleting"]
 DeploymentStatus = Literal["creating", "running", "ready", "failed", "deleting"]
@@ -99,6 +99,11 @@ class Revision(Value, frozen=True, kw_only=True):
     marks: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
 
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """What its machine costs; None where it is not billed by the hour."""
+        return self.pools[0].machine_usd_per_hour if self.pools else None
+
 
 class Rollout(Value, frozen=True, kw_only=True):
     """An update that has begun and is not finished: on record from before its first step until after its last.
@@ -145,7 +150,7 @@ class Deployment(Value, frozen=True, kw_only=True):
     created_at: Moment
     updated_at: Moment
     owner: str = ""
-    revisions: tuple[Revision, ...] = ()
+    revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
     active: int | None = None
     rollout: Rollout | None = None
     resources: tuple[ResourceRecord, ...] = ()
@@ -158,36 +163,49 @@ class Deployment(Value, frozen=True, kw_only=True):
     given_up: bool = False
 
     @property
-    def revision(self) -> Revision | None:
-        """The newest revision: what serves, or what is being brought up."""
-        return self.revisions[-1] if self.revisions else None
+    def revision(self) -> Revision:
+        """The revision of the highest number, whatever became of it."""
+        return self.revisions[-1]
 
     @property
-    def current(self) -> Revision | None:
-        """The revision of its machine: the newest one, or the one before it while an update has yet to end that."""
+    def wanted(self) -> Revision:
+        """The revision that is being brought up, else what serves, else what was brought up last."""
+        number = self.rollout.destination if self.rollout else self.active
+        return self.numbered(number) or self.revision
+
+    @property
+    def current(self) -> Revision:
+        """The revision of its machine: of two beside each other, of the one that serves."""
         ending = self.rollout is not None and self.rollout.stage == "ending"
-        return self.revisions[-2] if ending and len(self.revisions) > 1 else self.revision
+        before = self.revisions[-2] if ending and len(self.revisions) > 1 else self.revision
+        return self.numbered(self.active) or before
+
+    @property
+    def rolling(self) -> bool:
+        """Whether the machine of a new revision is brought up beside the one that serves."""
+        rollout = self.rollout
+        return rollout is not None and (rollout.strategy, rollout.stage) == ("rolling", "starting")
 
     @property
     def plan(self) -> PlanDocument | None:
         """What is planned for the revision of its machine."""
-        return self.current.plan if self.current else None
+        return self.current.plan
 
     @property
     def usd_per_hour(self) -> Decimal | None:
         """What its machine costs; None where it is not billed by the hour."""
-        pool = self._pool
-        return pool.machine_usd_per_hour if pool else None
+        return self.current.usd_per_hour
+
+    def price_of(self, key: str) -> Decimal | None:
+        """Return what the machine costs that a thing of this key is, or belongs to."""
+        revision = self.numbered(revision_of(key)) or self.current
+        return revision.usd_per_hour
 
     @property
     def region(self) -> str:
         """The place of its machine, or where one is being tried; empty before anything is."""
-        pool = self._pool
-        return pool.place if pool else next((item.place for item in self.resources), "")
-
-    @property
-    def _pool(self) -> Pool | None:
-        return self.current.pools[0] if self.current and self.current.pools else None
+        pools = self.current.pools
+        return pools[0].place if pools else next((item.place for item in self.resources), "")
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -199,8 +217,17 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> ResourceRecord | None:
-        """The record of what runs the engine."""
-        return next((item for item in self.resources if item.is_machine), None)
+        """The record of what runs the engine: of two beside each other, of the one that serves."""
+        return self.machine_at(self.current.number) or next((item for item in self.machines if not self.rolling), None)
+
+    @property
+    def machines(self) -> tuple[ResourceRecord, ...]:
+        """The records of all its machines: an update may have two."""
+        return tuple(item for item in self.resources if item.is_machine)
+
+    def machine_at(self, number: int) -> ResourceRecord | None:
+        """Return the record of the machine of a revision."""
+        return next((item for item in self.machines if revision_of(item.key) == number), None)
 
     def with_record(self, record: ResourceRecord) -> Deployment:
         """This deployment with `record` in the place of the one of the same key, or behind the others."""
@@ -217,29 +244,30 @@ class Deployment(Value, frozen=True, kw_only=True):
         return replaced(self, ends=replaced(self.ends, lease_until=until))
 
     def with_revision(self, revision: Revision) -> Deployment:
-        """This deployment with `revision` as the newest one, in the place of one of the same number."""
-        others = tuple(item for item in self.revisions if item.number != revision.number)
-        return replaced(self, revisions=(*others, revision)[-_MOST_REVISIONS:])
+        """This deployment with `revision`, in the place of one of the same number, or as the newest one."""
+        others = [item for item in self.revisions if item.number != revision.number]
+        every = sorted((*others, revision), key=lambda item: item.number)
+        needed = {self.active, self.rollout.source if self.rollout else None}
+        old = every[:-_MOST_REVISIONS]
+        return replaced(self, revisions=(*(item for item in old if item.number in needed), *every[-_MOST_REVISIONS:]))
 
     def numbered(self, number: int | None) -> Revision | None:
         """The revision of that number; None where the record no longer has it."""
         return next((item for item in self.revisions if item.number == number), None)
 
     def in_state(self, state: RevisionState) -> Deployment:
-        """This deployment with its newest revision in a state. One that serves retires what served before.
-
-        That also finishes an update.
-        """
-        newest = self.revision
-        if newest is None:
-            return self
-        active = newest.number if state == "serving" else None if self.active == newest.number else self.active
-        earlier = (
-            replaced(item, state="retired") if state == "serving" and item.state == "serving" else item
-            for item in self.revisions[:-1]
+        """This deployment with the revision that is wanted in a state. One that serves retires what served before."""
+        number, serves = self.wanted.number, state == "serving"
+        active = number if serves else None if self.active == number else self.active
+        revisions = tuple(
+            replaced(item, state=state)
+            if item.number == number
+            else replaced(item, state="retired")
+            if serves and item.state == "serving"
+            else item
+            for item in self.revisions
         )
-        rollout = None if state == "serving" else self.rollout
-        return replaced(self, revisions=(*earlier, replaced(newest, state=state)), active=active, rollout=rollout)
+        return replaced(self, revisions=revisions, active=active)
 
 
 class Event(Value, frozen=True, kw_only=True):

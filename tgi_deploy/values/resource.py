@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -33,6 +34,31 @@ TAG_CREATED: Final = f"{TAG_PREFIX}created"
 TAG_PRICE: Final = f"{TAG_PREFIX}usd-per-hour"
 TAG_SPEC: Final = f"{TAG_PREFIX}spec"
 TAG_OWNER: Final = f"{TAG_PREFIX}owner"
+
+
+_OF_REVISION: Final = re.compile(r"@([1-9][0-9]{0,8})(?:\.[1-9][0-9]{0,8})?$", re.ASCII)
+
+
+def machine_key(kind: str, revision: int) -> str:
+    """Return the key of the machine of a revision, which has one: `instance@3.1`."""
+    return f"{kind}@{revision}.1"
+
+
+def revision_key(kind: str, revision: int) -> str:
+    """Return the key of what is made for a revision beside its machine: `launch-template@3`."""
+    return f"{kind}@{revision}"
+
+
+def revision_of(key: str) -> int | None:
+    """Return the number of the revision that a key is of; None for what the deployment as a whole has."""
+    found = _OF_REVISION.search(key)
+    return int(found[1]) if found else None
+
+
+def key_of(tags: Mapping[str, str], first: str) -> str:
+    """Return the key that a thing carries. The first release left out what it is of: its things are `first`."""
+    key = tags.get(TAG_KEY, first)
+    return first if key == first.partition("@")[0] else key
 
 
 class Ref(Value, frozen=True, kw_only=True):

@@ -206,7 +206,7 @@ def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
     around.world.hidden.update(found.id for found in around.world.running())
     for found in (status(around.context(), "demo"), *statuses(around.context())):
         assert not found.gone
-        assert [(item.data["key"], item.code) for item in found.drift] == [("instance", "unsettled")]
+        assert [(item.data["key"], item.code) for item in found.drift] == [("instance@1.1", "unsettled")]
     assert not list_deployments(around.context()).rows[0].gone
     around.clock.sleep(3600)
     assert status(around.context(), "demo").gone

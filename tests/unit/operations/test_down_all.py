@@ -156,7 +156,7 @@ def test_what_does_not_go_is_waited_for_as_long_as_one(around):
 
 def test_what_is_refused_for_one_does_not_keep_the_others(around):
     bring_up(around, *names(3))
-    protected = around.store.load("demo-002").record("instance").attributes["id"]
+    protected = around.store.load("demo-002").machine.attributes["id"]
 
     def protect(name, properties):
         if name == "delete instance" and properties["id"] == protected:
@@ -278,7 +278,7 @@ def test_status_of_all_searches_once(around):
 
 def test_status_of_all_reads_what_tags_no_longer_show(around):
     bring_up(around, *names(2))
-    gone = around.store.load("demo-000").record("launch-template").attributes["id"]
+    gone = around.store.load("demo-000").record("launch-template@1").attributes["id"]
     del around.world.things[gone]
     hidden = around.store.load("demo-001").record("security-group").attributes["id"]
     around.world.things[hidden] = replaced(around.world.things[hidden], tags={})

@@ -48,22 +48,22 @@ def test_status_sees_a_machine_ended_by_others(around):
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     found = status(around.context(), "demo")
-    assert codes(found) == [("instance", "gone")]
+    assert codes(found) == [("instance@1.1", "gone")]
     assert found.probe is None
 
 
 def test_status_sees_what_no_record_knows(around):
     around.store.remove("demo")
     found = status(around.context(), "demo")
-    assert codes(found) == [(key, "unrecorded") for key in ("security-group", "launch-template", "instance")]
+    assert codes(found) == [(key, "unrecorded") for key in ("security-group", "launch-template@1", "instance@1.1")]
     assert found.recorded is None
 
 
 def test_status_sees_what_was_only_begun(around):
     record = around.store.load("demo")
-    intent = replaced(record.record("instance"), state="intent", attributes={})
+    intent = replaced(record.machine, state="intent", attributes={})
     around.store.save(record.with_record(intent), expected_serial=record.serial)
-    assert ("instance", "unsettled") in codes(status(around.context(), "demo"))
+    assert ("instance@1.1", "unsettled") in codes(status(around.context(), "demo"))
 
 
 def test_status_changes_nothing(around):

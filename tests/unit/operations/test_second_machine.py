@@ -208,7 +208,7 @@ def test_status_shows_both_and_what_they_cost_together(around):
     for found in (status(around.context(), "demo"), *statuses(around.context())):
         assert found.machine.state == "running"
         (drift,) = found.drift
-        assert (drift.code, drift.data["key"]) == ("second_machine", "instance")
+        assert (drift.code, drift.data["key"]) == ("second_machine", "instance@1.1")
         assert copied.id in drift.message
         assert "costs $1.861 an hour" in drift.message
         assert "'tgi-deploy down demo' removes both" in drift.message

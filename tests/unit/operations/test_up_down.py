@@ -71,7 +71,7 @@ def test_up_makes_one_machine_and_records_it(around):
     assert outcome.deployment.endpoint == "http://127.0.0.1:8080"
     assert around.store.load("demo") == outcome.deployment
     assert outcome.deployment.status == "running"
-    assert outcome.deployment.record("instance").attributes["id"] == machine.id
+    assert outcome.deployment.machine.attributes["id"] == machine.id
 
 
 def test_the_record_keeps_the_plan_without_what_was_refused(around):
@@ -157,7 +157,7 @@ def test_no_capacity_leads_to_the_next_zone(around):
     )
     outcome = bring_up(around)
     assert around.world.running()[0].attributes["zone"] == "us-east-1b"
-    assert outcome.deployment.record("instance").notes["pool"] == "us-east-1/us-east-1b/g6e.xlarge/on-demand"
+    assert outcome.deployment.machine.notes["pool"] == "us-east-1/us-east-1b/g6e.xlarge/on-demand"
     assert any("no_capacity us-east-1/us-east-1a" in line for line in around.heard.lines)
 
 

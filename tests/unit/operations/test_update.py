@@ -269,6 +269,18 @@ def finish(around, then):
     assert [item.state for item in deployment.revisions].count("serving") == 1
 
 
+def test_tags_keep_the_number_of_a_revision_whose_record_is_lost(around):
+    bring_up(around)
+    bring_up(around, NEW)
+    keys = sorted(found.key for found in around.world.left())
+    assert keys == ["instance@2.1", "launch-template@2", "security-group"]
+    around.store.remove("demo")
+    around.clock.seconds += 3600
+    outcome = bring_up(around, NEW)
+    assert (outcome.deployment.active, outcome.deployment.machine.key) == (2, "instance@2.1")
+    assert len(around.world.running()) == 1
+
+
 def test_an_unfinished_update_is_shown(around):
     bring_up(around)
 

@@ -86,7 +86,9 @@ def by_compose(deployable: Deployable, _folder: Path) -> Seen:
 
 def by_api(deployable: Deployable, _folder: Path) -> Seen:
     docker = FakeDocker()
-    host = Host(name="demo", place="docker", container=container_for(deployable), secrets={}, ready_deadline_s=900)
+    host = Host(
+        name="demo", revision=1, place="docker", container=container_for(deployable), secrets={}, ready_deadline_s=900
+    )
     wanted = resources(host)[-1].properties
     api = Api(endpoint=endpoint_of("docker", {}), table=ErrorTable(()), environ={}, connect=lambda _at: docker)
     Containers(api).create(wanted, tags={}, token="")

@@ -85,7 +85,7 @@ def test_a_record_of_the_first_release_is_read_as_one_revision():
     assert found.plan.requirements.budget_usd_per_hour == 5
     assert (found.ends.ttl_s, found.ends.idle_s, found.ends.lease_s) == (14400, 7200, 3600)
     assert found.ends.expires_at == datetime(2026, 11, 23, 2, 12, 2, tzinfo=UTC)
-    assert (found.machine.key, found.machine.state, found.request_number) == ("instance", "created", 3)
+    assert (found.machine.key, found.machine.state, found.request_number) == ("instance@1.1", "created", 3)
 
 
 def test_a_record_of_the_first_release_is_written_as_one_of_today():

@@ -25,7 +25,13 @@ def deployable(**changes):
 def made(place="docker", devices=None, **changes):
     container = container_for(deployable(**changes))
     host = Host(
-        name="demo", place=place, container=container, devices=devices, secrets={"A": "B"}, ready_deadline_s=900
+        revision=1,
+        name="demo",
+        place=place,
+        container=container,
+        devices=devices,
+        secrets={"A": "B"},
+        ready_deadline_s=900,
     )
     return resources(host)
 

@@ -23,6 +23,7 @@ def machine(chosen=None, **changes):
     data = launch_template_data(wanted, user_data=written("user-data", wanted).text, root_device_name="/dev/xvda")
     values = {
         "name": "demo",
+        "revision": 1,
         "candidate": chosen,
         "data": data,
         "placement": PLACE,
@@ -33,7 +34,7 @@ def machine(chosen=None, **changes):
 
 
 def made(*args, **changes):
-    return {resource.key: resource for resource in resources(machine(*args, **changes))}
+    return {resource.kind: resource for resource in resources(machine(*args, **changes))}
 
 
 def request_of(found):
@@ -42,9 +43,9 @@ def request_of(found):
 
 def test_group_template_and_machine_refer_to_each_other():
     found = made()
-    assert found["instance"].needs == ("launch-template", "security-group")
+    assert found["instance"].needs == ("launch-template@1", "security-group")
     assert found["security-group"].needs == found["launch-template"].needs == ()
-    assert request_of(found)["LaunchTemplate"]["Version"] == Ref(key="launch-template", attribute="version")
+    assert request_of(found)["LaunchTemplate"]["Version"] == Ref(key="launch-template@1", attribute="version")
 
 
 def test_only_the_given_addresses_get_in_and_may_change_in_place():

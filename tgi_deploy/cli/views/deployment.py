@@ -34,7 +34,7 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "region": deployment.region,
         "phase": deployment.status,
         "endpoint": deployment.endpoint,
-        "revision": deployment.current.number if deployment.current else None,
+        "revision": deployment.current.number,
         "revisions": [_revision(item) for item in deployment.revisions],
         "rollout": as_dict(deployment.rollout) if deployment.rollout else None,
         "usd_per_hour": deployment.usd_per_hour,

@@ -121,7 +121,7 @@ def _found(found: Found) -> dict[str, Any]:
 def status_text(status: Status) -> str:
     recorded, probe = status.recorded, status.probe
     lines = [heading(status.name, _standing(status)), *_runs_lines(status)]
-    if recorded is not None and recorded.current is not None:
+    if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
     if recorded is not None and recorded.endpoint:
         answer = "was not asked: no machine runs" if probe is None else str(probe)

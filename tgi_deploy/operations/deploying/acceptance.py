@@ -39,8 +39,8 @@ def no_judge(_running: PlanDocument) -> None:
 
 def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
     """Return the plan with what runs as its choice; None where something else is asked for."""
-    revision, running = recorded.revision, recorded.plan
-    if revision is None or running is None or not _may_stay(revision, running, plan, marks):
+    revision, running = recorded.current, recorded.plan
+    if running is None or not _may_stay(revision, running, plan, marks):
         return None
     judged = judge(running)
     if judged is not None and not (_runs(revision, plan, judged) or _covers(running, plan, judged)):
@@ -97,9 +97,9 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
 
 
 def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether the newest revision is exactly the plan's choice, its machine's type, market and region too."""
-    revision = recorded.revision
-    if revision is None or revision.plan is None or revision.marks != marks or not _runs(revision, plan, plan.chosen):
+    """Return whether what runs, or is brought up, is exactly the choice of the plan: type, market and region, too."""
+    revision = recorded.wanted
+    if revision.plan is None or revision.marks != marks or not _runs(revision, plan, plan.chosen):
         return False
     chosen, offer = revision.plan.chosen, plan.chosen.offer
     return (chosen.instance_type, chosen.market, chosen.region) == (
@@ -111,8 +111,8 @@ def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> boo
 
 def with_request(deployment: Deployment, plan: Plan) -> Deployment:
     """Record what is asked for now. `plan` is `as_running`; what runs, where and for how much stays as it is."""
-    revision, running = deployment.revision, deployment.plan
-    if revision is None or running is None:
+    revision, running = deployment.wanted, deployment.wanted.plan
+    if running is None:
         return deployment
     made = plan_to_record(plan, plan.chosen)
     if made.requirements == running.requirements:
@@ -148,8 +148,8 @@ def limit_options(wanted: WantedEnds) -> tuple[str, ...]:
 
 def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
     """Yield a remark about what would be chosen today, where that is something else that costs less."""
-    revision, price, chosen = deployment.revision, deployment.usd_per_hour, plan.chosen
-    if revision is None or price is None or revision.plan is None or _runs(revision, plan, chosen):
+    revision, price, chosen = deployment.current, deployment.usd_per_hour, plan.chosen
+    if price is None or revision.plan is None or _runs(revision, plan, chosen):
         return
     if chosen.cost.usd_per_hour >= price:
         return

@@ -111,7 +111,7 @@ def report_removed(
 
 def report_restored(error: DeployError, source: Revision, deployment: Deployment) -> DeployError:
     """Return the error of an update that failed and was undone: what served before serves again."""
-    now = deployment.revision.number if deployment.revision else source.number
+    now = deployment.current.number
     words = (
         f"what this update had made was removed, and what revision {source.number} ran {_serves(deployment)} again "
         f"at {deployment.endpoint}, as revision {now}"

@@ -7,7 +7,7 @@ that there are never two. The resources around it, the claim to the name among t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.launching.launch import pending_revision, pool_of
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     Origin = Literal["up", "rollback"]
     # From a recorded revision to the plan that runs it again, and all that its engine may report itself as.
     Again = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
+
+
+# States of a revision that nothing was promised by: it may become another spec.
+_UNPROVED: Final = frozenset({"pending", "failed"})
 
 
 def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
@@ -64,14 +68,25 @@ def begin(deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at
     """
     known, newest = deployment.rollout, deployment.revision
     unused = known is not None and known.stage == "ending"
-    number = (newest.number if newest else 0) + (0 if unused else 1)
+    number = newest.number + (0 if unused else 1)
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, way.place), at)
     revision = replaced(made, number=number, origin=origin)
-    if newest is not None and newest.state == "pending":
+    if newest.state == "pending":
         deployment = deployment.in_state("failed")
     source = deployment.active if known is None else known.source
     rollout = Rollout(source=source, destination=number, stage="ending")
     return replaced(deployment.with_revision(revision), rollout=rollout, status="creating")
+
+
+def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime) -> Deployment:
+    """Return the record of what has no machine any more, with a revision of its own for another spec that served."""
+    wanted, place = deployment.wanted, way.place
+    made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, place), at)
+    same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
+    if same or wanted.state in _UNPROVED:
+        return replaced(deployment, endpoint=None)
+    made = replaced(made, number=deployment.revision.number + 1)
+    return replaced(deployment.in_state("retired").with_revision(made), endpoint=None)
 
 
 def is_ending(deployment: Deployment) -> bool:
@@ -117,7 +132,7 @@ def endings(deployment: Deployment, machines: Sequence[Found]) -> Iterator[Step]
 def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, *, drains: bool) -> Update | None:
     """Return what an update that is about to begin changes; None where there is none, or no record of what runs."""
     rollout, current = deployment.rollout, deployment.current
-    if rollout is None or current is None or current.plan is None or not is_ending(deployment):
+    if rollout is None or current.plan is None or not is_ending(deployment):
         return None
     new = plan_to_record(plan, candidate)
     container = current.spec.container if current.spec else candidate.engine.container
@@ -177,13 +192,13 @@ def former(deployment: Deployment) -> Revision:
 
 def _last_retired(deployment: Deployment) -> Revision | None:
     """Return the last that served and ran something else than what runs now."""
-    now = _what(deployment.revision)
+    now = _what(deployment.current)
     retired = (item for item in reversed(deployment.revisions) if item.state == "retired" and item.plan is not None)
     return next((item for item in retired if _what(item) != now), None)
 
 
-def _what(revision: Revision | None) -> object:
-    plan = revision.plan if revision else None
+def _what(revision: Revision) -> object:
+    plan = revision.plan
     if plan is None:
         return None
     chosen = plan.chosen

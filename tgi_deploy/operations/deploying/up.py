@@ -32,6 +32,7 @@ from tgi_deploy.operations.deploying.failure_report import (
 )
 from tgi_deploy.operations.deploying.readiness import endpoint, wait
 from tgi_deploy.operations.deploying.rollout import (
+    anew,
     begin,
     ended,
     endings,
@@ -58,7 +59,7 @@ from tgi_deploy.targets.protocol import LaunchRequest, Opening
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
-from tgi_deploy.values.resource import TAG_ID, ChangeSet
+from tgi_deploy.values.resource import TAG_ID, ChangeSet, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -265,7 +266,7 @@ def _starting_point(
     """Return the recorded deployment, or a new one, or one known only from tags, and the plan to go on with."""
     plan = request.plan
     if recorded is None:
-        return _new(context, request.target, way.place, name, seen), plan
+        return _new(context, request, way.place, seen), plan
     if not seen and recorded.rollout is None and recorded.target != request.target:
         return replaced(recorded, endpoint=None, target=request.target), plan
     if recorded.target != request.target:
@@ -275,37 +276,40 @@ def _starting_point(
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
     goes_on = is_choice(recorded, plan, way.marks) if request.exact else _asked_alike(recorded, plan, way.marks)
+    now = context.clock.now()
     if goes_on:
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
-        return replaced(recorded, endpoint=None), plan
+        return anew(recorded, plan, way, at=now), plan
     exact = request.exact or recorded.rollout is not None
     stays = None if exact else as_running(recorded, plan, way.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
     context.reporter.note(f"'{name}' was asked for differently{differences(recorded, plan)}")
-    return begin(recorded, plan, way, origin=request.origin, at=context.clock.now()), plan
+    return begin(recorded, plan, way, origin=request.origin, at=now), plan
 
 
 def _asked_alike(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    revision = recorded.revision
-    if revision is None or revision.plan is None:
-        return False
-    return revision.marks == marks and revision.plan.requirements == plan.request.document
+    revision = recorded.wanted
+    return revision.plan is not None and revision.marks == marks and revision.plan.requirements == plan.request.document
 
 
-def _new(context: Context, target: str, place: str, name: str, seen: Sequence[Found]) -> Deployment:
+def _new(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
+    """Return a new record. The number of a revision whose record is lost is known from tags, and never given anew."""
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
+    number = max((revision_of(found.key) or 1 for found in seen), default=1)
     return Deployment(
-        name=name,
+        name=request.deployment_name,
         id=known or context.new_id(),
-        target=target,
+        target=request.target,
         status="creating",
         created_at=now,
         updated_at=now,
         owner=context.owner,
-        revisions=(Revision(number=1, origin="up", state="pending", created_at=now, pools=(Pool(place=place),)),),
+        revisions=(
+            Revision(number=number, origin=request.origin, state="pending", created_at=now, pools=(Pool(place=place),)),
+        ),
     )
 
 
@@ -515,7 +519,8 @@ def _make_ready(
         proof = prove_service(context, _question(request, deployment.plan, url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
-    deployment = executor.save(replaced(deployment, status="ready").leased_until(lease.until).in_state("serving"))
+    serving = replaced(deployment.in_state("serving"), status="ready", rollout=None)
+    deployment = executor.save(serving.leased_until(lease.until))
     executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=_measurements(proof))
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 

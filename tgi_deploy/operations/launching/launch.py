@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
-# States of a revision that nothing was promised by: it may become another spec.
-_UNPROVED: Final = frozenset({"pending", "failed"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,16 +79,11 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch,
 
 
 def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Revision:
-    """Return the newest revision with what is tried now, or a new one where another spec has served."""
-    candidate, newest = attempt.candidate, deployment.revision
+    """Return the revision that is brought up with what is tried now."""
+    candidate, wanted = attempt.candidate, deployment.wanted
     zone = "" if attempt.zone == attempt.place else attempt.zone
     made = pending_revision(plan, candidate, way, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now())
-    if newest is None:
-        return made
-    same = newest.spec is not None and made.spec is not None and newest.spec.digest == made.spec.digest
-    if same or newest.state in _UNPROVED:
-        return replaced(made, number=newest.number, origin=newest.origin, created_at=newest.created_at)
-    return replaced(made, number=newest.number + 1)
+    return replaced(made, number=wanted.number, origin=wanted.origin, created_at=wanted.created_at)
 
 
 def pending_revision(plan: Plan, candidate: Candidate, way: Launch, pool: Pool, at: datetime) -> Revision:

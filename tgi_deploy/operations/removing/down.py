@@ -19,7 +19,7 @@ from tgi_deploy.reconcile.observe import find_common, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, ChangeSet, Found, Step
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_SPEC, ChangeSet, Found, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -321,8 +321,8 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
 def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
     cloud = context.cloud(record.place)
     if record.state == "intent":
-        tags = {TAG_ID: deployment.id, TAG_KEY: record.key, TAG_SPEC: record.spec}
-        return bool(cloud.handler(record.kind).find(tags))
+        tagged = cloud.handler(record.kind).find({TAG_ID: deployment.id, TAG_SPEC: record.spec})
+        return any(found.key == record.key for found in tagged)
     if record.is_machine:
         return cloud.machine(record.attributes["id"]).state != "missing"
     return cloud.handler(record.kind).read(record.attributes) is not None

@@ -132,7 +132,7 @@ def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
 
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
     """The event that tells of a thing that was found (or, with code `deleted`, that went)."""
-    price = deployment.usd_per_hour if deployment else None
+    price = deployment.price_of(found.key) if deployment else None
     born_at = born(found)
     data = {
         "kind": found.kind,

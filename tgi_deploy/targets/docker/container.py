@@ -12,7 +12,7 @@ from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.targets.docker.errors import is_engines
 from tgi_deploy.targets.reply import Reply, replies
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -111,7 +111,7 @@ class Containers:
         labels = item.optional_part("Config").table("Labels")
         state = item.optional_part("State").optional_text("Status") or "created"
         return Found(
-            key=labels.get(TAG_KEY, KIND),
+            key=key_of(labels, machine_key(KIND, 1)),
             kind=KIND,
             place=self.api.place,
             attributes=self._attributes(item),

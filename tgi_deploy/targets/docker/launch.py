@@ -88,7 +88,7 @@ class DockerLaunch:
             ready_deadline_s=self.around.ready_deadline_s(candidate),
         )
         script = written(RUN, deployable, templates_dir=self.around.templates_dir)
-        wanted = resources(self._host(deployable))
+        wanted = resources(self._host(deployable, deployment.wanted.number))
         yield Attempt(
             candidate=candidate,
             place=self.place,
@@ -121,12 +121,13 @@ class DockerLaunch:
         """A container costs nothing by the hour: trying is the check."""
         return ()
 
-    def _host(self, deployable: Deployable) -> Host:
+    def _host(self, deployable: Deployable, revision: int) -> Host:
         container, variable = container_for(deployable), self.options.api_key_from_env
         secrets = {**{name: name for name in container.secret_env}, **dict(self.secrets)}
         self._check_secrets(tuple(secrets.values()))
         return Host(
             name=deployable.name,
+            revision=revision,
             place=self.place,
             container=container,
             bind=self.options.address,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.container import MODEL_DIR
-from tgi_deploy.values.resource import KEPT, Resource
+from tgi_deploy.values.resource import KEPT, Resource, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,7 @@ class Host:
     """
 
     name: str
+    revision: int
     place: str
     container: HostedContainer
     bind: str = LOOPBACK
@@ -87,7 +88,7 @@ def _cache(place: str, mount: Mount) -> Resource:
 def _container(host: Host) -> Resource:
     container = host.container
     return Resource(
-        key=CONTAINER,
+        key=machine_key(CONTAINER, host.revision),
         kind=CONTAINER,
         place=host.place,
         properties={

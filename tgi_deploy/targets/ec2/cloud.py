@@ -15,7 +15,6 @@ from tgi_deploy.targets.ec2 import (
     external_end,
     instance,
     launch_template,
-    resources,
     security_group,
     spot_request,
 )
@@ -131,7 +130,7 @@ class Ec2Cloud:
         properties = {
             "name": by_key[external_end.SCHEDULE]["name"],
             "at": external_end.at(expires),
-            "instance": by_key[resources.INSTANCE]["id"],
+            "instance": next(found.id for found in seen if found.is_machine and found.alive),
             "role": by_key[external_end.SCHEDULE_ROLE]["arn"],
         }
         self.handler(schedule.KIND).complete({}, properties)

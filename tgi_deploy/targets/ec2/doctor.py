@@ -21,7 +21,7 @@ from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
 from tgi_deploy.targets.ec2.survey import together
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import Frozen, replaced
-from tgi_deploy.values.deployment import Deployment
+from tgi_deploy.values.deployment import Deployment, Revision
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
 def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
     """What preflight would say, with every action rehearsed and the image's own size counted."""
     now, region = look.around.clock.now(), plan.chosen.offer.region
-    deployment = Deployment(name=_NAME, id=_ID, target=NAME, status="creating", created_at=now, updated_at=now)
+    revision = Revision(number=1, origin="up", state="pending", created_at=now, pools=())
+    deployment = Deployment(
+        name=_NAME, id=_ID, target=NAME, status="creating", created_at=now, updated_at=now, revisions=(revision,)
+    )
     request = LaunchRequest(plan=plan, options=_as_up_has_them(look.asked), environ=look.asked.environ, wait=False)
     try:
         attempt = next(look.target.launch(look.around, request).attempts(lambda: (deployment, ())))

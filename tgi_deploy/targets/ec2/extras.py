@@ -10,6 +10,7 @@ from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.resources import INSTANCE
 from tgi_deploy.targets.ec2.secrets import delivery
 from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
+from tgi_deploy.values.resource import machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,5 +65,9 @@ def _end(deployment: Deployment, region: str, expires: datetime | None) -> tuple
             hint="add --ttl or --max-spend",
         )
     return external_end(
-        name=deployment.name, deployment_id=deployment.id, region=region, expires=expires, machine_key=INSTANCE
+        name=deployment.name,
+        deployment_id=deployment.id,
+        region=region,
+        expires=expires,
+        machine_key=machine_key(INSTANCE, deployment.wanted.number),
     )

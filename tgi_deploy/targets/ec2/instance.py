@@ -11,7 +11,7 @@ from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
-from tgi_deploy.values.resource import RECLAIMED, TAG_KEY, Found, MachineState
+from tgi_deploy.values.resource import RECLAIMED, Found, MachineState, key_of, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,7 +124,7 @@ class Instances:
         state = _state(item)
         why = _reason(item) if state not in _ALIVE else {}
         return Found(
-            key=tags.get(TAG_KEY, KIND),
+            key=key_of(tags, machine_key(KIND, 1)),
             kind=KIND,
             place=self.api.region,
             attributes={**_attributes(item), **why},

@@ -242,6 +242,7 @@ class Ec2Launch:
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
             name=deployment.name,
+            revision=deployment.wanted.number,
             candidate=candidate,
             data=launch_template_data(deployable, user_data=user_data.text, root_device_name=image.root_device),
             placement=placement,
@@ -327,7 +328,7 @@ def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
 
     While the recorded machine lives, its pool alone: a plan for another machine's pool would replace it.
     """
-    record = deployment.record(INSTANCE)
+    record = deployment.machine_at(deployment.wanted.number)
     machines = [found for found in seen if found.kind == INSTANCE and found.alive]
     recorded = [found for found in machines if record is not None and found.id == record.attributes.get("id")]
     pools = [

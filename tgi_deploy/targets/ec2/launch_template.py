@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
-from tgi_deploy.values.resource import TAG_KEY, Found
+from tgi_deploy.values.resource import Found, key_of, revision_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ class LaunchTemplates:
 
     def _found(self, item: Reply, tags: Mapping[str, str]) -> Found:
         return Found(
-            key=tags.get(TAG_KEY, KIND),
+            key=key_of(tags, revision_key(KIND, 1)),
             kind=KIND,
             place=self.api.region,
             attributes={

@@ -57,7 +57,7 @@ class Flight:
 
 def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
     """Return the launch that the attempt would make, as its resources describe it."""
-    made = {resource.key: resource.properties for resource in attempt.wanted}
+    made = {resource.kind: resource.properties for resource in attempt.wanted}
     request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
     interface = request["NetworkInterfaces"][0]
     profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.values.resource import Ref, Resource
+from tgi_deploy.values.resource import Ref, Resource, machine_key, revision_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,7 @@ class Machine:
     """
 
     name: str
+    revision: int
     candidate: Candidate
     data: Mapping[str, Any]
     placement: Placement
@@ -90,14 +91,20 @@ def _launch_template(machine: Machine) -> Resource:
     data = {name: copy.deepcopy(value) for name, value in machine.data.items() if name not in _NOT_IN_TEMPLATE}
     data["BlockDeviceMappings"] = [_volume(disk, machine.image) for disk in data.get("BlockDeviceMappings", ())]
     return Resource(
-        key=TEMPLATE,
+        key=revision_key(TEMPLATE, machine.revision),
         kind=TEMPLATE,
         place=machine.candidate.offer.region,
         properties={
-            "name": f"tgi-deploy-{machine.name}",  # unique in its region, whatever the network
+            "name": _template_name(machine),
             "data": data,
         },
     )
+
+
+def _template_name(machine: Machine) -> str:
+    """Unique in its region, whatever the network. No deployment's name has a point."""
+    later = f".{machine.revision}" if machine.revision > 1 else ""
+    return f"tgi-deploy-{machine.name}{later}"
 
 
 def _volume(disk: Mapping[str, Any], image: MachineImage) -> dict[str, Any]:
@@ -110,9 +117,10 @@ def _volume(disk: Mapping[str, Any], image: MachineImage) -> dict[str, Any]:
 
 def _instance(machine: Machine) -> Resource:
     offer, placement = machine.candidate.offer, machine.placement
+    key = revision_key(TEMPLATE, machine.revision)
     template = {
-        "LaunchTemplateId": Ref(key=TEMPLATE, attribute="id"),
-        "Version": Ref(key=TEMPLATE, attribute="version"),
+        "LaunchTemplateId": Ref(key=key, attribute="id"),
+        "Version": Ref(key=key, attribute="version"),
     }
     interface = {
         **machine.data["NetworkInterfaces"][0],
@@ -127,7 +135,7 @@ def _instance(machine: Machine) -> Resource:
         **{name: machine.data[name] for name in _DIRECT if name in machine.data},
     }
     return Resource(
-        key=INSTANCE,
+        key=machine_key(INSTANCE, machine.revision),
         kind=INSTANCE,
         place=offer.region,
         properties={"request": request, "spot": offer.market == "spot"},
