@@ -65,7 +65,11 @@ class FakeDocker:
             "Name": f"/{request['name']}",
             "Created": "2026-01-09T00:00:00.123456789Z",
             "RestartCount": 0,
-            "Config": {"Image": request["image"], "Labels": dict(request["labels"])},
+            "Config": {
+                "Image": request["image"],
+                "Labels": dict(request["labels"]),
+                "StopTimeout": request["stop_timeout"],
+            },
             "HostConfig": {"PortBindings": {f"{port}/tcp": [{"HostIp": bind, "HostPort": str(host_port)}]}},
             "State": {"Status": "created", "FinishedAt": "0001-01-01T00:00:00Z"},
             "request": request,
@@ -92,6 +96,14 @@ class FakeDocker:
         self.enter("containers")
         assert all
         return [item for item in self.containers_by_id.values() if _fits(item, filters)]
+
+    def stop(self, container_id: str, *, timeout: int) -> None:
+        """A running one is ended only if its engine has its whole grace."""
+        self.enter("stop")
+        item = self._one(container_id)
+        assert timeout == item["Config"]["StopTimeout"]
+        item["State"]["Status"] = "exited"
+        self.leave("stop")
 
     def remove_container(self, container_id: str, *, force: bool, v: bool) -> None:
         self.enter("remove_container")

@@ -65,7 +65,6 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     `one_at_a_time`: why deployments are not brought up beside each other, empty where they are.
     `removed_together`: kinds of which things of many deployments may be deleted side by side.
     `unpriced` says of a receipt without a price where it ran; empty where that is not known.
-    `drains`: a machine that is ended lets its engine finish the requests that are open, as long as the engine allows.
     `extra` is the package that the extra of the target's name brings, empty where it needs none.
     """
 
@@ -80,7 +79,6 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     one_at_a_time: str = ""
     removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
-    drains: bool = True
     extra: str = ""
 
 

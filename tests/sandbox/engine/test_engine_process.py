@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 
 import pytest
 
@@ -35,9 +37,14 @@ def test_a_signal_ends_it_with_zero(start_engine, number):
         engine.wait_until_ready()
         engine.process.send_signal(number)
         assert engine.end() == 0
-        engine.wait_for("Shutting down shards")
-        assert "signal received, starting graceful shutdown" in engine.log
-        assert "webserver terminated" in engine.log
+        said = [
+            "Terminating webserver", "Waiting for webserver to gracefully shutdown",
+            "signal received, starting graceful shutdown", "webserver terminated", "Shutting down shards",
+            "Terminating shard", "Waiting for shard to gracefully shutdown", "shard terminated",
+        ]  # fmt: skip
+        engine.wait_for(said[-1])
+        places = [engine.log.index(words) for words in said]
+        assert places == sorted(places)
         assert engine.refuses()
 
 
@@ -71,6 +78,28 @@ def test_requests_in_flight_are_finished(start_engine):
             slow.sendall(body[5:])
             reply = slow.makefile("rb").readline()
         assert reply == b"HTTP/1.1 200 OK\r\n"
+        assert engine.end() == 0
+        engine.wait_for("webserver terminated")
+
+
+def test_open_streams_end_whole_and_idle_connections_are_closed(start_engine):
+    kind = {"Content-Type": "application/json"}
+    body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 200}})
+    with start_engine("--graceful-termination-timeout", "20000", speed=20) as engine, ExitStack() as open_ones:
+        engine.wait_until_ready()
+        idle, *busy = (
+            open_ones.enter_context(closing(HTTPConnection("127.0.0.1", engine.port, timeout=60))) for _ in range(51)
+        )
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        for connection in busy:
+            connection.request("POST", "/generate_stream", body, kind)
+        streams = [connection.getresponse() for connection in busy]
+        engine.process.send_signal(signal.SIGTERM)
+        engine.wait_for("signal received, starting graceful shutdown")
+        assert idle.sock.recv(1) == b""
+        assert engine.refuses()
+        assert sum(b'"finish_reason"' in stream.read() for stream in streams) == 50
         assert engine.end() == 0
         engine.wait_for("webserver terminated")
 

@@ -57,6 +57,7 @@ REPLIES = {
     "GET /containers/tgi-deploy-demo/json": CONTAINER,
     "POST /containers/create": {"Id": ID, "Warnings": []},
     f"POST /containers/{ID}/start": None,
+    f"POST /containers/{ID}/stop": None,
     f"DELETE /containers/{ID}": None,
     f"GET /containers/{ID}/logs": b"\x01\0\0\0" + len(LINE).to_bytes(4, "big") + LINE,
     "GET /events": {"timeNano": 1767916805 * 10**9, "Actor": {"Attributes": {"exitCode": "1"}}},

@@ -474,7 +474,7 @@ def _both(around, docker):
     return lambda place: host(place) if place == "docker" else around.world.cloud(place)
 
 
-def test_another_spec_replaces_the_container_and_says_that_open_requests_are_cut(around, docker):
+def test_another_spec_replaces_the_container_once_its_engine_has_finished(around, docker):
     bring_up(around, docker, wait=True)
     first = the_container(docker)["Id"]
     args = ("--model-id", "example-org/example-13b", "--max-batch-size", "4")
@@ -484,7 +484,8 @@ def test_another_spec_replaces_the_container_and_says_that_open_requests_are_cut
     outcome = up(context(around, docker), replaced(again, plan=larger))
     assert (outcome.deployment.active, outcome.deployment.rollout) == (2, None)
     assert the_container(docker)["Id"] != first
-    assert [update.drain_s for update in asked] == [0]
+    assert [update.drain_s for update in asked] == [120]
+    assert docker.calls.index("stop") < docker.calls.index("remove_container")
 
 
 def test_limits_mean_nothing_to_a_container(around, docker):

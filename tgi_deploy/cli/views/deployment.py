@@ -133,14 +133,13 @@ def update_document(update: Update) -> dict[str, Any]:
 
 def update_text(update: Update) -> str:
     """Return what the update changes, and what users of the deployment notice of it."""
-    open_ones = f"open ones have {duration(update.drain_s)} to finish" if update.drain_s else "open ones are cut"
     rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
     return "\n".join(
         (
             f"  update    revision {update.source} -> {update.destination}: the old machine is gone before the next",
             *rows,
             f"  silent    nothing answers for about {duration(update.silent_s)}, until the new one is proved",
-            f"  requests  {open_ones}; new ones are refused from then on",
+            f"  requests  open ones have {duration(update.drain_s)} to finish; new ones are refused from then on",
         )
     )
 

@@ -48,8 +48,7 @@ def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 class Update:
     """What an update changes, before it begins. `rows` are (what, before, after) of what differs.
 
-    `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take, 0
-    where they are cut.
+    `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take.
     """
 
     source: int
@@ -129,7 +128,7 @@ def endings(deployment: Deployment, machines: Sequence[Found]) -> Iterator[Step]
         yield Step.deletion(record, reason)
 
 
-def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, *, drains: bool) -> Update | None:
+def update_of(deployment: Deployment, plan: Plan, candidate: Candidate) -> Update | None:
     """Return what an update that is about to begin changes; None where there is none, or no record of what runs."""
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current.plan is None or not is_ending(deployment):
@@ -143,7 +142,7 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, *, drain
         usd_per_hour_before=deployment.usd_per_hour,
         usd_per_hour_after=candidate.rent_usd_per_hour,
         silent_s=round(sum(phase.expected_s for phase in estimate(candidate))),
-        drain_s=container.stop.grace_s if drains else 0,
+        drain_s=container.stop.grace_s,
     )
 
 

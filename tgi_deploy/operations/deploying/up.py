@@ -375,9 +375,7 @@ def _bring_up(
         zone=attempt.zone,
         findings=findings,
         surplus=surplus,
-        update=update_of(
-            deployment, request.plan, attempt.candidate, drains=context.target(request.target).facts.drains
-        ),
+        update=update_of(deployment, request.plan, attempt.candidate),
     )
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)

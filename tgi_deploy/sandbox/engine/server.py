@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +63,7 @@ _NEWER: Final = frozenset({"/v1/models", "/chat_tokenize"})
 
 
 class EngineServer(ThreadingHTTPServer):
-    """Threads are daemons; `drain` waits for the requests in flight, not for idle connections."""
+    """Threads are daemons. From `leave` on, idle connections are closed, and busy ones after their answer."""
 
     daemon_threads = True
     request_queue_size = _BACKLOG
@@ -71,28 +73,57 @@ class EngineServer(ThreadingHTTPServer):
         self.allow_reuse_port = port_held
         limit = service.inference.situation.arguments.number("payload-limit")
         self.payload_limit = _DEFAULT_PAYLOAD_LIMIT if limit is None else limit
+        self.leaving = False
+        self._idle = set[socket.socket]()
         self._busy = 0
-        self._idle = threading.Condition()
+        self._changed = threading.Condition()
         super().__init__(address, _RequestHandler)
 
-    def begin(self) -> None:
-        with self._idle:
+    def begin(self, connection: socket.socket) -> None:
+        with self._changed:
+            self._idle.discard(connection)
             self._busy += 1
 
     def end(self) -> None:
-        with self._idle:
+        with self._changed:
             self._busy -= 1
-            self._idle.notify_all()
+            self._changed.notify_all()
+
+    def rest(self, connection: socket.socket) -> None:
+        """Between two requests of one connection there is nothing to wait for."""
+        with self._changed:
+            self._idle.add(connection)
+            if self.leaving:
+                _read_no_more(connection)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 -- as the base class has it
+        with self._changed:
+            self._idle.discard(request)
+        super().shutdown_request(request)
+
+    def leave(self) -> None:
+        """Accept nothing more."""
+        self.shutdown()
+        self.server_close()
+        with self._changed:
+            self.leaving = True
+            for connection in self._idle:
+                _read_no_more(connection)
 
     def drain(self, timeout_s: float) -> bool:
         """Whether every request in flight ended in time."""
-        with self._idle:
-            return self._idle.wait_for(lambda: self._busy == 0, timeout_s)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._busy == 0, timeout_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- as the base class has it
         """A client that hangs up is no news; anything else is a defect and shall be seen."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
+
+
+def _read_no_more(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RD)
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -120,8 +151,13 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def log_message(self, *_arguments: object) -> None:
         """The engine logs no line a request at its default level."""
 
+    def handle_one_request(self) -> None:
+        self.server.rest(self.connection)
+        super().handle_one_request()
+
     def _serve(self, method: str) -> None:
-        self.server.begin()
+        self.server.begin(self.connection)
+        self.close_connection = self.close_connection or self.server.leaving
         try:
             dispatch(self.server.service, Exchange(self, self.server.payload_limit), method, self.path)
         except (BrokenPipeError, ConnectionResetError):

@@ -91,8 +91,14 @@ class Containers:
         return self.inspect(attributes["id"], self._found)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Ended at once: whoever removes a deployment has no more use for its answers."""
+        """Its engine accepts nothing more and has its grace to finish what is open; then the container goes."""
         container_id = attributes["id"]
+        grace_s = self.inspect(container_id, lambda item: item.part("Config").integer("StopTimeout")) or 0
+        self.api.look(
+            "stopping the container",
+            lambda client: client.stop(container_id, timeout=grace_s),
+            lambda _nothing: None,
+        )
         self.api.look(
             "removing the container",
             lambda client: client.remove_container(container_id, force=True, v=True),

@@ -35,7 +35,6 @@ FACTS: Final = TargetFacts(
     who_connects="--bind says where the port is published",
     shows_at_once=True,
     regions=False,
-    drains=False,
     refuses=(
         Refusal(
             options=END_FIELDS,
