@@ -220,8 +220,7 @@ def judge(
         codes.add(caches)
     elif not codes:
         served_so = [_served(request, supply, hardware, num_shard, way, replicas, cache) for cache in caches]
-        soon = (one for one in served_so if not one[0] and one[-2] == MET)
-        late, rate, ttft_ms, tpot_ms, missed, alone = next(soon, served_so[0])
+        late, rate, ttft_ms, tpot_ms, missed, alone = min(served_so, key=_best_served)
         codes |= late
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
@@ -242,6 +241,12 @@ def _served(
     missed = _missed(request, seen, request.confidence)
     late = set(_slowness(request, seen, working))
     return late, seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms, missed, alone
+
+
+def _best_served(one: tuple[set[str], float, float, float, Missed, Missed]) -> tuple[object, ...]:
+    """What breaks no limit, then the nearest to what everybody expects, then the most tokens; of equals the first."""
+    late, rate, _, _, missed, _ = one
+    return (True,) if late else (False, *_near(missed, MET), -round(rate, 1))
 
 
 def _floor_codes(request: Request, way: Way) -> Iterator[str]:
@@ -425,12 +430,13 @@ def _caches(
     per_token = model.layers * 2 * kv_heads * model.head_dim * 2
     each = math.ceil((request.input_tokens + request.output_tokens) / block) * block
     longest_answered = math.ceil((request.context_tokens - 1) / block) * block
-    total, left = hardware.memory_bytes_per_accelerator, 0
+    total, left, most = hardware.memory_bytes_per_accelerator, 0, 0
     found: list[tuple[int, int]] = []
     for prefill in _prompt_batches(request, chunked=chunked):
         left = total - _weights(model, served, way, num_shard) - _before_any_weight(release, num_shard)
         rows = min(request.concurrency, max(1, left // (per_token * each)))
-        left -= _activations(rows, model, served, release, num_shard, way, prefill)
+        working = _activations(rows, model, served, release, num_shard, way, prefill)
+        left -= working
         measured = left - longest_answered * per_token
         unused = total * (1 - release.memory_share)
         if release.share_of == "free":
@@ -438,9 +444,11 @@ def _caches(
         left -= max(int(unused), _graphs(request, served, way))
         tokens = max(0, left) // (per_token * block) * block
         if tokens >= max(request.context_tokens, each, longest_answered):
+            # Each that runs has its prompt in the cache, which smaller batches leave no more than all working memory.
+            most = most or (tokens + working // per_token) // max(1, request.input_tokens)
             found.append((tokens, prefill))
     if found:
-        whole = request.input_tokens + request.concurrency
+        whole = request.input_tokens + min(request.concurrency, most)
         return found[:1] + [cache for cache in found[1:] if chunked and cache[1] >= whole]
     return "memory_weights" if left <= 0 else "memory_kv_cache"
 

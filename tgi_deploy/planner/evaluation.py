@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _TTFT: Final = "ttft_ms"
+_OVERLOADED: Final = frozenset({"load_too_high"})
 
 
 class Evaluation(Frozen, frozen=True, kw_only=True):
@@ -83,6 +84,7 @@ class Evaluator:
         self.schemes = engine.schemes(request.model, self.release, request.quantize)
         self._known: dict[tuple[Any, ...], Evaluation] = {}
         self._downloads: dict[tuple[str, str], int] = {}
+        self._qualities: dict[tuple[str, float], MethodQuality] = {}
 
     def download_bytes(self, scheme: Scheme) -> int:
         """Return what has to be downloaded for the model's weights."""
@@ -105,15 +107,24 @@ class Evaluator:
         return known
 
     def _with_prefill(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> Evaluation:
-        """With the largest prefill batch that fits, or the largest with which every limit is met.
+        """With the prefill batch that ranks best: the fewer prompts share one, the sooner their first token comes.
 
-        The fewer prompts share a batch, the sooner their first token comes, and the less throughput there may be.
+        A smaller one leaves more room for the KV cache, too, which counts where requests wait for a place in it.
         """
         share = -(-self.request.concurrency // replicas)
         largest = self.judge(self.request, self.fit(hardware, num_shard, scheme, share), replicas)
-        if {item.limit.metric for item in largest.outcomes if not item.met} != {_TTFT}:
+        if not self._may_be_better_with_less(largest):
             return largest
-        return next((item for item in self.with_smaller_prefill(largest) if item.is_enough), largest)
+        return min((largest, *self.with_smaller_prefill(largest)), key=_merit)
+
+    def _may_be_better_with_less(self, largest: Evaluation) -> bool:
+        """Whether its first token is late, or requests wait for a place in the KV cache."""
+        speed = largest.performance
+        if speed is None:
+            return _OVERLOADED.issuperset(problem.code for problem in largest.problems)
+        late = any(item.limit.metric == _TTFT and not item.met for item in largest.outcomes)
+        clients = traffic(self.request, largest.replicas).clients
+        return late or (clients is not None and clients > (speed.saturation_concurrency or math.inf))
 
     def with_smaller_prefill(self, evaluation: Evaluation) -> Iterator[Evaluation]:
         """Yield the same configuration with each smaller prefill batch, the largest first."""
@@ -153,7 +164,10 @@ class Evaluator:
         return service_level.shortfall(speed, service_level.outcomes(speed, request), request)
 
     def _quality(self, scheme: Scheme) -> MethodQuality:
-        return self.supply.quality.of(scheme.name, scheme.lost_bits)
+        key = (scheme.name, scheme.lost_bits)
+        if key not in self._qualities:
+            self._qualities[key] = self.supply.quality.of(*key)
+        return self._qualities[key]
 
     def fit(
         self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int,
@@ -198,6 +212,15 @@ class Evaluator:
                 message=f"{scheme.name} weights have {int(scheme.bits)} bits, fewer than {request.min_bits}",
                 data={"bits": int(scheme.bits), "wanted_bits": request.min_bits},
             )
+
+
+def _merit(evaluation: Evaluation) -> tuple[float, ...]:
+    """Smaller is better, in the order of candidates: their price is the same. Of two alike the larger batch is kept."""
+    speed, missed = evaluation.performance, evaluation.shortfall
+    if evaluation.problems or speed is None:
+        return (True,)
+    near = missed.answer if missed.unusable else missed.times
+    return (False, missed.unusable, near, -round(speed.output_tokens_per_s, 1))
 
 
 def _slow(speed: Performance, found: tuple[LimitOutcome, ...], request: Request, replicas: int) -> Iterator[Problem]:

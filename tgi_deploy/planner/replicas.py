@@ -49,10 +49,10 @@ def worth_judging(
     Where none is enough, that is the largest number, unless a request alone is too slow already.
     """
     first = judged(least)
-    if first.fit.problems:
+    counts = (least, *(() if first.fit.problems else more))
+    if len(counts) == 1:
         yield first
         return
-    counts = (least, *more)
     if every:
         yield from map(judged, counts)
         return

@@ -76,7 +76,7 @@ class Search:
         self.engine = engine
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
-        self._restarts: dict[tuple[str, int], float] = {}
+        self._restarts: dict[str, float] = {}
         self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost]] = {}
         self._stored: dict[tuple[str, str, str], Storage] = {}
 
@@ -168,13 +168,15 @@ class Search:
     @cached_property
     def reach(self) -> Shortfall:
         """What is in reach of a request alone, with all that works and that the budget buys."""
-        budget, found = self.request.budget_usd_per_hour, []
+        return service_level.reach(self._alone())
+
+    def _alone(self) -> Iterator[Shortfall]:
+        budget = self.request.budget_usd_per_hour
         for hardware in (offers[0].instance_type for offers in self.by_type.values()):
             for evaluation in self._with_fewest(hardware):
                 machines = replicas.machines(hardware, evaluation.num_shard, evaluation.replicas)
                 if self._buyable(hardware, evaluation.scheme, machines, budget):
-                    found.append(self.evaluator.alone(evaluation.fit))
-        return service_level.reach(found)
+                    yield self.evaluator.alone(evaluation.fit)
 
     def _with_fewest(self, hardware: InstanceType) -> Iterator[Evaluation]:
         """Yield what works, but for its load, with as few replicas as there may be."""
@@ -195,7 +197,7 @@ class Search:
         total, bill, storage = price
         if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
             return None
-        served = self._served(offer, evaluation, total, storage)
+        served = self._served(offer, total)
         return Configuration(
             offer=offer,
             evaluation=evaluation,
@@ -227,21 +229,25 @@ class Search:
             ),
         )  # fmt: skip
 
-    def _served(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, storage: Storage) -> Decimal:
+    def _served(self, offer: Offer, usd_per_hour: Decimal) -> Decimal:
         """Return the price of an hour of service: on a spot machine more than that of an hour.
 
-        One start counts for all weights on as many cards of a machine: so rough an estimate must not choose between
-        them.
+        One start counts for all that a machine may run: so rough an estimate must not choose between them.
         """
         if offer.interruptions is None:
             return usd_per_hour
-        hardware = offer.instance_type
-        key = (hardware.name, evaluation.num_shard)
-        seconds = self._restarts.get(key)
-        if seconds is None:
-            startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
-            seconds = self._restarts[key] = restart_s(hardware, storage, startup)
+        seconds = self._restart_s(offer.instance_type)
         return cost.served_usd_per_hour(usd_per_hour, offer.interruptions.per_month, seconds)
+
+    def _restart_s(self, hardware: InstanceType) -> float:
+        known = self._restarts.get(hardware.name)
+        if known is None:
+            scheme = self.evaluator.schemes[0]
+            storage = self._storage(hardware, scheme)
+            alone = self.evaluator.fit(hardware, 1, scheme, 1)
+            known = restart_s(hardware, storage, self.engine.startup(alone.settings, rates(hardware, storage)))
+            self._restarts[hardware.name] = known
+        return known
 
     def price(self, offer: Offer, scheme: Scheme, machines: int) -> tuple[Decimal, Cost, Storage] | None:
         """Everything billed by the hour; None where it cannot be had for a known price."""

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
 
 SEEDS = range(5000)
-ONCE_BROKEN = (513, 1353, 1387, 1787, 2317, 2487, 3008, 3143, 3391, 4030, 4133, 4519, 4631, 4717)
+ONCE_BROKEN = (
+    513, 1353, 1387, 1787, 2317, 2487, 2871, 3008, 3046, 3067, 3143, 3391, 4030, 4133, 4519, 4631, 4717, 6787,
+)  # fmt: skip
 REPLICAS = Replicas(least=1, most=16)
 
 

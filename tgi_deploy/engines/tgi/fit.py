@@ -63,18 +63,21 @@ def fit(case: Case, release: TgiRelease) -> Fit:
             loops_over_experts=model_class.experts == "looped" and bool(case.model.experts),
         ),
         problems=checks.problems(facts),
-        smaller_prefills=tuple(_smaller(case.load, limits, choices)) if chunked else (),
+        smaller_prefills=tuple(_smaller(case.load, limits, choices, budget)) if chunked else (),
     )
 
 
-def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...]) -> Iterator[int]:
+def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...], budget: MemoryBudget) -> Iterator[int]:
     """Yield smaller prefill batches that still hold a prompt beside a token of each running request.
 
     The router takes those tokens off the batch (TGI `backends/v3/src/backend.rs`): a prompt that no longer fits in one
-    takes two steps, and its first token comes no sooner.
+    takes two steps, and its first token comes no sooner. Each running request has at least its prompt in the cache,
+    which gets no more than the activations of the larger batch.
     """
+    cached_tokens = budget.kv_capacity_tokens + budget.activation_bytes // budget.kv_bytes_per_token
+    running = min(load.concurrency, cached_tokens // max(1, load.input_tokens))
     for other in choices:
-        if load.input_tokens + load.concurrency <= other.prefill_tokens < limits.prefill_tokens:
+        if load.input_tokens + running <= other.prefill_tokens < limits.prefill_tokens:
             yield other.prefill_tokens
 
 
