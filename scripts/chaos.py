@@ -1,7 +1,7 @@
 """Kills the real program at every call that it makes, or runs it in bad weather, and counts what is left.
 
     scripts/chaos.py matrix                          every call with every signal and moment
-    scripts/chaos.py matrix --signals KILL --sample 20 --seed 7
+    scripts/chaos.py matrix --operations update,rollback --signals KILL --sample 20 --seed 7
     scripts/chaos.py storm --runs 300 --seed 1
 
 Exit code 1 when anything was left, doubled, or ended strangely. Ctrl-C ends it early, with a report of what was tried.
@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from disruptions import matrix, storm  # noqa: E402 -- found through the path above
 from disruptions.checks import Account  # noqa: E402 -- likewise
 from disruptions.program import Program  # noqa: E402 -- likewise
+from disruptions.stage import Result, Stage  # noqa: E402 -- likewise
+
+# So many points use one deployment that serves, which takes longer to bring up than a point to try.
+CHAIN: Final = 6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,16 +42,16 @@ class Work:
     """What several threads, each with a sandbox and a warm interpreter of its own, take from and add to."""
 
     todo: list[Any]
-    do: Callable[[Program, Account, Any], Any]
+    actor: Callable[[Program, Account], Callable[[Any], Any]]
     done: list[Any] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, home: Path) -> None:
         with Program(home) as program:
-            account = Account(program)
+            act = self.actor(program, Account(program))
             while (item := self._take()) is not None:
-                self._keep(self.do(program, account, item))
+                self._keep(act(item))
 
     def stop(self) -> None:
         """Finish what is under way, begin nothing new."""
@@ -93,45 +98,40 @@ def _made(folder: Path) -> Path:
 
 
 def run_matrix(options: argparse.Namespace) -> int:
+    names = tuple(options.operations.split(","))
     with (
         tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder,
         Program(Path(folder)) as one,
     ):
-        recorded, found = all_points(one, options)
-    chosen = list(matrix.sample(found, options.sample, options.seed)) if options.sample else found
-    work = Work(todo=chosen[options.skip :], do=matrix.try_point)
+        recorded = Stage(one, Account(one)).record(names)
+    found = matrix.points(recorded, tuple(options.signals.split(",")))
+    chosen = matrix.sample(found, options.sample, options.seed) if options.sample else found
+    work = Work(
+        todo=list(chosen[options.skip :]),
+        actor=lambda program, account: Stage(program, account, chain=CHAIN).try_point,
+    )
     begun = time.monotonic()
     work_off(work, options.jobs)
     return report_matrix(recorded, work.done, time.monotonic() - begun)
 
 
-def all_points(program: Program, options: argparse.Namespace) -> tuple[dict[str, list[str]], list[matrix.Point]]:
-    """The calls of undisturbed runs, and the points that lie in them."""
-    signals = tuple(options.signals.split(","))
-    recorded = matrix.record(program, everything=options.everything)
-    found = list(matrix.points(recorded, signals, everything=options.everything))
-    if not options.everything:
-        found.extend(matrix.waiting_points(recorded, matrix.record(program, wait=True), signals))
-    return recorded, found
-
-
-def report_matrix(recorded: dict[str, list[str]], results: Sequence[matrix.Result], took_s: float) -> int:
-    counts = ", ".join(f"{len(calls)} calls of {command}" for command, calls in recorded.items())
-    struck = Counter(result.point.signal for result in results if result.struck)
-    failed = [result for result in results if result.failures]
-    print(f"{counts}; {len(results)} points in {took_s:.0f} s")
-    print(f"struck: {', '.join(f'{name} {count}' for name, count in sorted(struck.items()))}")
+def report_matrix(recorded: dict[str, list[str]], results: Sequence[Result], took_s: float) -> int:
+    for name, calls in recorded.items():
+        mine = [result for result in results if result.point.operation == name]
+        struck = Counter(result.point.signal for result in mine if result.struck)
+        counts = ", ".join(f"{signal} {struck[signal]}" for signal in sorted(struck))
+        failed = sum(bool(result.failures) for result in mine)
+        print(f"{name}: {len(calls)} calls, {len(mine)} points, struck {counts}; failures: {failed}")
     missed = [str(result.point) for result in results if not result.struck]
-    print(f"not reached (that run made fewer calls): {len(missed)}")
+    print(f"{len(results)} points in {took_s:.0f} s; not reached (that run made fewer calls): {len(missed)}")
     for text in missed:
         print(f"  {text}")
-    print(f"failures: {len(failed)}")
-    return 1 if failed else 0
+    return 1 if any(result.failures for result in results) else 0
 
 
 def run_storm(options: argparse.Namespace) -> int:
     seeds = [options.seed * 1_000_003 + number for number in range(options.runs)]
-    work = Work(todo=seeds, do=storm.try_run)
+    work = Work(todo=seeds, actor=lambda program, account: partial(storm.try_run, program, account))
     begun = time.monotonic()
     work_off(work, options.jobs)
     return report_storm(work.done, time.monotonic() - begun)
@@ -161,9 +161,7 @@ def main() -> int:
         if name == "matrix":
             command.add_argument("--signals", default=",".join(matrix.SIGNALS))
             command.add_argument("--sample", type=int, default=0, metavar="K", help="only K points, chosen by the seed")
-            command.add_argument(
-                "--everything", action="store_true", help="with a secret, a role, a profile and a schedule, too"
-            )
+            command.add_argument("--operations", default=",".join(matrix.OPERATIONS))
             command.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N points")
         else:
             command.add_argument("--runs", type=int, default=300)

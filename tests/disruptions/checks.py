@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
 import boto3
 from botocore.config import Config
 
@@ -9,6 +13,15 @@ from tgi_deploy.sandbox import api
 
 _ENDED = ("terminated", "shutting-down")
 _CLOSED = ("cancelled", "closed", "failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """One machine: when it was launched and when its end was asked for."""
+
+    launched: datetime
+    ended: datetime
+    usd_per_hour: str
 
 
 class Account:
@@ -26,8 +39,20 @@ class Account:
 
     def launched(self):
         """Every instance that was ever made, those long ended among them."""
+        return {one["InstanceId"]: one["State"]["Name"] for one in self._instances()}
+
+    def tags(self):
+        """The tags of each machine that lives."""
+        alive = self.alive()
+        return {one["InstanceId"]: _tags(one) for one in self._instances() if one["InstanceId"] in alive}
+
+    def lives(self):
+        """Every instance that has ended."""
+        return {one["InstanceId"]: _life(one) for one in self._instances() if one["State"]["Name"] in _ENDED}
+
+    def _instances(self):
         reservations = self._clients["ec2"].describe_instances()["Reservations"]
-        return {one["InstanceId"]: one["State"]["Name"] for item in reservations for one in item["Instances"]}
+        return [one for item in reservations for one in item["Instances"]]
 
     def alive(self):
         return sorted(name for name, state in self.launched().items() if state not in _ENDED)
@@ -67,3 +92,16 @@ class Account:
     def _all(self, service, method, key, **filters):
         pages = self._clients[service].get_paginator(method).paginate(**filters)
         return [item for page in pages for item in page[key]]
+
+
+def _tags(instance):
+    return {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+
+
+def _life(instance):
+    (ended,) = re.findall(r"\((.*) UTC\)", instance["StateTransitionReason"])
+    return Life(
+        launched=instance["LaunchTime"],
+        ended=datetime.strptime(ended, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC),
+        usd_per_hour=_tags(instance)["tgi-deploy:usd-per-hour"],
+    )

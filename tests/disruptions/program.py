@@ -120,6 +120,11 @@ class Program:
     def calls(self):
         return [call["action"] for call in self.control("GET", "calls")["calls"]]
 
+    def receipts(self):
+        """Every receipt since the account was emptied."""
+        folder = self.home / "sandbox" / "records" / "receipts"
+        return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
     def forget_calls(self):
         self.control("DELETE", "calls")
 

@@ -6,7 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from disruptions.matrix import AT_MOMENT, DOWN, MOMENTS, NAME, SIGNALS, up_words
+from disruptions.matrix import AT_MOMENT, DOWN, MOMENTS, NAME, SIGNALS, UP
 
 WEATHER = {"throttle": 0.3, "lost_reply": 0.1, "capacity": 0.2, "not_found": 0.1}
 HURRY = 20.0
@@ -83,12 +83,12 @@ class _Trial:
             skip=self.chance.randrange(_LAST_CALL),
             **AT_MOMENT[self.chance.choice(MOMENTS)],
         )
-        self._said(*up_words(wait=False))
+        self._said(*UP)
 
     def _up(self):
         for _ in range(_TRIES):
             weather(self.program, self.seed + 1000)
-            said = self._said(*up_words(wait=False))
+            said = self._said(*UP)
             if said.code == 0:
                 self._check_up(said)
                 return

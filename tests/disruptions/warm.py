@@ -21,7 +21,7 @@ import boto3
 import botocore.loaders
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
-from disruptions.matrix import REQUEST
+from disruptions.matrix import SHARDS, request
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import down, frame, main, up  # noqa: F401 -- what commands import, to be there
@@ -46,7 +46,8 @@ def warm_up():
     make = app_plan.plan
     planned = functools.cache(lambda texts, catalog: make(texts, catalog, {}))
     app_plan.plan = lambda texts, catalog, _environ: planned(texts, catalog)
-    frame.run(main.ROOT, ["plan", *REQUEST, "--json"])
+    for spec in SHARDS:
+        frame.run(main.ROOT, ["plan", *request(spec), "--json"])
     load = botocore.loaders.JSONFileLoader.load_file
     botocore.loaders.JSONFileLoader.load_file = lambda self, path: _loaded(load, type(self), path)
     for layer in LAYERS:

@@ -273,6 +273,22 @@ def test_only_what_this_run_made_is_removed(around, act):
     assert around.store.load("demo") is not None
 
 
+@pytest.mark.parametrize("hasty", [False, True])
+def test_a_launch_that_was_cut_beside_what_an_earlier_run_made_is_found_and_ended(around, hasty):
+    def twice(stops):
+        stops.arrive(hasty=hasty)
+        stops.arrive(hasty=hasty)
+
+    up(around.context(), request())
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
+    around.clock.sleep(3600)
+    settled, stops = stop_up(around, during("create instance", twice), moment="after")
+    assert (stops.abandoned, stops.made) == (True, [])
+    assert around.world.running() == []
+    assert settled.fate == ("ending" if hasty else "removed")
+
+
 def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
     """The group is an earlier run's; of what this one made, the machine's end is refused."""
 

@@ -318,11 +318,16 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
     return True
 
 
+def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:
+    """Return what a request has made whose reply is not known."""
+    tagged = context.cloud(record.place).handler(record.kind).find({TAG_ID: deployment.id, TAG_SPEC: record.spec})
+    return tuple(found for found in tagged if found.key == record.key)
+
+
 def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
-    cloud = context.cloud(record.place)
     if record.state == "intent":
-        tagged = cloud.handler(record.kind).find({TAG_ID: deployment.id, TAG_SPEC: record.spec})
-        return any(found.key == record.key for found in tagged)
+        return bool(asked_for(context, deployment, record))
+    cloud = context.cloud(record.place)
     if record.is_machine:
         return cloud.machine(record.attributes["id"]).state != "missing"
     return cloud.handler(record.kind).read(record.attributes) is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.removing.down import await_settled, issue, not_shown_yet, remove_own, sweep
+from tgi_deploy.operations.removing.down import asked_for, await_settled, issue, not_shown_yet, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.watching.broken_off import on_record
@@ -19,7 +19,7 @@ from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sight
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import Patience
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
     from tgi_deploy.values.deployment import Deployment, Event
-    from tgi_deploy.values.resource import Found, Step
+    from tgi_deploy.values.resource import Found
 
 Fate = Literal["nothing", "removed", "kept", "ending", "left"]
 HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
@@ -311,13 +311,25 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
     """What an earlier run has made stays, and the record with it."""
-    steps = deletions(deployment, lambda record: record.attributes.get("id") in stops.made)
+    if not stops.hasty:
+        await_settled(context, deployment)
+    late = _came_to_light(context, deployment) if stops.abandoned else ()
+    steps = (*late, *deletions(deployment, lambda record: record.attributes.get("id") in stops.made))
     if stops.hasty:
         refusals = [why for step in steps if (why := _refusal(context, step))]
         return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
-    await_settled(context, deployment)
     context.executor().execute(deployment, ChangeSet(steps=steps))
     return Settled(fate="removed", exists=existing(context, deployment.name))
+
+
+def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]:
+    """Return the deletions of what a call has made that was cut: its id is unknown, its tags are the intent's."""
+    return tuple(
+        Step.deletion(found, "was made by this run")
+        for record in deployment.resources
+        if record.state == "intent"
+        for found in asked_for(context, deployment, record)
+    )
 
 
 def _refusal(context: Context, step: Step) -> str:

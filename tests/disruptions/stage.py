@@ -1,0 +1,193 @@
+"""Where points of the kill matrix are tried: a command is struck, others finish it, and the account is looked at."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from disruptions.matrix import (
+    AT_MOMENT,
+    DOWN,
+    EXTEND,
+    NAME,
+    OPERATIONS,
+    OTHER,
+    ROLLBACK,
+    SHARDS,
+    UPDATE,
+    bring_up,
+    said,
+)
+
+INTERRUPTED = 130
+# What one deployment holds while it is up; secrets, roles and schedules come on top.
+UP_HOLDS = ["instance", "launch-template", "network-interface", "security-group", "volume"]
+SETTLED = {"removed", "nothing", "ending"}
+_WITHIN_S = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """`struck`: the point was reached; `failures` are sentences, none when all held."""
+
+    point: object
+    struck: bool
+    seconds: float
+    failures: tuple[str, ...]
+
+
+class Stage:
+    """One sandbox. A deployment that serves is used for up to `chain` points, then taken down and begun anew."""
+
+    def __init__(self, program, account, *, chain=1):
+        self._program, self._account, self._chain = program, account, chain
+        self._serving, self._tried = None, 0
+        self._failures = []
+
+    def record(self, names=tuple(OPERATIONS)):
+        """The calls of an undisturbed run of each operation, in order."""
+        recorded = {}
+        for name in names:
+            operation = OPERATIONS[name]
+            self._prepare(operation)
+            self._program.forget_calls()
+            self._run(*said(operation.words, self._serving))
+            recorded[name] = self._program.calls()
+            if operation.words in {UPDATE, ROLLBACK}:
+                self._serving = OTHER[self._serving]
+        if self._failures:
+            raise RuntimeError(f"an undisturbed run: {self._failures}")
+        return recorded
+
+    def try_point(self, point):
+        begun, self._failures = time.monotonic(), []
+        operation = OPERATIONS[point.operation]
+        self._prepare(operation)
+        launched = len(self._account.launched())
+        struck = self._strike(point, operation)
+        self._finish(operation, operation.then[point.then])
+        made = len(self._account.launched()) - launched
+        most = 1 if (point.operation, point.signal) == ("up", "KILL") else operation.most
+        self._expect(made <= most, f"{made} machines were launched from the signal on")
+        if self._failures:
+            self._serving = None
+        seconds = time.monotonic() - begun
+        return Result(point=point, struck=struck, seconds=seconds, failures=tuple(self._failures))
+
+    def _expect(self, holds, what):
+        if not holds:
+            self._failures.append(what)
+
+    def _run(self, *words):
+        """Run a command that has to succeed."""
+        answer = self._program.run(*words)
+        self._expect(answer.code == 0, f"'{' '.join(words[:2])}' failed: {answer.told()}")
+        return answer
+
+    def _prepare(self, operation):
+        """Lead to where the operation begins."""
+        if operation.waits and self._serving:
+            return
+        self._program.empty(boots=operation.waits)
+        self._tried = 0
+        if operation.waits:
+            # An update first, so that there is something to roll back to.
+            self._serving = "large"
+            for spec in ("small", "large"):
+                self._run(*bring_up(spec))
+        elif operation.before:
+            self._run(*operation.before)
+
+    def _strike(self, point, operation):
+        """Run the command that is hit. True when the signal was sent."""
+        program, before = self._program, self._account.alive()
+        program.fault(
+            name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **AT_MOMENT[point.moment]
+        )
+        answer = program.run(*said(operation.words, self._serving))
+        struck = not any(fault.get("signal") for fault in program.control("GET", "faults")["faults"])
+        program.calm()
+        if not operation.waits:
+            program.fault(name="dark", times=1_000_000)
+        self._check_end(point, answer, before, struck=struck)
+        return struck
+
+    def _check_end(self, point, answer, before, *, struck):
+        killed = {-9} if point.signal == "KILL" else {INTERRUPTED}
+        late = {0} if point.moment == "after" or point.signal != "KILL" else set()
+        self._expect(answer.code in (killed | late if struck else {0}), f"a strange end; {answer.told()}")
+        alive = self._account.alive()
+        self._expect(len(alive) <= 1, f"{len(alive)} machines after the signal")
+        if answer.code == INTERRUPTED and point.operation.startswith(("up", "rollback")):
+            fate = answer.document.get("data", {}).get("fate", "nothing")
+            self._expect(fate in SETTLED, f"it was {fate}; {answer.told()}")
+            self._expect(set(alive) <= set(before), "a machine outlived the interruption of the run that made it")
+        if answer.code == INTERRUPTED and point.operation.startswith("up "):
+            left = self._account.leftovers()
+            self._expect(fate == "ending" or not left, f"{fate}, and there is {left}")
+
+    def _finish(self, operation, words):
+        """Finish what was begun, look at what there is, and take it down at the end of a chain."""
+        began = self._serving
+        if words != DOWN:
+            self._run(*said(words, began))
+            self._check_holdings()
+        if words != DOWN and operation.waits:
+            self._serving = OTHER[began] if words == UPDATE else began
+            self._check_serving(renewed=words == EXTEND)
+            self._tried += 1
+        if words == DOWN or not operation.waits or self._tried >= self._chain:
+            self._take_down()
+
+    def _check_holdings(self):
+        found = [item.split()[0] for item in self._account.leftovers()]
+        held = [kind for kind in found if kind in UP_HOLDS]
+        self._expect(held == UP_HOLDS, f"the account holds {found}")
+
+    def _check_serving(self, *, renewed):
+        """The record says what the account shows, and nothing is unfinished."""
+        (shown,) = self._run("status", NAME).document["data"]["deployments"]
+        recorded = shown["recorded"]
+        self._expect(shown["healthy"] and not shown["drift"], f"not healthy: {shown['drift']}")
+        self._expect(recorded["rollout"] is None, f"unfinished: {recorded['rollout']}")
+        self._expect(recorded["chosen"]["num_shard"] == SHARDS[self._serving], f"{self._serving} should serve")
+        serving = [item["state"] for item in recorded["revisions"]].count("serving")
+        self._expect(serving == 1, f"{serving} revisions serve")
+        if renewed:
+            (tags,) = self._account.tags().values()
+            kept = (tags["tgi-deploy:idle-s"], tags["tgi-deploy:expires"].split()[0])
+            self._expect(kept == ("3600", recorded["expires"]), f"the machine reads {kept}, the record has {recorded}")
+
+    def _take_down(self):
+        self._serving = None
+        self._run(*DOWN)
+        left = self._account.leftovers()
+        self._expect(not left, f"left after down: {left}")
+        self._failures.extend(receipt_failures(self._account, self._program.receipts()))
+
+
+def receipt_failures(account, receipts):
+    """What the receipts of a name say of its machines, against what the account knows of them."""
+    lines = [line for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"]
+    told, known = sorted(line["id"] for line in lines), account.lives()
+    if told != sorted(known):
+        yield f"receipts tell of {told}, and there were {sorted(known)}"
+        return
+    for line in lines:
+        yield from _line_failures(line, known[line["id"]])
+    for receipt in receipts:
+        amounts = [Decimal(line["usd"]) for line in receipt["resources"] if line["usd"]]
+        if receipt["cost"]["usd"] != f"{sum(amounts, Decimal(0)):f}":
+            yield f"a receipt of {amounts} comes to {receipt['cost']['usd']}"
+
+
+def _line_failures(line, life):
+    """Begun when the cloud says, gone when it says or as soon as somebody could see it, at its own price."""
+    begun, ended = (datetime.fromisoformat(line[name]) for name in ("created", "gone"))
+    if abs((begun - life.launched).total_seconds()) > 1 or not -1 <= (ended - life.ended).total_seconds() <= _WITHIN_S:
+        yield f"{line} of a machine from {life.launched} to {life.ended}"
+    due = (Decimal(life.usd_per_hour) * line["seconds"] / 3600).quantize(Decimal("0.000001"))
+    if abs(due - Decimal(line["usd"])) > Decimal("0.000001"):
+        yield f"{line['usd']} instead of {due}"
