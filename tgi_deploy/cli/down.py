@@ -88,7 +88,7 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
 
 def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Problem]:
     """A name of which there is nothing is no error, and may be a slip: what was meant would run on."""
-    from tgi_deploy.operations.watching.status import recorded_like  # noqa: PLC0415 -- see down_command
+    from tgi_deploy.operations.watching.known import recorded_like  # noqa: PLC0415 -- see down_command
 
     for name in outcome.absent:
         near = recorded_like(context, name)

@@ -37,7 +37,7 @@ def rollback_command(
     """
     from tgi_deploy.operations.deploying.rollout import former  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.status import unrecorded_deployment  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.known import unrecorded_deployment  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
         setup = wiring.Setup(progress=progress, sandbox=sandbox, profiles_dir=profiles_dir, templates_dir=templates_dir)

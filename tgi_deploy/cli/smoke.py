@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
+    from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.smoke import Job, Smoked
 
 # Smokes end themselves even if their CI runner dies with its disk.
@@ -66,19 +68,37 @@ _ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 @sandbox_option
 @yes_option
 def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened."""
+    """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened.
+
+    A deployment is known by its record here, or else by its tags: what runs is never brought up again.
+    """
+    from tgi_deploy.operations.deploying.smoke import deployed  # noqa: PLC0415 -- help is printed without what acts
+
     reports = Reports.of(given)
     reports.check()
-    recorded = [name for name in names if _is_recorded(name, sandbox=given["sandbox"])]
-    models = [name for name in names if name not in recorded]
-    if recorded and models:
-        raise InputError(
-            "bad_usage",
-            f"{', '.join(recorded)} exists and {', '.join(models)} would be brought up: not both in one run",
-            hint="prove deployments in one run, and smoke models in another",
-        )
-    if recorded:
-        return _prove(tuple(dict.fromkeys(recorded)), given, reports)
+    with acting(
+        sandbox=given["sandbox"], profiles_dir=given["profiles_dir"], regions=_places(given["target"], plan_words)
+    ) as context:
+        there = deployed(context, names)
+        models = [name for name in dict.fromkeys(names) if name not in there]
+        if there and models:
+            raise InputError(
+                "bad_usage",
+                f"{', '.join(there)} exists and {', '.join(models)} would be brought up: not both in one run",
+                hint="prove deployments in one run, and smoke models in another",
+            )
+        if there:
+            return _prove(context, there, given, reports)
+    return _bring_up(models, plan_words, given, reports)
+
+
+def _places(target: str, plan_words: Sequence[str]) -> tuple[str, ...]:
+    """Where a deployment without a record is looked for."""
+    named = tuple(value for flag, value in pairwise(plan_words) if flag == "--region")
+    return wiring.target_named(target).locations(named)
+
+
+def _bring_up(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
     alone = wiring.target_named(given["target"]).facts.one_at_a_time
     if alone and given["at_once"] > 1:
         raise InputError(
@@ -92,17 +112,12 @@ def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **give
     return _smoke(models, plan_words, given, reports)
 
 
-def _is_recorded(name: str, *, sandbox: bool) -> bool:
-    return name in wiring.recorded_names(sandbox=sandbox)
-
-
-def _prove(names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
+def _prove(context: Context, names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
     from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
 
     catalog = wiring.catalog(given["profiles_dir"])
-    with acting(sandbox=given["sandbox"], profiles_dir=given["profiles_dir"]) as context:
-        found = prove_all(context, names, given["ready"], lambda release: catalog.release(release).reported_as)
+    found = prove_all(context, names, given["ready"], lambda release: catalog.release(release).reported_as)
     results = [item.smoked for item in found]
     proofs = {item.smoked.job.name: item.proof for item in found if item.proof}
     failed = [failure(item.error) for item in found if item.error]
@@ -123,7 +138,7 @@ def _smoke(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, 
     from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 
-    jobs = [_job(model, plan_words, given) for model in dict.fromkeys(models)]
+    jobs = [_job(model, plan_words, given) for model in models]
     if given["sandbox"]:
         wiring.sandbox_start()
     programs = wiring.child_programs(_hear)

@@ -58,9 +58,9 @@ class Context:
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     owner: str = ""
 
-    def engine_of(self, recorded: Deployment) -> ServingEngine:
-        """Return what runs there. Records without a plan were written before there was a choice."""
-        return self.engine(recorded.plan.engine.name if recorded.plan else None)
+    def engine_of(self, deployment: Deployment) -> ServingEngine:
+        """Return what runs there. Where nothing says it, that was launched before there was a choice."""
+        return self.engine(deployment.service.engine if deployment.service else None)
 
     def target(self, name: str) -> Target:
         return next(target for target in self.targets if target.name == name)
@@ -79,14 +79,20 @@ class Context:
         """Return the locations at hand, and every one that the records name."""
         return tuple(dict.fromkeys((*self.regions, *(place for record in records for place in record.places))))
 
-    def grammar_of(self, recorded: Deployment | None) -> LogGrammar:
+    def grammar_of(self, deployment: Deployment) -> LogGrammar:
         """Return what the log of a deployment is read by."""
-        return self.log_grammar(recorded.plan.engine.name if recorded and recorded.plan else None)
+        return self.log_grammar(deployment.service.engine if deployment.service else None)
 
-    def probe_of(self, recorded: Deployment) -> Probe | None:
+    def probe_of(self, deployment: Deployment) -> Probe | None:
         """Return what the health check of a deployment answers, None for one without an endpoint."""
-        url = recorded.endpoint
-        return None if url is None else self.probe(url + self.engine_of(recorded).health.path)
+        url = deployment.endpoint
+        return None if url is None else self.probe(url + self.engine_of(deployment).health.path)
+
+    def client_of(self, url: str, api_key_variable: str | None) -> EngineClient:
+        """Return what asks the engine there, with the API key in a variable where one is named."""
+        if api_key_variable is None or self.keyed_engine_client is None:
+            return self.engine_client(url)
+        return self.keyed_engine_client(url, api_key_variable)
 
     def ready_deadline_s(self, candidate: Candidate) -> int:
         """Return how long a candidate's engine may take until it answers."""

@@ -31,9 +31,9 @@ _MILLISECONDS: Final = 1000
 class Room:
     """Tokens of KV cache: what the plan foresaw, what the promise needs, and what the engine's log shows."""
 
-    planned_tokens: int
-    required_tokens: int
-    measured_tokens: int | None
+    planned_tokens: int | None = None
+    required_tokens: int = 0
+    measured_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

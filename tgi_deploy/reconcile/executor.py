@@ -28,6 +28,7 @@ from tgi_deploy.reconcile.errors import (
     TokenMismatchError,
 )
 from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Event, Level, ResourceRecord
 from tgi_deploy.values.resource import (
@@ -45,6 +46,7 @@ from tgi_deploy.values.resource import (
     Resource,
     Step,
     digest,
+    revision_of,
 )
 
 if TYPE_CHECKING:
@@ -343,6 +345,9 @@ class Executor:
         price = deployment.price_of(resource.key)
         if price is not None:
             tags[TAG_PRICE] = str(price)
+        if resource.is_machine:
+            revision = deployment.numbered(revision_of(resource.key)) or deployment.wanted
+            tags |= serving_tags(revision.service, resource.notes, plaintext=deployment.plaintext)
         return tags | end_tags(deployment, record.notes.get(INTENDED) if record else None)
 
 

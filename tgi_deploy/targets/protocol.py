@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 Reach = Literal["loopback", "private", "public"]
 
-# Notes of a machine's record.
-API_KEY_NOTE: Final = "api_key_variable"
-API_KEY_PARAMETER_NOTE: Final = "api_key_parameter"
-BIND_NOTE: Final = "bind"
 _WHERE: Final = {
     "private": "inside the private network, by plain HTTP",
     "public": "to a public address, by plain HTTP: anybody on the way can read and change them",

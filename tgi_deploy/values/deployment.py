@@ -9,11 +9,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from tgi_deploy.values.base import Moment, Value, replaced
-from tgi_deploy.values.container import Container
+from tgi_deploy.values.container import Container, served_as
 from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.probing import Promise
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.resource import digest, revision_of
+from tgi_deploy.values.serving import Service
 
 RecordState = Literal["intent", "created", "deleting"]
 DeploymentStatus = Literal["creating", "running", "ready", "failed", "deleting"]
@@ -98,6 +100,22 @@ class Revision(Value, frozen=True, kw_only=True):
     plan: PlanDocument | None = None
     marks: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
+
+    @property
+    def service(self) -> Service | None:
+        """What its plan has its machine serve."""
+        if self.plan is None:
+            return None
+        engine, served, request = self.plan.engine, self.plan.model.served_id, self.plan.requirements
+        promise = Promise(
+            model_id=served_as(served),
+            input_tokens=request.input_tokens,
+            output_tokens=request.output_tokens,
+            concurrency=request.concurrency,
+            max_input_tokens=engine.max_input_tokens,
+            max_total_tokens=engine.max_total_tokens,
+        )
+        return Service(engine=engine.name, release=engine.version, model=served, port=engine.port, promise=promise)
 
     @property
     def usd_per_hour(self) -> Decimal | None:
@@ -192,6 +210,11 @@ class Deployment(Value, frozen=True, kw_only=True):
         return self.current.plan
 
     @property
+    def service(self) -> Service | None:
+        """What its machine serves."""
+        return self.current.service
+
+    @property
     def usd_per_hour(self) -> Decimal | None:
         """What its machine costs; None where it is not billed by the hour."""
         return self.current.usd_per_hour
@@ -268,6 +291,16 @@ class Deployment(Value, frozen=True, kw_only=True):
             for item in self.revisions
         )
         return replaced(self, revisions=revisions, active=active)
+
+
+class TaggedDeployment(Deployment, frozen=True, kw_only=True):
+    """A deployment as its tags tell of it, where there is no record. It is never saved."""
+
+    tagged: Service | None = None
+
+    @property
+    def service(self) -> Service | None:
+        return self.tagged
 
 
 class Event(Value, frozen=True, kw_only=True):

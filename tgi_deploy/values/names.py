@@ -14,12 +14,16 @@ _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST - 2}}}[a-z0-9]")
 
 def check_name(name: str) -> None:
     """Raise InputError `bad_name` unless every artifact and resource can carry the name."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise InputError(
             "bad_name",
             f"{quoted(name)} can't name a deployment",
             hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
         )
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
 def default_name(model: str) -> str:

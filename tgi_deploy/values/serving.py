@@ -1,8 +1,30 @@
-"""How a running engine is watched and reached."""
+"""What a running engine serves, and how it is watched and reached."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from tgi_deploy.values.base import Value
+from tgi_deploy.values.probing import Promise
+
+# Notes of a machine's record.
+API_KEY_NOTE: Final = "api_key_variable"
+API_KEY_PARAMETER_NOTE: Final = "api_key_parameter"
+BIND_NOTE: Final = "bind"
+
+
+class Service(Value, frozen=True, kw_only=True):
+    """What a machine serves. `model` is a hub id or a folder; `promise` is None where tags do not say it."""
+
+    engine: str
+    release: str
+    model: str
+    port: int
+    promise: Promise | None = None
+
+
+def url_of(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 class Metrics(Value, frozen=True, kw_only=True):

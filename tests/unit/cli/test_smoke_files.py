@@ -10,7 +10,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tgi_deploy import wiring
 from tgi_deploy.cli import ci_reports
 from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run
@@ -40,6 +39,7 @@ def program(monkeypatch, capsys):
             return results
 
         monkeypatch.setattr(use_case, "smoke", smoked)
+        monkeypatch.setattr(use_case, "deployed", lambda *_: ())
         code = run(ROOT, ["smoke", "phi3-mini", "--yes", *words, "--json"])
         return code, json.loads(capsys.readouterr().out), began
 
@@ -118,7 +118,7 @@ def test_a_summary_is_added_to(tmp_path):
 def test_deployments_that_are_proved_have_their_reports_too(monkeypatch, capsys, tmp_path):
     error = NotHealthyError("info_failed", "checking", hint="look", data={"step": "info"})
     found = (Proved(smoked=FAILED, error=error), Proved(smoked=OK))
-    monkeypatch.setattr(wiring, "recorded_names", lambda **_: ("one", "two"))
+    monkeypatch.setattr(use_case, "deployed", lambda *_: ("one", "two"))
     monkeypatch.setattr(use_case, "prove_all", lambda *_: found)
     report = tmp_path / "smoke.xml"
     code = run(ROOT, ["smoke", "one", "two", "--junit", str(report), "--json"])
@@ -142,7 +142,8 @@ def test_a_removal_that_failed_is_told_beside_the_failure_before_it(program):
     assert (code, [item["code"] for item in document["errors"]]) == (6, ["engine_failed", "left_behind"])
 
 
-def test_without_a_terminal_no_option_is_named_that_smoke_lacks(capsys):
+def test_without_a_terminal_no_option_is_named_that_smoke_lacks(monkeypatch, capsys):
+    monkeypatch.setattr(use_case, "deployed", lambda *_: ())
     assert run(ROOT, ["smoke", "phi3-mini", "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert error["code"] == "confirmation_needed"

@@ -74,6 +74,7 @@ def test_a_repeated_launch_is_the_same_request(around):
 
 class _Resource:
     key, kind, place, spec = "instance", "instance", "us-east-1", "s"
+    is_machine, notes = True, {}
 
 
 def test_renew_moves_tag_and_record(around):

@@ -11,7 +11,7 @@ from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
@@ -181,7 +181,7 @@ def test_a_recorded_deployment_is_asked_with_its_key(around):
         asked.append((url, variable))
         return around.engine
 
-    proof = prove_recorded(around.context(keyed_engine_client=client), "demo", "fast")
+    proof = prove_known(around.context(keyed_engine_client=client), around.store.load("demo"), "fast")
     assert (proof.level, [variable for _, variable in asked]) == ("fast", ["TGI_KEY"])
 
 

@@ -148,15 +148,6 @@ def test_access_is_ready_to_paste(around):
     compile(found.python, "line", "exec")
 
 
-def test_access_without_a_record_says_so_and_nothing_of_regions(around):
-    around.store.remove("demo")
-    with pytest.raises(InputError) as caught:
-        access(around.context(), "demo")
-    assert (caught.value.code, caught.value.message) == ("unknown_deployment", "there is no record of 'demo' here")
-    assert "tgi-deploy status demo" in caught.value.hint
-    assert "--region" not in caught.value.hint
-
-
 def test_access_without_an_endpoint_says_so(around):
     record = around.store.load("demo")
     around.store.save(replaced(record, endpoint=None), expected_serial=record.serial)

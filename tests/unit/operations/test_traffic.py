@@ -11,7 +11,7 @@ from tgi_deploy.cli.views.status import access_text, status_document, status_tex
 from tgi_deploy.cli.views.text import WIDTH
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.removing.down import down
@@ -178,7 +178,7 @@ def test_smoke_sends_no_key_that_nobody_agreed_to_show(around):
     sent = []
     keyed = public(around, keyed_engine_client=lambda url, _name: sent.append(url) or around.engine)
     with pytest.raises(InputError) as caught:
-        prove_recorded(keyed, "demo", "fast")
+        prove_known(keyed, around.store.load("demo"), "fast")
     assert (caught.value.code, sent) == ("plaintext_key", [])
 
 

@@ -6,11 +6,11 @@ import pytest
 from builders.plans import candidate, deployable, offer
 from fakes.surroundings import on
 
-from tgi_deploy.operations.deploying.readiness import endpoint
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.targets.ec2.resources import Machine, pool_name, resources
 from tgi_deploy.values.resource import Ref
+from tgi_deploy.values.serving import url_of
 from tgi_deploy.wiring import written
 
 IMAGE = MachineImage(id="ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="test")
@@ -121,4 +121,4 @@ def test_pools_are_region_zone_type_and_market():
     ("address", "url"), [("203.0.113.9", "http://203.0.113.9:8080"), ("2001:db8::9", "http://[2001:db8::9]:8080")]
 )
 def test_endpoints_are_urls(address, url):
-    assert endpoint(address, 8080) == url
+    assert url_of(address, 8080) == url

@@ -12,6 +12,7 @@ from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.operations.watching.status import not_serving
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.text import plural, usd
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.listing import Row
     from tgi_deploy.operations.watching.starting import Starting
     from tgi_deploy.operations.watching.status import Status
+    from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.values.deployment import Deployment, Revision
     from tgi_deploy.values.resource import Found
 
@@ -51,16 +53,17 @@ def _standing(status: Status) -> str:
 
 
 def _runs_lines(status: Status) -> Iterator[str]:
-    """The model and the machine, as planned; without a record the machine's type alone."""
-    plan = status.recorded.plan if status.recorded else None
+    """The model and the machine, by the record or by tags."""
+    deployment = status.deployment
+    if deployment is None or status.gone:
+        return
+    service, pool = deployment.service, next(iter(deployment.current.pools), None)
     machine = machine_of(status.recorded, status.seen)
-    kind = (machine.attributes.get("instance_type") if machine else None) or (
-        plan.chosen.instance_type if plan else None
-    )
-    market = plan.chosen.market if plan and plan.chosen.market != "owned" else None
+    kind = (machine.attributes.get("instance_type") if machine else None) or (pool.instance_type if pool else None)
+    market = pool.market if pool and pool.market != "owned" else None
     where = ", ".join(filter(None, (kind, market)))
-    words = " on ".join(filter(None, (plan.model.id if plan else None, where)))
-    if words and not status.gone:
+    words = " on ".join(filter(None, (service.model if service else None, where)))
+    if words:
         yield f"  runs      {words}"
 
 
@@ -77,34 +80,31 @@ def _whole_cents(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.01"), ROUND_UP)
 
 
-def _next_lines(status: Status) -> Iterator[str]:
-    """What to do about a deployment that does not serve."""
-    name = status.name
-    if status.gone:
-        yield f"'tgi-deploy diagnose {name}' says why it ended, 'tgi-deploy down {name}' removes the rest"
-    elif status.silent:
-        yield f"'tgi-deploy diagnose {name}' looks for the cause, 'tgi-deploy down {name}' ends it"
-
-
 def status_document(status: Status) -> dict[str, Any]:
     machine, probe = status.machine, status.probe
     return {
         "name": status.name,
         "healthy": status.healthy,
+        "url": status.url,
+        "replicas": [asdict(replica) for replica in status.replicas],
         "recorded": deployment_document(status.recorded) if status.recorded else None,
         "owners": list(owners_of(status.recorded, status.seen)),
         "seen": [_found(found) for found in status.seen],
         "drift": [{**item.data, "code": item.code, "message": item.message} for item in status.drift],
         "ends": ends_document(status.ends),
         "spot_notice": status.spot_notice,
-        "unencrypted": unencrypted(status.recorded),
+        "unencrypted": unencrypted(status.deployment),
         "machine": None
         if machine is None
         else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
-        "probe": None if probe is None else {"outcome": probe.outcome, "status": probe.status},
+        "probe": _probe(probe),
         "spent_usd": None if status.spent is None else status.spent.usd,
         "starting": None if status.starting is None else asdict(status.starting),
     }
+
+
+def _probe(probe: Probe | None) -> dict[str, Any] | None:
+    return None if probe is None else {"outcome": probe.outcome, "status": probe.status}
 
 
 def _found(found: Found) -> dict[str, Any]:
@@ -118,15 +118,16 @@ def _found(found: Found) -> dict[str, Any]:
     }
 
 
-def status_text(status: Status) -> str:
-    recorded, probe = status.recorded, status.probe
+def status_text(status: Status, *, alone: bool = False) -> str:
+    """Return it as lines. `alone`: what to do about a deployment that does not serve is said elsewhere."""
+    recorded, probe, url = status.recorded, status.probe, status.url
     lines = [heading(status.name, _standing(status)), *_runs_lines(status)]
     if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
-    if recorded is not None and recorded.endpoint:
+    if url is not None:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
-        lines.append(f"  endpoint  {recorded.endpoint}  {answer}")
-    if told := unencrypted(recorded):
+        lines.append(f"  endpoint  {url}  {answer}")
+    if told := unencrypted(status.deployment):
         lines.append(wrapped(told, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
@@ -138,7 +139,8 @@ def status_text(status: Status) -> str:
     lines.extend(f"  owner     {owner}" for owner in owners_of(recorded, status.seen))
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {item.message}" for item in status.drift)
-    lines.extend(f"  next      {line}" for line in _next_lines(status))
+    if not alone and (problem := not_serving(status)):
+        lines.append(f"  next      {problem.hint}")
     return "\n".join(lines)
 
 
@@ -169,9 +171,12 @@ def row_document(row: Row) -> dict[str, Any]:
         "recorded": row.recorded,
         "phase": row.phase,
         "region": row.region,
+        "model": row.model,
         "instance_type": row.instance_type,
         "machine": row.machine,
+        "now": row.now,
         "endpoint": row.endpoint,
+        "probe": _probe(row.probe),
         "usd_per_hour": row.usd_per_hour,
         "expires": row.expires,
         "ends": ends_document(row.ends),
@@ -180,12 +185,12 @@ def row_document(row: Row) -> dict[str, Any]:
 
 
 def rows_text(rows: Sequence[Row]) -> str:
-    header = ("name", "phase", "machine", "type", "region", "$/h", "endpoint", "ends")
+    header = ("name", "now", "model", "machine", "region", "$/h", "endpoint", "ends")
     cells = [
         (
             row.name,
-            row.phase,
-            "gone" if row.gone else row.machine or "-",
+            row.now if row.recorded else f"{row.now}, no record",
+            row.model or "-",
             row.instance_type or "-",
             row.region,
             "-" if row.gone else usd(row.usd_per_hour),

@@ -9,6 +9,7 @@ from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
+from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 _HANG_SHARE: Final = 0.25
 
 
-def endpoint(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
-
 def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:
     """Wait for the engine of a deployment; `machine` is its record. Raises what `wait_until_ready` raises."""
     cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
@@ -32,7 +29,7 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
     observer = Observer(
         machine=partial(cloud.machine, instance_id),
         console=partial(cloud.console, instance_id),
-        probe=lambda address: context.probe(endpoint(address, candidate.engine.port) + health.path),
+        probe=lambda address: context.probe(url_of(address, candidate.engine.port) + health.path),
     )
     deadlines = [
         PhaseDeadline(

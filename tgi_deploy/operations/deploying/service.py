@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import traffic_of
+from tgi_deploy.operations.watching.access import reached
 from tgi_deploy.operations.watching.diagnose import subject_of
-from tgi_deploy.operations.watching.status import unrecorded_deployment
 from tgi_deploy.readiness.not_ready import wrong_device
 from tgi_deploy.readiness.proof import Endpoint, ExpectedService, ProofReport, prove
-from tgi_deploy.readiness.proof_load import LoadReport, Room, prove_promise
-from tgi_deploy.targets.protocol import API_KEY_NOTE
-from tgi_deploy.values.container import served_as
-from tgi_deploy.values.probing import Promise
+from tgi_deploy.readiness.proof_load import LoadReport, Room, measured_document, prove_promise
+from tgi_deploy.values.serving import API_KEY_NOTE
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.readiness.proof import EngineClient, ProofStep
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.readiness.proof import ProofStep
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan_document import PlanDocument, PlannedSpeed
+    from tgi_deploy.values.probing import Promise
 
 ReadyLevel = Literal["fast", "full"]
 # Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
@@ -52,20 +51,28 @@ class Proof:
         return (*self.served.steps, *(self.borne.steps if self.borne else ()))
 
     @property
+    def measured(self) -> Mapping[str, Any]:
+        """What a later calibration of the plan's figures can use."""
+        return {} if self.borne is None else {"measured": measured_document(self.borne.measured)}
+
+    @property
     def warnings(self) -> tuple[Problem, ...]:
         return (*self.served.warnings, *(self.borne.warnings if self.borne else ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """`versions`: all that its release may report; `chat`: made for chat.
+    """`plan` is None where tags alone tell of it: then nothing is known of room and speed.
 
+    `versions`: all that its release may report; `chat`: made for chat.
     `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
     that the engine's log tells of, None where it tells none.
     """
 
-    plan: PlanDocument
     url: str
+    engine: str
+    promise: Promise
+    plan: PlanDocument | None
     level: ReadyLevel
     versions: tuple[str, ...] = ()
     chat: bool = False
@@ -78,36 +85,29 @@ def prove_service(context: Context, question: Question) -> Proof:
 
     Raises what `prove` and `prove_promise` raise.
     """
-    endpoint = Endpoint(client=_client(context, question), engine=context.engine(question.plan.engine.name))
-    expected = _expected(question)
+    endpoint = Endpoint(
+        client=context.client_of(question.url, question.api_key_variable), engine=context.engine(question.engine)
+    )
+    plan = question.plan
+    expected = ExpectedService(
+        promise=question.promise,
+        versions=question.versions,
+        chat=question.chat,
+        slowest_token_ms=slowest_token_ms(plan.performance) if plan else None,
+    )
     served = prove(endpoint, expected, clock=context.clock)
     if question.level == "fast":
         return Proof(served=served)
-    borne = prove_promise(endpoint, expected.promise, _room(question), clock=context.clock)
+    room = _room(plan, question.kv_capacity_tokens) if plan else Room()
+    borne = prove_promise(endpoint, question.promise, room, clock=context.clock)
     return Proof(served=served, borne=borne)
 
 
-def _client(context: Context, question: Question) -> EngineClient:
-    if question.api_key_variable is None or context.keyed_engine_client is None:
-        return context.engine_client(question.url)
-    return context.keyed_engine_client(question.url, question.api_key_variable)
-
-
-def _expected(question: Question) -> ExpectedService:
-    return ExpectedService(
-        promise=promise_of(question.plan),
-        versions=question.versions,
-        chat=question.chat,
-        slowest_token_ms=slowest_token_ms(question.plan.performance),
-    )
-
-
-def _room(question: Question) -> Room:
-    memory = question.plan.memory
+def _room(plan: PlanDocument, kv_capacity_tokens: int | None) -> Room:
     return Room(
-        planned_tokens=memory.kv_capacity_tokens,
-        required_tokens=memory.required_kv_tokens,
-        measured_tokens=question.kv_capacity_tokens,
+        planned_tokens=plan.memory.kv_capacity_tokens,
+        required_tokens=plan.memory.required_kv_tokens,
+        measured_tokens=kv_capacity_tokens,
     )
 
 
@@ -116,60 +116,50 @@ def slowest_token_ms(speed: PlannedSpeed) -> float:
     return max(_LEAST_SLOW_MS, SLOWEST_FACTOR * (speed.tpot_ms_high or speed.tpot_ms))
 
 
-def promise_of(plan: PlanDocument) -> Promise:
-    request, engine = plan.requirements, plan.engine
-    return Promise(
-        model_id=served_as(plan.model.served_id),
-        input_tokens=request.input_tokens,
-        output_tokens=request.output_tokens,
-        concurrency=request.concurrency,
-        max_input_tokens=engine.max_input_tokens,
-        max_total_tokens=engine.max_total_tokens,
-    )
-
-
 def _unknown(_release: str) -> tuple[str, ...]:
     return ()
 
 
-def prove_recorded(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs = _unknown) -> Proof:
-    """Prove a deployment that is on record here, of the version and with the room for tokens that its plan says.
+def prove_known(
+    context: Context, deployment: Deployment, level: ReadyLevel, reported_as: ReportedAs = _unknown
+) -> Proof:
+    """Prove a deployment, of the version and with the room for tokens that its plan says.
 
-    Raises InputError `unknown_deployment` or `plaintext_key`, DeployError `no_endpoint`, NotHealthyError `wrong_device`
-    where the engine's log shows that it does not run on the planned accelerators, and what `prove_service` raises.
+    Where there is no record of it here, its tags say what it promises, and nothing is known of room and speed.
+
+    Raises InputError `plaintext_key`, DeployError `no_endpoint` or `no_promise`,
+    NotHealthyError `wrong_device` where the engine's log shows that it does not run on the planned accelerators, and
+    what `prove_service` raises.
     """
-    recorded = context.store.load(name)
-    if recorded is None:
-        raise unrecorded_deployment(context, name)
-    if recorded.endpoint is None or recorded.plan is None:
+    url, machine = reached(deployment)
+    name, service = deployment.name, deployment.service
+    if service is None or service.promise is None:
         raise DeployError(
-            "no_endpoint",
-            f"'{name}' is {recorded.status} and has no endpoint yet",
-            hint="running its 'up' again goes on until it has one",
+            "no_promise",
+            f"neither a record nor tags say what '{name}' promises to serve",
+            hint="smoke it on the computer that brought it up; the same 'up' here takes it over, where nothing differs",
         )
-    traffic = traffic_of(recorded)
+    traffic = traffic_of(deployment)
     if traffic is not None:
-        traffic.check(plaintext=recorded.plaintext)
-    reading = _reading(context, recorded)
+        traffic.check(plaintext=deployment.plaintext)
+    reading = _reading(context, deployment, machine)
     if reading.forbids_ready is not None:
         raise wrong_device(f"reading the log of '{name}'", reading.forbids_ready)
-    variable = recorded.machine.notes.get(API_KEY_NOTE) if recorded.machine else None
     question = Question(
-        plan=recorded.plan,
-        url=recorded.endpoint,
+        url=url,
+        engine=service.engine,
+        promise=service.promise,
+        plan=deployment.plan,
         level=level,
-        versions=reported_as(recorded.plan.engine.version),
+        versions=reported_as(service.release),
         kv_capacity_tokens=reading.progress.kv_capacity_tokens,
-        api_key_variable=variable,
+        api_key_variable=machine.notes.get(API_KEY_NOTE),
     )
     return prove_service(context, question)
 
 
-def _reading(context: Context, deployment: Deployment) -> Reading:
+def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) -> Reading:
     """Return what the engine's log shows; nothing where it can't be read."""
-    machine = deployment.machine
-    if machine is None or "id" not in machine.attributes:
-        return Reading()
     try:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:

@@ -20,9 +20,11 @@ from tgi_deploy.errors import (
     NotHealthyError,
     Problem,
 )
-from tgi_deploy.operations.deploying.service import prove_recorded
+from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.values.names import default_name
+from tgi_deploy.operations.watching.known import known
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.values.names import default_name, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -124,6 +126,19 @@ class Proved:
     unencrypted: str | None = None
 
 
+def deployed(context: Context, names: Sequence[str]) -> tuple[str, ...]:
+    """Return those that name a deployment: by a record, or by the tags of a machine."""
+    recorded = context.store.names()
+    return tuple(name for name in dict.fromkeys(names) if name in recorded or _runs(context, name))
+
+
+def _runs(context: Context, name: str) -> bool:
+    if not is_name(name):
+        return False
+    seen = observe(name, None, cloud=context.cloud, places=context.regions)
+    return any(found.is_machine for found in seen)
+
+
 def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
     """Prove each of these deployments, whatever came of those before it."""
     return tuple(_prove(context, name, level, reported_as) for name in names)
@@ -132,7 +147,8 @@ def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reporte
 def _prove(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs) -> Proved:
     job, began = Job(model=name, name=name), context.clock.monotonic()
     try:
-        proof = prove_recorded(context, name, level, reported_as)
+        deployment = known(context, name)
+        proof = prove_known(context, deployment, level, reported_as)
     except DeployError as error:
         took_s = round(context.clock.monotonic() - began, 3)
         step = error.failure.step if error.failure else None
@@ -140,8 +156,8 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
         return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
     took_s = round(context.clock.monotonic() - began, 3)
     cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
-    told = unencrypted(context.store.load(name))
-    return Proved(smoked=Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s), proof=proof, unencrypted=told)
+    smoked = Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s)
+    return Proved(smoked=smoked, proof=proof, unencrypted=unencrypted(deployment))
 
 
 def overall(results: Sequence[Smoked]) -> int:

@@ -30,7 +30,7 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_restored,
     with_diagnosis,
 )
-from tgi_deploy.operations.deploying.readiness import endpoint, wait
+from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rollout import (
     anew,
     begin,
@@ -53,19 +53,17 @@ from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, move_lim
 from tgi_deploy.operations.watching.known import machine_of
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import added_rules, second_machine
-from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.targets.protocol import LaunchRequest, Opening
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.resource import TAG_ID, ChangeSet, revision_of
+from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
-    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.rollout import Again, Origin, Update
@@ -75,7 +73,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
-    from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
 
 # `retry`: removed, and this run begins anew with something else; nothing goes back meanwhile.
@@ -503,40 +500,40 @@ def _make_ready(
     context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, before: Before
 ) -> UpOutcome:
     executor, deployment, candidate = context.executor(), launched.deployment, launched.candidate
-    url = endpoint(launched.address, candidate.engine.port)
+    url = url_of(launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, deployment)
     lease.beat()
     deployment = executor.save(replaced(deployment, endpoint=url).leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
     record = deployment.machine
-    if record is None or deployment.plan is None:
-        raise ValueError("there is no record of a machine and its plan")
+    if record is None:
+        raise ValueError("there is no record of a machine")
     try:
         ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
-        proof = prove_service(context, _question(request, deployment.plan, url, ready))
+        proof = prove_service(context, _question(request, deployment, url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
     serving = replaced(deployment.in_state("serving"), status="ready", rollout=None)
     deployment = executor.save(serving.leased_until(lease.until))
-    executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=_measurements(proof))
+    executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=proof.measured)
     return replace(outcome, deployment=deployment, ready=ready, proof=proof)
 
 
-def _question(request: UpRequest, plan: PlanDocument, url: str, ready: ReadyReport) -> Question:
+def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+    service = deployment.service
+    if service is None or service.promise is None:
+        raise ValueError("there is no record of a plan")
     return Question(
-        plan=plan,
         url=url,
+        engine=service.engine,
+        promise=service.promise,
+        plan=deployment.plan,
         level=request.ready,
         versions=request.versions,
         chat=request.plan.request.model.chat,
         kv_capacity_tokens=ready.kv_capacity_tokens,
     )
-
-
-def _measurements(proof: Proof) -> Mapping[str, Any]:
-    """What a later calibration of the plan's figures can use."""
-    return {} if proof.borne is None else {"measured": measured_document(proof.borne.measured)}
 
 
 def _failed(

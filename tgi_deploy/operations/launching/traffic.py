@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, Traffic, reach_of
+from tgi_deploy.targets.protocol import Traffic, reach_of
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE
 
 if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, ResourceRecord

@@ -10,11 +10,14 @@ from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.status import unrecorded_deployment
-from tgi_deploy.targets.protocol import API_KEY_NOTE
+from tgi_deploy.operations.watching.known import known
+from tgi_deploy.values.container import served_as
+from tgi_deploy.values.deployment import TaggedDeployment
+from tgi_deploy.values.serving import API_KEY_NOTE
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
@@ -38,21 +41,11 @@ class Access:
 
 def access(context: Context, name: str) -> Access:
     """Raises InputError `unknown_deployment` and `unknown_engine`, DeployError `no_endpoint`."""
-    recorded = context.store.load(name)
-    if recorded is None:
-        raise unrecorded_deployment(context, name)
-    record = recorded.machine
-    if recorded.endpoint is None or record is None or "id" not in record.attributes:
-        raise DeployError(
-            "no_endpoint",
-            f"'{name}' has no endpoint yet",
-            hint=f"'tgi-deploy status {name}' shows where it stands; 'up' goes on",
-        )
-    url = recorded.endpoint
+    deployment = known(context, name)
+    url, record = reached(deployment)
     port = urlsplit(url).port or 80
-    engine = context.engine_of(recorded)
-    model_id = recorded.plan.model.served_id if recorded.plan else ""
-    asked = engine.question(model_id, _QUESTION, _ANSWER_TOKENS)
+    engine, service = context.engine_of(deployment), deployment.service
+    asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
     return Access(
@@ -61,7 +54,22 @@ def access(context: Context, name: str) -> Access:
         curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
         python=engine.client_line(url, variable, asked),
         tunnel=context.target_at(record.place).by_hand.tunnel(record.place, port),
-        unencrypted=unencrypted(recorded),
+        unencrypted=unencrypted(deployment),
+    )
+
+
+def reached(deployment: Deployment) -> tuple[str, ResourceRecord]:
+    """Return the URL and the machine behind it. Raises DeployError `no_endpoint`."""
+    name, record = deployment.name, deployment.machine
+    if deployment.endpoint is not None and record is not None and "id" in record.attributes:
+        return deployment.endpoint, record
+    untagged = isinstance(deployment, TaggedDeployment) and record is not None and deployment.service is None
+    raise DeployError(
+        "no_endpoint",
+        f"'{name}' has tags of an earlier version, which do not say its port, and there is no record of it here"
+        if untagged
+        else f"'{name}' has no endpoint yet",
+        hint=f"'tgi-deploy status {name}' shows where it stands; 'up' goes on",
     )
 
 

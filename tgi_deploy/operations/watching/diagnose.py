@@ -34,14 +34,13 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
         InputError: `unknown_deployment`.
         DeployError: `no_machine`, or what the cloud answers.
     """
-    place, instance_id = locate(context, name)
+    deployment, place, instance_id = locate(context, name)
     cloud = context.cloud(place)
     machine = cloud.machine(instance_id)
     log = cloud.console(instance_id) if machine.state != "missing" else ""
-    recorded = context.store.load(name)
-    subject = subject_of(context, name, recorded.plan if recorded else None, place)
+    subject = subject_of(context, name, deployment.plan, place)
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
-    found = read(text, context.grammar_of(recorded), subject=subject)
+    found = read(text, context.grammar_of(deployment), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
     return Examined(reading=_placed(context, found, place, last_line=last_line), machine=machine)
 

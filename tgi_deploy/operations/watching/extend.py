@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import machine_of, money, price_of
+from tgi_deploy.operations.watching.known import look_at, money, price_of
 from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
-from tgi_deploy.operations.watching.status import unknown_deployment
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
@@ -29,7 +28,6 @@ from tgi_deploy.reconcile.ends import (
     stamp,
 )
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.ports import OutsideEnd
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, WantedEnds, seconds_left
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.watching.known import Sight
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.ports import Listener
     from tgi_deploy.values.deployment import Deployment
@@ -81,12 +80,9 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
         DeployError: `no_machine`, and what the cloud raises: then the limits are as they were.
     """
     with context.store.lock(name, command=context.command):
-        recorded = context.store.load(name)
-        places = context.where(recorded)
-        seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
-        if recorded is None and not seen:
-            raise unknown_deployment(context, name)
-        running = Running(name=name, recorded=recorded, machine=_machine(name, recorded, seen), seen=seen)
+        sight = look_at(context, name)
+        recorded, machine = sight.recorded, _living_machine(sight)
+        running = Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
         ends = _living(context, running)
         if wanted == WantedEnds():
             wanted = replaced(wanted, lease_s=_lease_s(name, ends))
@@ -96,13 +92,13 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
     return Extension(name=name, machine_id=running.machine.id, ends=ends)
 
 
-def _machine(name: str, recorded: Deployment | None, seen: Sequence[Found]) -> Found:
-    machine = machine_of(recorded, seen)
+def _living_machine(sight: Sight) -> Found:
+    machine = sight.machine
     if machine is None or not machine.alive:
         raise DeployError(
             "no_machine",
-            f"'{name}' has no machine that runs, whose limits could be changed",
-            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
+            f"'{sight.name}' has no machine that runs, whose limits could be changed",
+            hint=f"'tgi-deploy status {sight.name}' shows what there is, 'tgi-deploy up' makes a new one",
         )
     return machine
 

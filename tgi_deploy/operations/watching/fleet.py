@@ -40,15 +40,30 @@ class Seen:
         return (*self.found, *self.untagged)
 
 
-def look_at_all(context: Context, *, whole: bool = False) -> tuple[Seen, ...]:
+def look_at_all(
+    context: Context, *, whole: bool = False, unasked: dict[str, DeployError] | None = None
+) -> tuple[Seen, ...]:
     """Everything there is, by name. `whole`: also kinds that few deployments have.
 
-    Raises what the cloud raises: what may lack something is no list.
+    Raises what the cloud raises; with `unasked`, that goes there by its place, and the rest is looked at.
     """
     records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
-    seen = by_name(search(context, context.everywhere(kept), whole=whole))
-    missing = [(record.name, item) for record in kept for item in _unseen(record, seen.get(record.name, ()))]
+    everything: list[Found] = []
+    for place in context.everywhere(kept):
+        try:
+            everything.extend(search(context, (place,), whole=whole))
+        except DeployError as error:
+            if unasked is None:
+                raise
+            unasked[place] = error
+    seen = by_name(tuple(everything))
+    missing = [
+        (record.name, item)
+        for record in kept
+        for item in _unseen(record, seen.get(record.name, ()))
+        if item.place not in (unasked or ())
+    ]
     read = each(context, missing, lambda item: read_recorded(item[1], context.cloud(item[1].place)))
     untagged: dict[str, list[Found]] = {}
     for (name, _), found in zip(missing, read, strict=True):

@@ -1,24 +1,155 @@
-"""What is known of things that were found: whose they are, since when they are there, what they cost."""
+"""What is known of a deployment and of its things: by its record, or else by the tags of what was found."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.claim import own
-from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.reconcile.ends import ends_of, moment_of
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
 from tgi_deploy.values.container import is_folder
-from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_NAME, TAG_PRICE
+from tgi_deploy.values.deployment import Pool, ResourceRecord, Revision, TaggedDeployment
+from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_NAME, TAG_OWNER, TAG_PRICE, revision_of
+from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sight:
+    """A deployment and what was seen of it. `deployment` is its record, or made of tags where `recorded` is None."""
+
+    name: str
+    deployment: Deployment
+    recorded: Deployment | None
+    seen: tuple[Found, ...]
+
+    @property
+    def machine(self) -> Found | None:
+        return machine_of(self.recorded, self.seen)
+
+
+def look_at(context: Context, name: str) -> Sight:
+    """Return what there is of a deployment. Raises InputError `unknown_deployment`."""
+    recorded = context.store.load(name)
+    places = context.where(recorded)
+    seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
+    if recorded is None and not seen:
+        raise unknown_deployment(context, name)
+    return sight_of(context, name, recorded, seen)
+
+
+def sight_of(context: Context, name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Sight:
+    deployment = recorded or tagged_deployment(context, name, seen)
+    return Sight(name=name, deployment=deployment, recorded=recorded, seen=seen)
+
+
+def known(context: Context, name: str) -> Deployment:
+    """Return the record, without asking any cloud, or what tags say. Raises InputError `unknown_deployment`."""
+    return context.store.load(name) or look_at(context, name).deployment
+
+
+def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> TaggedDeployment:
+    """Return a deployment as the tags of what was `seen` of it tell, at least one thing of it."""
+    machine = machine_of(None, seen)
+    first = machine or seen[0]
+    tags, attributes = first.tags, first.attributes
+    now, number = context.clock.now(), revision_of(first.key) or 1
+    created = born(first) or now
+    service = service_of(tags) if machine else None
+    address = attributes.get("address")
+    market = attributes.get("market")
+    pool = Pool(
+        place=first.place,
+        zone=attributes.get("zone", ""),
+        instance_type=attributes.get("instance_type"),
+        market=market if market in {"on-demand", "spot"} else None,  # type: ignore[arg-type]  # compared with both
+        machine_usd_per_hour=money(tags.get(TAG_PRICE)) if machine else None,
+    )
+    return TaggedDeployment(
+        name=name,
+        id=tags.get(TAG_ID, ""),
+        target=context.target_at(first.place).name,
+        status="running" if machine else "creating",
+        created_at=created,
+        updated_at=now,
+        owner=tags.get(TAG_OWNER, ""),
+        revisions=(Revision(number=number, origin="adopted", state="serving", created_at=created, pools=(pool,)),),
+        active=number,
+        resources=tuple(_as_recorded(found) for found in own(seen, tags.get(TAG_ID, "")) if not found.attached),
+        endpoint=url_of(address, service.port) if service and address else None,
+        plaintext=is_plaintext(tags),
+        ends=_tagged_ends(tags),
+        tagged=service,
+    )
+
+
+def _as_recorded(found: Found) -> ResourceRecord:
+    return ResourceRecord(
+        key=found.key,
+        kind=found.kind,
+        place=found.place,
+        state="created",
+        spec=found.spec or "",
+        request_number=0,
+        attributes=found.attributes,
+        notes=notes_of(found.tags) if found.is_machine else {},
+        is_machine=found.is_machine,
+    )
+
+
+def _tagged_ends(tags: Mapping[str, str]) -> Ends:
+    ends = {end.reason: end for end in ends_of(None, [tags])}
+    ttl, lease, idle = (ends.get(reason) for reason in ("ttl", "lease", "idle"))
+    return Ends(
+        expires_at=ttl.at if ttl else None,
+        idle_s=idle.seconds if idle else None,
+        lease_s=lease.seconds if lease else None,
+        lease_until=lease.at if lease else None,
+    )
+
+
+def unknown_deployment(context: Context, name: str) -> InputError:
+    """Neither a record nor a tag knows the name. With the nearest recorded names."""
+    return InputError(
+        "unknown_deployment",
+        f"there is no deployment '{name}' in {', '.join(context.regions)}",
+        hint=f"{_near(context, name)}'tgi-deploy list' shows what there is; --region looks elsewhere",
+    )
+
+
+def unrecorded_deployment(context: Context, name: str) -> InputError:
+    """For what works from the record alone: the cloud was not asked. With the nearest recorded names."""
+    return InputError(
+        "unknown_deployment",
+        f"there is no record of '{name}' here",
+        hint=f"{_near(context, name)}'tgi-deploy status {name}' looks for it in the cloud, by its tags",
+    )
+
+
+def _near(context: Context, name: str) -> str:
+    near = recorded_like(context, name)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def recorded_like(context: Context, name: str) -> list[str]:
+    """The recorded names nearest to one that is not recorded."""
+    import difflib  # noqa: PLC0415 -- only for a name that nobody knows
+
+    return difflib.get_close_matches(name, context.store.names(), n=2)
 
 
 def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:

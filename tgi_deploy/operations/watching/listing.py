@@ -1,33 +1,35 @@
-"""The use case `list`: every deployment in a line. Read-only."""
+"""The use case `list`: every deployment in a line, by what is there and answers now. Read-only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, Problem, warning
-from tgi_deploy.operations.watching.fleet import is_late, load_all
-from tgi_deploy.operations.watching.known import by_name, machine_of, price_of
-from tgi_deploy.reconcile.ends import certain_end, ends_of, stamp
-from tgi_deploy.reconcile.observe import owners_of, read_recorded
-from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_NAME
+from tgi_deploy.errors import warning
+from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.operations.watching.status import statuses
+from tgi_deploy.reconcile.ends import certain_end, stamp
+from tgi_deploy.reconcile.observe import owners_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Set as AbstractSet
     from decimal import Decimal
 
+    from tgi_deploy.errors import DeployError, Problem
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.watching.status import Status
+    from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.resource import Found
+
+_STARTING: Final = frozenset({"creating", "running"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none.
 
+    `now` is what can be said at this moment, whatever is recorded; `probe` what the endpoint answered, None where there
+    is none to ask.
     `gone`: the cloud was asked, and the recorded machine is no more. `expires` is the first moment of its `ends`.
     `usd_per_hour` is the price while a machine runs, of all of them where there are more.
     """
@@ -35,10 +37,13 @@ class Row:
     name: str
     recorded: bool
     phase: str
+    now: str
+    model: str | None
     region: str
     instance_type: str | None
     machine: str | None
     endpoint: str | None
+    probe: Probe | None
     usd_per_hour: Decimal | None
     expires: str | None
     ends: tuple[End, ...] = ()
@@ -53,78 +58,59 @@ class Listing:
 
 
 def list_deployments(context: Context) -> Listing:
-    """A cloud that can't be asked, or a record that can't be read, is a warning: the rest is still worth seeing."""
-    records, unreadable = load_all(context)
-    warnings = [warning(error.code, error.message) for error in unreadable.values()]
-    found: list[Found] = []
-    unasked: set[str] = set()
-    kept = [record for record in records.values() if record]
-    for place in context.everywhere(kept):
-        try:
-            found.extend(_look(context, place, kept))
-        except DeployError as error:
-            unasked.add(place)
-            warnings.append(warning(error.code, f"showing records alone: {error.message}"))
-    seen = by_name(tuple(found))
-    names = sorted({*records, *seen})
+    """A place that can't be asked, or a record that can't be read, is a warning: the rest is still worth seeing."""
+    unasked: dict[str, DeployError] = {}
+    found = statuses(context, unasked=unasked)
+    problems = (problem for item in found for problem in item.drift)
     return Listing(
-        rows=tuple(_row(context, name, records.get(name), seen.get(name, ()), unasked) for name in names),
-        warnings=tuple(warnings),
+        rows=tuple(_row(item, item.deployment) for item in found if item.deployment is not None),
+        warnings=(
+            *(problem for problem in problems if problem.data["key"] in {"record", "endpoint"}),
+            *(
+                warning(error.code, f"{place} could not be asked, so its machines are not known: {error.message}")
+                for place, error in unasked.items()
+            ),
+        ),
     )
 
 
-def _look(context: Context, place: str, records: Sequence[Deployment]) -> Iterator[Found]:
-    """All that is there with our tags, and the recorded machines that have lost theirs."""
-    cloud = context.cloud(place)
-    seen = cloud.find({})
-    yield from seen
-    ids = {found.id for found in seen if TAG_NAME in found.tags}
-    for recorded in records:
-        machine = recorded.machine
-        if machine is not None and machine.place == place and machine.attributes.get("id", "") not in {"", *ids}:
-            for found in read_recorded(machine, cloud):
-                yield replaced(found, tags={**found.tags, TAG_NAME: recorded.name})
-
-
-def _planned_type(recorded: Deployment | None) -> str | None:
-    """Of a machine that has no type of its own: the hardware that was planned for."""
-    return recorded.plan.chosen.instance_type if recorded and recorded.plan else None
-
-
-def _gone(context: Context, recorded: Deployment | None, seen: Sequence[Found], unasked: AbstractSet[str]) -> bool:
-    record = recorded.machine if recorded else None
-    known = record is not None and "id" in record.attributes and record.place not in unasked
-    if not known or machine_of(recorded, seen) is not None:
-        return False
-    try:
-        return not is_late(context, recorded, seen)
-    except DeployError:  # nothing is called gone that nobody could ask about
-        return False
-
-
-def _row(
-    context: Context,
-    name: str,
-    recorded: Deployment | None,
-    seen: tuple[Found, ...],
-    unasked: AbstractSet[str],
-) -> Row:
+def _row(status: Status, deployment: Deployment) -> Row:
+    recorded, seen, service = status.recorded, status.seen, deployment.service
     machine = machine_of(recorded, seen)
-    record = recorded.machine if recorded else None
+    record = deployment.machine
     attributes = machine.attributes if machine else (record.attributes if record else {})
-    ends = ends_of(recorded, [found.tags for found in seen])
-    expires = certain_end(ends)
+    planned = deployment.plan.chosen.instance_type if deployment.plan else None
+    expires = certain_end(status.ends)
     return Row(
-        name=name,
+        name=status.name,
         recorded=recorded is not None,
         phase=recorded.status if recorded else "unrecorded",
-        region=recorded.region if recorded else seen[0].place,
-        instance_type=attributes.get("instance_type") or _planned_type(recorded),
+        now=_now(status),
+        model=service.model if service else None,
+        region=deployment.region,
+        instance_type=attributes.get("instance_type") or planned,
         machine=machine.state if machine else None,
-        endpoint=recorded.endpoint if recorded else None,
+        endpoint=deployment.endpoint,
+        probe=status.probe,
         usd_per_hour=price_of(recorded, seen),
         expires=None if expires is None else stamp(expires),
-        ends=ends,
+        ends=status.ends,
         owners=owners_of(recorded, seen),
-        gone=_gone(context, recorded, seen, unasked),
+        gone=status.gone,
     )
+
+
+def _now(status: Status) -> str:
+    """Return what is true at this moment, as far as anybody could be asked."""
+    recorded, machine = status.recorded, status.machine
+    if status.healthy:
+        return "ready"
+    if status.gone:
+        return "gone"
+    if machine is not None and machine.state not in {"pending", "running"}:
+        return machine.state
+    if recorded is not None and recorded.status == "deleting":
+        return recorded.status
+    if status.unasked is not None or (machine is not None and status.probe is None):
+        return "not asked"
+    return "starting" if recorded is not None and recorded.status in _STARTING else "silent"

@@ -8,15 +8,14 @@ from tgi_deploy.diagnosis.lines import log_lines, redacted
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.watching.extend import LeaseKeeper
-from tgi_deploy.operations.watching.known import machine_of
-from tgi_deploy.operations.watching.status import unknown_deployment
-from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.operations.watching.known import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.values.deployment import Deployment
 
 _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 
@@ -26,9 +25,9 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
 
     Raises InputError `unknown_deployment`, DeployError `no_machine`.
     """
-    place, instance_id = locate(context, name)
+    deployment, place, instance_id = locate(context, name)
     text = context.cloud(place).console(instance_id)
-    lines = _shown(text, context.grammar_of(context.store.load(name)), raw=raw)
+    lines = _shown(text, context.grammar_of(deployment), raw=raw)
     return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
 
 
@@ -37,11 +36,10 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
 
     Ends when the machine has. A lease is renewed meanwhile. Raises what `logs` raises.
     """
-    place, instance_id = locate(context, name)
+    deployment, place, instance_id = locate(context, name)
     cloud, window, first = context.cloud(place), LogWindow(), True
-    recorded = context.store.load(name)
-    keeper = LeaseKeeper.of(context, recorded) if recorded else None
-    grammar = context.grammar_of(recorded)
+    keeper = LeaseKeeper.of(context, deployment)
+    grammar = context.grammar_of(deployment)
     while True:
         alive = cloud.machine(instance_id).state in _WRITING
         text = cloud.console(instance_id)
@@ -52,8 +50,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
             yield from _shown("\n".join(new), grammar, raw=raw)
         if not alive:
             return
-        if keeper is not None:
-            keeper.beat()
+        keeper.beat()
         first = False
         context.clock.sleep(context.pace.ready_poll_s)
 
@@ -62,16 +59,12 @@ def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
     return redacted(text, grammar).splitlines() if raw else log_lines(text, grammar)
 
 
-def locate(context: Context, name: str) -> tuple[str, str]:
-    """Place and id of the machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
-    recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded))
-    if recorded is None and not seen:
-        raise unknown_deployment(context, name)
-    machine = machine_of(recorded, seen)
-    record = recorded.machine if recorded else None
+def locate(context: Context, name: str) -> tuple[Deployment, str, str]:
+    """Return it, and place and id of its machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    sight = look_at(context, name)
+    machine, record = sight.machine, sight.deployment.machine
     if machine is not None:
-        return machine.place, machine.id
+        return sight.deployment, machine.place, machine.id
     if record is not None and "id" in record.attributes:
-        return record.place, record.attributes["id"]
+        return sight.deployment, record.place, record.attributes["id"]
     raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")

@@ -11,14 +11,15 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.watching.access import access
-from tgi_deploy.operations.watching.status import unrecorded_deployment
+from tgi_deploy.operations.watching.known import unrecorded_deployment
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, Traffic
+from tgi_deploy.targets.protocol import Traffic
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -36,7 +36,7 @@ def console_of(context: Context, machine: Found) -> Callable[[], str]:
 
 
 def starting(
-    context: Context, recorded: Deployment | None, state: MachineState | None, console: Callable[[], str]
+    context: Context, deployment: Deployment, state: MachineState | None, console: Callable[[], str]
 ) -> Starting | None:
     """None where the machine does not run, or its console can't be read."""
     if state is None or state.state not in {"pending", "running"}:
@@ -44,7 +44,7 @@ def starting(
     if state.state == "pending":
         return Starting(phase="launching")
     try:
-        reading = read(console(), context.grammar_of(recorded), subject=Subject(planned=True))
+        reading = read(console(), context.grammar_of(deployment), subject=Subject(planned=True))
     except DeployError:
         return None
     if not reading.evident:
@@ -52,13 +52,13 @@ def starting(
     cause = reading.forbids_ready or reading.cause_of_end
     return Starting(
         phase=reading.startup_phase,
-        detail=detail_of(reading.startup_phase, reading.progress, amount_mb=_image_mb(recorded)),
+        detail=detail_of(reading.startup_phase, reading.progress, amount_mb=_image_mb(deployment)),
         fraction=fraction_of(reading.startup_phase, reading.progress),
         exit_code=reading.latest.exit_code,
         cause=cause.code if cause else None,
     )
 
 
-def _image_mb(recorded: Deployment | None) -> float:
+def _image_mb(deployment: Deployment) -> float:
     """What the pull brings, by the recorded plan; 0 where there is none."""
-    return packed_mb(recorded.plan.storage.image_bytes) if recorded and recorded.plan else 0.0
+    return packed_mb(deployment.plan.storage.image_bytes) if deployment.plan else 0.0

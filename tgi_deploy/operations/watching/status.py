@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.errors import DeployError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
-from tgi_deploy.operations.watching.known import machine_of, price_of_all, second_machines
+from tgi_deploy.operations.watching.known import (
+    born,
+    look_at,
+    machine_of,
+    price_of_all,
+    second_machines,
+    tagged_deployment,
+)
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState
+from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+    from decimal import Decimal
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.fleet import Seen
@@ -30,28 +38,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Status:
-    """`drift` is how record and world differ; the data name the `key` of the resource.
+class Replica:
+    """A machine of a deployment. `age_s` and `usd_per_hour` are None where nothing says them."""
 
-    `machine` and `probe` are None where there is no machine, or no endpoint to ask.
+    id: str
+    revision: int | None
+    location: str
+    status: str
+    age_s: int | None
+    usd_per_hour: Decimal | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """`deployment` is the record, or what tags say where `recorded` is None; None where nothing can be read.
+
+    `drift` is how record and world differ; the data name the `key` of the resource.
+
+    `machine` and `probe` are None where there is no machine, or no endpoint to ask. `unasked` says why the place of its
+    machine could not be asked.
 
     `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
     a spot machine back, and how it is known. `late`: its machine was asked for a moment ago, and the cloud may not show
-    it yet. Only the status of one deployment has `starting`, how far an engine that does not answer has come, and
-    `spent`, what machines of its name have cost so far.
+    it yet. Only the status of one deployment has `starting`, how far an engine that does not answer has come,
+    `spent`, what machines of its name have cost so far, and `proved_at`, when it was last brought up and proved.
     """
 
     name: str
     recorded: Deployment | None
+    deployment: Deployment | None
     seen: tuple[Found, ...]
     drift: tuple[Problem, ...]
     machine: MachineState | None
     probe: Probe | None
+    replicas: tuple[Replica, ...] = ()
     ends: tuple[End, ...] = ()
     spot_notice: str | None = None
     starting: Starting | None = None
     spent: Spent | None = None
+    proved_at: datetime | None = None
     late: bool = False
+    unasked: DeployError | None = None
+
+    @property
+    def url(self) -> str | None:
+        return self.deployment.endpoint if self.deployment else None
 
     @property
     def healthy(self) -> bool:
@@ -61,7 +92,8 @@ class Status:
     def gone(self) -> bool:
         """Its recorded machine is no more."""
         record = self.recorded.machine if self.recorded else None
-        return self.machine is None and record is not None and "id" in record.attributes and not self.late
+        known = record is not None and "id" in record.attributes
+        return known and self.machine is None and not self.late and self.unasked is None
 
     @property
     def silent(self) -> bool:
@@ -72,26 +104,31 @@ class Status:
 
 def status(context: Context, name: str) -> Status:
     """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
-    recorded = context.store.load(name)
-    seen = observe(name, recorded, cloud=context.cloud, places=context.where(recorded), side=recorded is None)
-    if recorded is None and not seen:
-        raise unknown_deployment(context, name)
-    machine = machine_of(recorded, seen)
+    sight = look_at(context, name)
+    machine = sight.machine
     state = context.cloud(machine.place).machine(machine.id) if machine else None
-    return _status(context, name, recorded, seen, state, alone=True)
+    found = _status(context, name, sight.recorded, sight.seen, state, alone=True)
+    if sight.recorded is None:
+        return found
+    proved = [event.at for event in context.store.events(name) if event.code == "ready"]
+    return replace(found, spent=spent_by(context, sight.recorded), proved_at=max(proved, default=None))
 
 
-def statuses(context: Context) -> list[Status]:
+def statuses(context: Context, *, unasked: dict[str, DeployError] | None = None) -> list[Status]:
     """Of every deployment, by one search of each kind in each place; endpoints are asked some at a time.
 
-    A record that can't be read is told as a difference: the others are still worth seeing.
+    A record that can't be read is told as a difference: the others are still worth seeing. With `unasked`, which it
+    fills, so is a place that can't be asked.
     """
-    return each(context, look_at_all(context), lambda item: _status_of(context, item))
+    everything = look_at_all(context, whole=unasked is not None, unasked=unasked)
+    return each(context, everything, lambda item: _status_of(context, item, unasked or {}))
 
 
-def _status_of(context: Context, item: Seen) -> Status:
-    machine = machine_of(item.recorded, item.everything)
-    found = _status(context, item.name, item.recorded, item.everything, _state(machine))
+def _status_of(context: Context, item: Seen, unasked: Mapping[str, DeployError]) -> Status:
+    record = item.recorded.machine if item.recorded else None
+    why = unasked.get(record.place) if record else None
+    state = _state(machine_of(item.recorded, item.everything))
+    found = _status(context, item.name, item.recorded, item.everything, state, why=why)
     if item.unreadable is None:
         return found
     told = f"{item.unreadable.message}; {item.unreadable.hint}"
@@ -119,25 +156,90 @@ def _status(
     state: MachineState | None,
     *,
     alone: bool = False,
+    why: DeployError | None = None,
 ) -> Status:
     machine = machine_of(recorded, seen)
-    probe = context.probe_of(recorded) if recorded and machine and machine.alive else None
+    deployment = recorded or (tagged_deployment(context, name, seen) if seen else None)
+    reachable = why is not None or (machine is not None and machine.alive)
+    probe, unknown = _probed(context, deployment) if deployment and reachable else (None, ())
     healthy = probe is not None and probe.ok
     console = console_of(context, machine) if machine else lambda: ""
-    late = is_late(context, recorded, seen)
+    late = why is None and _is_late(context, recorded, seen)
     return Status(
         name=name,
         recorded=recorded,
+        deployment=deployment,
         seen=seen,
-        drift=tuple(drift(context, recorded, seen, late=late)),
+        drift=(*unknown, *drift(context, recorded, seen, late=late)) if why is None else unknown,
         machine=state,
         probe=probe,
+        replicas=tuple(_replicas(context, deployment, seen, healthy=healthy)),
         ends=ends_of(recorded, [machine.tags] if machine else []),
         spot_notice=_spot_notice(machine, state, seen, console, healthy=healthy),
-        starting=starting(context, recorded, state, console) if alone and not healthy else None,
-        spent=spent_by(context, recorded) if alone and recorded else None,
+        starting=starting(context, deployment, state, console) if alone and deployment and not healthy else None,
         late=late,
+        unasked=why,
     )
+
+
+def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tuple[Problem, ...]]:
+    """Return what its health check answers. Tags can name an engine that this version does not have."""
+    try:
+        return context.probe_of(deployment), ()
+    except DeployError as error:
+        return None, (warning(error.code, f"its endpoint was not asked: {error.message}", key="endpoint"),)
+
+
+def _is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
+    """Nothing is called gone that nobody could ask about."""
+    try:
+        return is_late(context, recorded, seen)
+    except DeployError:
+        return True
+
+
+def _replicas(
+    context: Context, deployment: Deployment | None, seen: Sequence[Found], *, healthy: bool
+) -> Iterator[Replica]:
+    """Yield the machines of a deployment, the one that serves first."""
+    first, now = machine_of(deployment, seen), context.clock.now()
+    for found in (first, *second_machines(deployment, seen)) if first else ():
+        made = born(found)
+        yield Replica(
+            id=found.id,
+            revision=revision_of(found.key) or (deployment.current.number if deployment else None),
+            location=found.place,
+            status="ready" if healthy and found is first else found.state,
+            age_s=None if made is None else max(0, round((now - made).total_seconds())),
+            usd_per_hour=price_of_all(deployment, (found,)),
+        )
+
+
+def not_serving(found: Status) -> NotHealthyError | None:
+    """Return why a deployment does not serve now, and what to do; None where it does, or nobody can tell."""
+    name = found.name
+    if found.healthy or found.deployment is None:
+        return None
+    if found.gone:
+        return NotHealthyError(
+            "machine_gone",
+            f"'{name}' does not serve: no machine of it runs{_since(found)}",
+            hint=f"'tgi-deploy diagnose {name}' says why it ended; the same 'up' makes another one, "
+            f"'tgi-deploy down {name}' removes the rest",
+        )
+    if found.probe is None and found.machine is not None and found.machine.state == "running":
+        return None
+    why = f"its endpoint {found.probe}" if found.probe else found.machine.told if found.machine else "it has no machine"
+    return NotHealthyError(
+        "not_answering",
+        f"'{name}' does not serve: {why}{_since(found)}",
+        hint=f"'tgi-deploy logs {name}' shows what it does, 'tgi-deploy diagnose {name}' looks for the cause, "
+        f"'tgi-deploy down {name}' ends it",
+    )
+
+
+def _since(found: Status) -> str:
+    return "" if found.proved_at is None else f"; it was proved last at {found.proved_at:%Y-%m-%d %H:%M} UTC"
 
 
 def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
@@ -195,36 +297,6 @@ def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
         for found in seen
         if found.attributes.get(STRANGE_RULES)
     ]
-
-
-def unknown_deployment(context: Context, name: str) -> InputError:
-    """Neither a record nor a tag knows the name. With the nearest recorded names."""
-    return InputError(
-        "unknown_deployment",
-        f"there is no deployment '{name}' in {', '.join(context.regions)}",
-        hint=f"{_meant(context, name)}'tgi-deploy list' shows what there is; --region looks elsewhere",
-    )
-
-
-def unrecorded_deployment(context: Context, name: str) -> InputError:
-    """For what works from the record alone: the cloud was not asked. With the nearest recorded names."""
-    return InputError(
-        "unknown_deployment",
-        f"there is no record of '{name}' here",
-        hint=f"{_meant(context, name)}'tgi-deploy status {name}' looks for it in the cloud, by its tags",
-    )
-
-
-def _meant(context: Context, name: str) -> str:
-    near = recorded_like(context, name)
-    return f"did you mean {' or '.join(near)}? " if near else ""
-
-
-def recorded_like(context: Context, name: str) -> list[str]:
-    """The recorded names nearest to one that is not recorded."""
-    import difflib  # noqa: PLC0415 -- only for a name that nobody knows
-
-    return difflib.get_close_matches(name, context.store.names(), n=2)
 
 
 def _spot_notice(

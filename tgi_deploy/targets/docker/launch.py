@@ -12,9 +12,10 @@ from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
 from tgi_deploy.targets.docker.resources import VOLUME, Host, resources
-from tgi_deploy.targets.protocol import API_KEY_NOTE, BIND_NOTE, Attempt, Deployable, Traffic, reach_of
+from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import ChangeSet
+from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,8 +9,8 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.resources import INSTANCE
 from tgi_deploy.targets.ec2.secrets import delivery
-from tgi_deploy.targets.protocol import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 from tgi_deploy.values.resource import machine_key
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

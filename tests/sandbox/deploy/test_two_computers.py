@@ -1,0 +1,68 @@
+"""Two computers, one cloud: what the second can do with what the first has brought up, whose record it lacks."""
+
+from __future__ import annotations
+
+import boto3
+import pytest
+
+UP = ("up", "tinyllama-1.1b", "--name", "shared", "--budget", "3", "--yes", "--ttl", "1h")
+
+
+@pytest.fixture
+def second(program, monkeypatch):
+    """Bring it up on the first computer; return the second, which has a home of its own."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", program.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sandbox")
+    said = program.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert said.code == 0, said.out
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(program.home / "elsewhere"))
+    return program
+
+
+def launches(program):
+    return len(program.calls("RunInstances"))
+
+
+def test_everything_that_tags_answer_works(second):
+    begun = launches(second)
+    status = second.run("status", "shared", "--json")
+    assert status.code == 0, status.out
+    data = status.json["data"]
+    assert data["url"].startswith("http://")
+    assert [item["status"] for item in data["replicas"]] == ["ready"]
+    (row,) = second.run("list", "--json").json["data"]["deployments"]
+    assert (row["now"], row["endpoint"], row["recorded"]) == ("ready", data["url"], False)
+    assert row["model"]
+    opened = second.run("open", "shared", "--json")
+    assert opened.json["data"]["url"] == data["url"]
+    assert second.run("logs", "shared", "--tail", "3").code == 0
+    assert second.run("diagnose", "shared", "--json").code == 0
+    proved = second.run("smoke", "shared", "--json")
+    assert proved.code == 0, proved.out
+    assert proved.json["data"]["proofs"]["shared"]["level"] == "full"
+    extended = second.run("extend", "shared", "--ttl", "2h", "--json")
+    assert extended.code == 0, extended.out
+    assert launches(second) == begun
+    removed = second.run("down", "shared", "--yes", "--json")
+    assert (removed.code, removed.json["data"]["removed"]) == (0, ["shared"])
+
+
+def test_a_machine_that_somebody_ended_is_exit_code_5_on_both(second, monkeypatch):
+    (replica,) = second.run("status", "shared", "--json").json["data"]["replicas"]
+    client = boto3.client("ec2", region_name=replica["location"], endpoint_url=second.url)
+    client.terminate_instances(InstanceIds=[replica["id"]])
+    for home in ("elsewhere", ""):
+        monkeypatch.setenv("TGI_DEPLOY_HOME", str(second.home / home))
+        said = second.run("status", "shared", "--json")
+        assert (said.code, said.json["exit_code"]) == (5, 5), said.out
+        assert said.json["errors"][0]["code"] in {"machine_gone", "not_answering"}
+        assert "tgi-deploy down shared" in said.json["errors"][0]["hint"]
+
+
+def test_the_same_up_launches_nothing_beside_what_runs(second):
+    begun = launches(second)
+    said = second.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken"), said.out
+    assert "the same command goes on with it" in said.json["errors"][0]["hint"]
+    assert launches(second) == begun

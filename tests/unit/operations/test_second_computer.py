@@ -1,0 +1,242 @@
+"""A computer without the record: tags answer what they can, and nothing is launched because a record is missing."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import timedelta
+
+import click
+import pytest
+from fakes.surroundings import Surroundings, plan, request
+
+from tgi_deploy.cli.views.status import rows_text, status_document
+from tgi_deploy.cli.views.status import status_text as coloured
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.service import prove_known
+from tgi_deploy.operations.deploying.smoke import deployed, prove_all
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.diagnose import diagnose_deployment
+from tgi_deploy.operations.watching.extend import extend
+from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.logs import logs
+from tgi_deploy.operations.watching.status import not_serving, status
+from tgi_deploy.readiness.waiting import Probe
+from tgi_deploy.targets.ec2.options import Ec2Options
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
+
+HOUR = WantedEnds(ttl_s=3600, idle_s=1800, lease_s=900)
+
+
+@pytest.fixture
+def first(tmp_path):
+    made = Surroundings(home=tmp_path / "first")
+    up(made.context(), request(wait=True, ends=HOUR))
+    return made
+
+
+@pytest.fixture
+def second(first, tmp_path):
+    """Another computer, and another person, with the same cloud."""
+    return Surroundings(home=tmp_path / "second", world=first.world, clock=first.clock, owner="bob@desk")
+
+
+def text_of(found):
+    return click.unstyle(coloured(found))
+
+
+def tagged(around, **tags):
+    """Somebody changes the tags of the machine."""
+    (machine,) = around.world.running()
+    changed = {f"tgi-deploy:{name.replace('_', '-')}": value for name, value in tags.items()}
+    around.world.things[machine.id] = replaced(machine, tags={**machine.tags, **changed})
+
+
+def test_status_has_the_url_the_model_the_limits_and_the_price(first, second):
+    there, here = status(first.context(), "demo"), status(second.context(), "demo")
+    assert here.recorded is None
+    assert here.healthy
+    assert (here.url, here.ends) == (there.url, there.ends)
+    assert [end.reason for end in here.ends] == ["lease", "ttl", "idle"]
+    text = text_of(here)
+    assert "  runs      example-org/example-13b on g6e.xlarge, on-demand" in text
+    assert "  endpoint  http://127.0.0.1:8080  answered 200" in text
+    assert next(line for line in text.splitlines() if "cost" in line).split()[1].startswith("$")
+
+
+def test_status_has_the_same_replicas_on_both(first, second):
+    first.clock.sleep(120)
+    here, there = (status_document(status(around.context(), "demo")) for around in (second, first))
+    assert here["replicas"] == there["replicas"]
+    (replica,) = here["replicas"]
+    assert replica.keys() == {"id", "revision", "location", "status", "age_s", "usd_per_hour"}
+    assert (replica["location"], replica["status"], replica["revision"]) == ("us-east-1", "ready", 1)
+    assert replica["age_s"] >= 120
+    assert here["url"] == "http://127.0.0.1:8080"
+
+
+def test_an_engine_that_does_not_answer_is_no_success(first, second):
+    second.probe = Probe(outcome="timeout")
+    problem = not_serving(status(second.context(), "demo"))
+    assert (problem.code, problem.exit_code) == ("not_answering", 5)
+    assert "tgi-deploy diagnose demo" in problem.hint
+
+
+def test_since_when_it_does_not_answer_is_said_where_that_is_known(first):
+    first.probe = Probe(outcome="refused")
+    assert "it was proved last at 2026-01-09" in not_serving(status(first.context(), "demo")).message
+
+
+def test_a_machine_that_is_gone_is_no_success(first):
+    (machine,) = first.world.running()
+    first.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
+    first.clock.sleep(3600)
+    assert not_serving(status(first.context(), "demo")).code == "machine_gone"
+
+
+def test_what_serves_is_a_success(first, second):
+    assert not_serving(status(second.context(), "demo")) is None
+
+
+def test_the_list_is_the_same_but_for_the_record(first, second):
+    (there,), (here,) = (list_deployments(around.context()).rows for around in (first, second))
+    same = ("now", "model", "instance_type", "region", "endpoint", "usd_per_hour", "expires")
+    assert [getattr(here, name) for name in same] == [getattr(there, name) for name in same]
+    assert (here.recorded, here.now) == (False, "ready")
+    assert "ready, no record  example-org/example-13b" in rows_text([here])
+
+
+def test_the_list_asks_the_endpoint_now(first):
+    first.probe = Probe(outcome="timeout")
+    (row,) = list_deployments(first.context()).rows
+    assert (row.phase, row.now, row.probe.outcome) == ("ready", "silent", "timeout")
+
+
+def test_the_list_says_what_could_not_be_asked_and_asks_the_rest(first):
+    def no_cloud(_region):
+        raise DeployError("no_credentials", "there are none")
+
+    listing = list_deployments(first.context(cloud=no_cloud))
+    assert [row.now for row in listing.rows] == ["ready"]
+    assert "us-east-1 could not be asked" in listing.warnings[0].message
+    first.probe = Probe(outcome="timeout")
+    (row,) = list_deployments(first.context(cloud=no_cloud)).rows
+    assert (row.now, row.gone) == ("not asked", False)
+
+
+def test_open_prints_what_it_prints_where_the_record_is(first, second):
+    assert access(second.context(), "demo") == access(first.context(), "demo")
+
+
+def test_open_names_the_variable_of_the_key(first, second):
+    tagged(first, api_key_variable="TEAM_KEY")
+    found = access(second.context(), "demo")
+    assert '-H "Authorization: Bearer $TEAM_KEY"' in found.curl
+    assert "TEAM_KEY" in found.python
+
+
+def test_open_of_a_machine_of_an_earlier_version_says_what_is_missing(first, second):
+    tagged(first, port="")
+    with pytest.raises(DeployError) as caught:
+        access(second.context(), "demo")
+    assert caught.value.code == "no_endpoint"
+    assert "tags of an earlier version" in caught.value.message
+
+
+def test_open_of_a_name_that_nothing_has_is_an_input_error(second):
+    with pytest.raises(InputError) as caught:
+        access(second.context(), "demos")
+    assert caught.value.code == "unknown_deployment"
+
+
+@pytest.mark.parametrize("model", ["a`id`", "x;id", "$(id)", "\x1b]0;x\x07"])
+def test_hostile_tags_reach_no_command_and_no_terminal(first, second, model):
+    tagged(first, model=model, api_key_variable="X;id")
+    found = status(second.context(), "demo")
+    assert model not in text_of(found)
+    with pytest.raises(DeployError):
+        access(second.context(), "demo")
+
+
+def test_an_engine_that_this_version_does_not_have_spoils_no_list(first, second):
+    tagged(first, engine="another")
+    listing = list_deployments(second.context())
+    assert [(row.name, row.now) for row in listing.rows] == [("demo", "not asked")]
+    assert [item.code for item in listing.warnings] == ["unknown_engine"]
+
+
+def test_a_model_with_a_blank_is_quoted(first, second):
+    tagged(first, model="/models/my model")
+    assert len(shlex.split(access(second.context(), "demo").curl)) == 7
+
+
+def test_logs_and_diagnosis_need_no_record(first, second):
+    assert logs(second.context(), "demo") == logs(first.context(), "demo")
+    assert diagnose_deployment(second.context(), "demo").machine.state == "running"
+
+
+def test_smoke_tests_what_runs_and_launches_nothing(first, second):
+    context = second.context()
+    assert deployed(context, ["demo", "example-13b", "example-org/example-13b"]) == ("demo",)
+    first.world.creations.clear()
+    (proved,) = prove_all(context, ["demo"], "fast", lambda _release: ())
+    assert proved.smoked.exit_code == 0
+    assert first.world.creations == []
+    assert second.store.names() == ()
+
+
+def test_smoke_holds_the_engine_to_the_promise_of_the_tags(first, second):
+    tagged(first, max_tokens="4095/4096")
+    with pytest.raises(NotHealthyError) as caught:
+        prove_known(second.context(), known(second.context(), "demo"), "fast")
+    assert caught.value.code == "limits_differ"
+
+
+def test_smoke_of_tags_without_a_promise_says_so(first, second):
+    tagged(first, promise="")
+    with pytest.raises(DeployError) as caught:
+        prove_known(second.context(), known(second.context(), "demo"), "fast")
+    assert caught.value.code == "no_promise"
+
+
+def test_limits_move_and_the_first_computer_sees_it(first, second):
+    found = extend(second.context(), "demo", WantedEnds(ttl_s=7200))
+    assert found.ends == status(first.context(), "demo").ends
+    until = next(end.at for end in found.ends if end.reason == "ttl")
+    assert until == first.clock.now().replace(microsecond=0) + timedelta(seconds=7200)
+
+
+def test_it_is_removed_with_nothing_left(first, second):
+    outcome = down(second.context(), ["demo"], lambda _removals: True)
+    assert outcome.removed == ("demo",)
+    assert first.world.left() == []
+
+
+def test_the_same_up_takes_over_a_record_that_is_lost_and_knows_all_of_it(first, tmp_path):
+    other = Surroundings(home=tmp_path / "restored", world=first.world, clock=first.clock)
+    first.clock.sleep(3600)
+    made = len(first.world.creations)
+    up(other.context(), request(wait=True, ends=HOUR))
+    assert len(first.world.creations) == made
+    there, here = (status(around.context(), "demo") for around in (first, other))
+    assert here.recorded.status == "ready"
+    assert here.drift == ()
+    assert (here.url, here.ends, here.replicas) == (there.url, there.ends, there.replicas)
+
+
+def test_a_key_goes_to_a_public_address_only_where_that_was_agreed_to(tmp_path):
+    first = Surroundings(home=tmp_path / "first")
+    options = Ec2Options(api_key_from_env="KEY", plaintext=True)
+    up(first.context(), request(plan(), options=options, environ={"KEY": "made-up-key-0123456789"}))
+    second = Surroundings(home=tmp_path / "second", world=first.world, clock=first.clock)
+    (machine,) = first.world.running()
+    address = {**machine.attributes, "address": "52.0.0.9"}
+    first.world.things[machine.id] = replaced(machine, attributes=address)
+    assert known(second.context(), "demo").plaintext
+    tagged(first, plaintext="")
+    with pytest.raises(InputError) as caught:
+        prove_known(second.context(), known(second.context(), "demo"), "fast")
+    assert caught.value.code == "plaintext_key"

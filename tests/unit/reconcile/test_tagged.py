@@ -1,0 +1,113 @@
+"""What tags carry of what a machine serves, and what is made of tags that somebody has changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from fakes.surroundings import plan
+
+from tgi_deploy.operations.planning.documents import plan_to_record
+from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of, serving_tags
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.deployment import Deployment, Pool, Revision
+
+NOW = datetime(2026, 1, 9, tzinfo=UTC)
+TAGS = {
+    "tgi-deploy:engine": "tgi",
+    "tgi-deploy:release": "3.3.7",
+    "tgi-deploy:model": "example-org/example-13b",
+    "tgi-deploy:port": "8080",
+    "tgi-deploy:promise": "1024/256/8",
+    "tgi-deploy:max-tokens": "8191/8192",
+}
+
+
+def deployment(**model):
+    planned = plan_to_record(plan(), plan().chosen)
+    planned = replaced(planned, model=replaced(planned.model, **model))
+    revision = Revision(
+        number=1, origin="up", state="pending", created_at=NOW, pools=(Pool(place="us-east-1"),), plan=planned
+    )
+    return Deployment(
+        name="demo", id="id1", target="ec2", status="creating", created_at=NOW, updated_at=NOW, revisions=(revision,)
+    )
+
+
+def tags_of(made):
+    return serving_tags(made.service, {}, plaintext=False)
+
+
+def test_a_machine_carries_what_it_serves():
+    assert tags_of(deployment()) == TAGS
+
+
+def test_what_was_written_is_what_is_read():
+    made = deployment()
+    assert service_of(tags_of(made)) == made.service
+
+
+def test_names_of_secrets_and_the_address_go_with_it_and_come_back_as_notes():
+    notes = {"api_key_variable": "KEY", "api_key_parameter": "/team/key", "bind": "10.0.0.7"}
+    tags = serving_tags(deployment().service, {**notes, "pool": "us-east-1/a"}, plaintext=False)
+    assert tags.keys() - TAGS.keys() == {
+        "tgi-deploy:api-key-variable", "tgi-deploy:api-key-parameter", "tgi-deploy:bind",
+    }  # fmt: skip
+    assert notes_of(tags) == notes
+
+
+def test_that_a_key_may_travel_unencrypted_is_a_word_of_its_own():
+    assert is_plaintext(serving_tags(deployment().service, {}, plaintext=True))
+    assert not is_plaintext(tags_of(deployment()))
+
+
+def test_no_value_is_longer_than_aws_takes():
+    assert "tgi-deploy:model" in tags_of(deployment(served_id="/" + 255 * "m"))
+    tags = tags_of(deployment(served_id="/" + 256 * "m"))
+    assert "tgi-deploy:model" not in tags
+    assert all(len(value) <= 256 for value in tags.values())
+
+
+@pytest.mark.parametrize("tag", ["engine", "release", "model", "port"])
+def test_without_one_of_them_nothing_is_known(tag):
+    left = {name: value for name, value in TAGS.items() if name != f"tgi-deploy:{tag}"}
+    assert service_of(left) is None
+
+
+@pytest.mark.parametrize("tag", ["promise", "max-tokens"])
+def test_without_its_promise_it_is_still_reached(tag):
+    left = {name: value for name, value in TAGS.items() if name != f"tgi-deploy:{tag}"}
+    assert service_of(left).promise is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [
+        ("engine", "../../etc"),
+        ("engine", "tgi\n"),
+        ("release", "$(id)"),
+        ("model", "a`id`"),
+        ("model", "x;rm -rf /"),
+        ("model", "\x1b[2J"),
+        ("model", "m" * 257),
+        ("port", "0"),
+        ("port", "65536"),
+        ("port", "٨٠"),
+        ("port", "80@evil.example"),
+    ],
+)
+def test_a_tag_that_is_not_as_this_tool_writes_it_counts_as_absent(tag, value):
+    assert service_of({**TAGS, f"tgi-deploy:{tag}": value}) is None
+
+
+@pytest.mark.parametrize("value", ["", "1/2", "1/2/3/4", "-1/2/3", "9999999999/1/1", "1/2/x", "0/0/0"])
+def test_a_promise_that_is_none_is_not_believed(value):
+    assert service_of({**TAGS, "tgi-deploy:promise": value}).promise is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [("api-key-variable", "KEY=1"), ("api-key-variable", "$(id)"), ("api-key-parameter", "a b"), ("bind", "a;b")],
+)
+def test_a_strange_name_of_a_secret_is_none(tag, value):
+    assert notes_of({f"tgi-deploy:{tag}": value}) == {}
