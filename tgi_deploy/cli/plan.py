@@ -179,6 +179,10 @@ def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePla
 def _nothing_near(outcome: NoFeasiblePlan) -> str:
     if outcome.request.flags:
         return "no change of the request helps, but less of what --set pins may: look at every refusal with --explain"
+    against_all = set.intersection(*(set(item.codes) for item in outcome.rejections))
+    reason = next((item.message for item in outcome.rejections if item.code in against_all), None)
+    if reason is not None:
+        return f"no change of the request helps: {reason}"
     return "no change of the request helps: look at every refusal with --explain, or choose another model"
 
 

@@ -52,7 +52,7 @@ def _limits_said(chosen: Candidate) -> Iterator[str]:
     """What the memory of the choice leaves unsaid in its figures."""
     memory, settings = chosen.memory, chosen.engine.settings
     if memory.tight:
-        left, unsure = (round(size / MIB) for size in (memory.startup_margin_bytes, memory.uncertainty_bytes))
+        left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
         yield f"memory is tight: {left} MiB are left on each card, and start-up logs have differed by {unsure} MiB"
     if settings.max_input_tokens < settings.max_total_tokens - 1:
         yield f"prompts may have {settings.max_input_tokens} of the context's {settings.max_total_tokens} tokens"

@@ -220,18 +220,16 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
 
     @property
     def margin_bytes(self) -> int:
-        """What the KV cache holds beyond the promise; negative where it falls short."""
-        return self.kv_cache_bytes - self.required_kv_tokens * self.kv_bytes_per_token
+        """What the KV cache holds beyond what the engine needs to start; negative where it falls short.
 
-    @property
-    def startup_margin_bytes(self) -> int:
-        """What the KV cache holds beyond what the engine needs to start: with less room, more requests wait."""
+        With less room more requests wait: that is not what starting takes.
+        """
         return self.kv_cache_bytes - (self.startup_kv_tokens or self.required_kv_tokens) * self.kv_bytes_per_token
 
     @property
     def tight(self) -> bool:
         """Whether it starts by less than the arithmetic is sure of."""
-        return self.fits and self.startup_margin_bytes < self.uncertainty_bytes
+        return self.fits and self.margin_bytes < self.uncertainty_bytes
 
 
 class Scheduling(Value, frozen=True, kw_only=True):

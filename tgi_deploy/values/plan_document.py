@@ -91,7 +91,8 @@ class MemoryOverhead(Document, frozen=True, kw_only=True):
 class PlannedMemory(Document, frozen=True, kw_only=True):
     """`launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself.
 
-    `uncertainty_bytes` is what start-up logs have differed by from the arithmetic: less of a margin is tight.
+    `margin_bytes` is what the KV cache holds beyond what the engine needs to start, `uncertainty_bytes` what start-up
+    logs have differed by from the arithmetic: less of a margin is tight.
     """
 
     per_accelerator: AcceleratorMemory

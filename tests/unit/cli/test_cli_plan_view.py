@@ -10,6 +10,7 @@ import click
 import pytest
 from msgspec.structs import replace
 
+from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -194,6 +195,20 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     for command in commands:
         assert f"    {command}\n" in text
     assert "over_budget (" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("deepseek-ai/DeepSeek-R1", "block-scaled fp8 weights need kernels that the images of TGI 3.3.7 do not carry"),
+        ("Qwen/Qwen3-235B-A22B", "look at every refusal with --explain, or choose another model"),
+    ],
+)
+def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
+    """Among reasons against single cards it would be lost; where each has its own, no one of them is the reason."""
+    texts = OptionTexts(model=model)
+    (error,) = no_plan_result("plan", texts, plan(texts, catalog, {})).errors
+    assert error.hint == f"no change of the request helps: {says}"
 
 
 def test_a_bar_where_nothing_is_left(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 
 import click
@@ -14,8 +15,9 @@ from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.text import gib, plural, usd
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Cost
-from tgi_deploy.values.supply import CostLine
+from tgi_deploy.values.supply import CostLine, Credits, Interruptions
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,26 @@ def test_a_month_is_told_to_the_cent(tmp_path):
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
     outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
     assert "$0.8206 an hour for everything; about $599.04 a month" in proposal_text(outcome.proposal)
+
+
+def test_the_question_says_what_interruptions_cost_and_what_credits_pay(tmp_path):
+    """Nobody should have to scroll back to the plan for what changes the bill."""
+    cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
+    chosen = candidate(cost=cost)
+    offer = replaced(
+        chosen.offer,
+        market="spot",
+        credits=Credits(usd=Decimal(100), until=date(2027, 3, 31), source="prices.toml"),
+        interruptions=Interruptions(
+            band="5-10%", low_per_month=Decimal(1), per_month=Decimal(2), high_per_month=Decimal(4), source="", date=""
+        ),
+    )
+    outcome = up(
+        Surroundings(home=tmp_path).context(), request(plan(chosen=replaced(chosen, offer=offer)), dry_run=True)
+    )
+    asked = proposal_text(outcome.proposal)
+    assert "covered by credits for 121 hours" in asked
+    assert "With interruptions, estimated: $0.82" in asked
 
 
 def test_gib():

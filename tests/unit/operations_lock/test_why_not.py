@@ -96,6 +96,17 @@ def test_a_pinned_instance_is_still_compared(catalog):
     assert item.chosen.offer.instance_type.name == "g6.12xlarge"
 
 
+@pytest.mark.parametrize("name", ["2xg6e.xlarge", "2 g6e.xlarge", "2 x g6e.xlarge", "two g6e.xlarge", "Two G6E.xlarge"])
+def test_several_machines_are_explained_however_they_are_written(name, catalog):
+    """Two of the cheap machine against the one that was chosen, with the load balancer that two of them need."""
+    found = why_not(OptionTexts(model="llama3.1-8b", concurrency="128"), name, catalog, {})
+    item = found.explanations[0]
+    assert (found.name, item.hardware.name) == ("2xg6e.xlarge", "g6e.xlarge")
+    assert item.best is not None
+    assert (item.best.machines, item.best.replicas) == (2, 2)
+    assert "load balancer" in {line.item for line in item.best.cost.lines}
+
+
 def test_a_card_is_every_type_that_has_it(catalog):
     found = why_not(REQUESTS[0], "l4", catalog, {})
     assert (found.name, found.kind, found.rentable) == ("L4", "accelerator", True)

@@ -102,6 +102,8 @@ def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
     if proposal.ends_surplus_alone:
         return _surplus_text(proposal)
+    from tgi_deploy.cli.views.plan import credits_lines, interruptions_text  # noqa: PLC0415 -- status needs no plan
+
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
     month = usd_per_month(cost.usd_per_hour)
     end = terms(proposal.ends) or f"about {usd(month)} a month if left alone"
@@ -115,8 +117,10 @@ def proposal_text(proposal: Proposal) -> str:
         "  no price: the machine is yours; nothing ends the deployment but 'down'"
         if owned
         else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
+        *credits_lines(proposal.candidate),
+        interruptions_text(proposal.candidate, first="  "),
     ]
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
 def update_document(update: Update) -> dict[str, Any]:

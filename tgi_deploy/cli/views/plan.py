@@ -41,7 +41,7 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
     blocks = [
         _choice(plan),
         _cost(chosen, plan.request),
-        _interruptions(chosen),
+        interruptions_text(chosen),
         _memory(chosen),
         _engine(chosen.engine),
         _performance(chosen, plan.request),
@@ -124,19 +124,21 @@ def _cost(candidate: Candidate, request: Request) -> str:
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
+    return "\n".join([heading("Cost an hour"), *lines, *credits_lines(candidate)])
+
+
+def credits_lines(candidate: Candidate) -> Iterator[str]:
+    """Yield how long credits pay, if there are any."""
     covered = credits_on(candidate.cost.usd_per_hour, candidate.offer.credits)
     if covered is not None:
-        lines.append(
-            wrapped(
-                f"covered by credits for {covered.covers_hours:,} hours if nothing else uses them, or until"
-                f" {covered.until}; then {usd(candidate.cost.usd_per_hour)} an hour. The first month costs"
-                f" {usd(covered.first_month_usd)}."
-            )
+        yield wrapped(
+            f"covered by credits for {covered.covers_hours:,} hours if nothing else uses them, or until"
+            f" {covered.until}; then {usd(candidate.cost.usd_per_hour)} an hour. The first month costs"
+            f" {usd(covered.first_month_usd)}."
         )
-    return "\n".join([heading("Cost an hour"), *lines])
 
 
-def _interruptions(candidate: Candidate) -> str:
+def interruptions_text(candidate: Candidate, *, first: str = "") -> str:
     """Return what interruptions of a spot machine cost: an estimate, and shown as one."""
     found = interruptions(candidate)
     if found is None:
@@ -147,7 +149,7 @@ def _interruptions(candidate: Candidate) -> str:
         f" ({usd(found.served_usd_per_hour_low)} to {usd(found.served_usd_per_hour_high)}),"
         f" {usd(found.usd_per_million_output_tokens)} a million output tokens. It is reclaimed about {times} and takes"
         f" {duration(found.restart_s)} to serve again, if there is capacity; the provider says {found.band} a month.",
-        first="",
+        first=first,
     )
 
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
-_SEVERAL: Final = re.compile(r"([1-9]\d{0,2})x([a-z0-9-]+\.[a-z0-9-]+)", re.ASCII)
+_WORDS: Final = ("two", "three", "four", "five", "six", "seven", "eight")
+_SEVERAL: Final = re.compile(
+    rf"([1-9]\d{{0,2}}|{'|'.join(_WORDS)})(?: ?x ?| )([a-z0-9-]+\.[a-z0-9-]+)", re.ASCII | re.IGNORECASE
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +53,7 @@ def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[st
         InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a request can get wrong.
     """
     request = resolve(texts, environ, catalog)
-    several = _SEVERAL.fullmatch(name)
-    machines, kind = (int(several[1]), several[2]) if several else (1, name)
+    machines, kind = _several(name)
     meant = _instance_type(kind, catalog)
     if meant is not None:
         shown = f"{machines}x{meant.name}" if machines > 1 else meant.name
@@ -63,6 +65,15 @@ def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[st
     if hardware:
         return _explained(card.name, "accelerator", request, catalog, hardware)
     return _owned(card, request, catalog)
+
+
+def _several(name: str) -> tuple[int, str]:
+    """Return how many machines are asked about, and which: `two g6e.xlarge`, `2xg6e.xlarge`, `g6e.xlarge`."""
+    found = _SEVERAL.fullmatch(name.strip())
+    if found is None:
+        return 1, name
+    number = found[1].lower()
+    return (_WORDS.index(number) + 2 if number in _WORDS else int(number)), found[2].lower()
 
 
 def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
