@@ -34,10 +34,14 @@ class QuotaError(DeployError):
 
 
 class ThrottledError(DeployError):
-    """Too fast, or a passing failure of the service: wait, then send the same request again."""
+    """Too fast, or a passing failure of the service: wait, then send the same request again.
 
-    def __init__(self, message: str) -> None:
+    `unsure`: the request may have taken effect all the same.
+    """
+
+    def __init__(self, message: str, *, unsure: bool = False) -> None:
         super().__init__("throttled", message, hint="run the same command again in a minute: it goes on from there")
+        self.unsure = unsure
 
 
 class LostReplyError(DeployError):

@@ -228,6 +228,15 @@ def test_throttling_without_end_ends(bench):
         bench.cloud().handler("instance").create(wanted, tags={TAG_ID: "abc"}, token="t")
 
 
+def test_a_refusal_after_a_failure_of_the_service_does_not_say_that_nothing_was_made(bench):
+    wanted = bench.request()
+    bench.fault(name="unauthorized", action="RunInstances", skip=1)
+    bench.fault(action="RunInstances", code="InternalError", status=500, after=True)
+    with pytest.raises(LostReplyError):
+        bench.cloud().handler("instance").create(wanted, tags={TAG_ID: "abc"}, token="t")
+    assert len(bench.cloud().handler("instance").find(MINE)) == 1
+
+
 def test_a_profile_that_is_not_known_yet_is_waited_for(bench):
     wanted = bench.request()
     message = "Value (x) for parameter iamInstanceProfile.name is invalid"

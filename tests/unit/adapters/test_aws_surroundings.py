@@ -182,7 +182,7 @@ def test_codes_have_their_class(table, code, expected):
 
 
 def test_what_is_unknown_and_the_services_own_fault_is_worth_another_try(table):
-    assert table.classify("SomethingNew", status=503) == "throttled"
+    assert table.classify("SomethingNew", status=503) == "failing"
 
 
 def error_of(table, error, *, creating=True):

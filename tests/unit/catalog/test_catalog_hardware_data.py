@@ -262,8 +262,8 @@ def test_extra_prices(catalog):
 def test_error_classes_have_codes_and_advice_and_no_code_twice():
     classes = raw("aws/errors.json")["classes"]
     assert set(classes) == {
-        "stale_token", "exists", "credentials", "protected", "capacity", "quota", "throttled", "not_yet", "permission",
-        "request", "in_use", "gone", "dry_run_ok",
+        "stale_token", "exists", "credentials", "protected", "capacity", "quota", "throttled", "failing", "not_yet",
+        "permission", "request", "in_use", "gone", "dry_run_ok",
     }  # fmt: skip
     codes = [code for entry in classes.values() for code in entry["codes"]]
     assert len(codes) == len(set(codes))

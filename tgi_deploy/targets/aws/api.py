@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import PaginationError, ParamValidationError
 
-from tgi_deploy.reconcile.errors import GoneError, NotYetError
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import GoneError, LostReplyError, NotYetError, ThrottledError
 from tgi_deploy.targets.aws.errors import SDK_FAILURES, ErrorTable, translated
 from tgi_deploy.targets.reply import Reply, ReplyError, understood
 
@@ -85,8 +86,25 @@ class Api:
         service: str = "ec2",
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
-        """A call that makes something: one attempt of the SDK's; throttled or too early, the same request again."""
-        return self.retrier.call(lambda: self._send(service, method, doing, read, parameters, creating=True))
+        """A call that makes something: one attempt of the SDK's; throttled or too early, the same request again.
+
+        Raises LostReplyError where one is refused after another that may have taken effect.
+        """
+        unsure = list[ThrottledError]()
+
+        def send() -> _T:
+            try:
+                return self._send(service, method, doing, read, parameters, creating=True)
+            except ThrottledError as error:
+                unsure.extend([error] if error.unsure else [])
+                raise
+
+        try:
+            return self.retrier.call(send)
+        except DeployError as error:
+            if unsure and error.refused:
+                raise LostReplyError(f"{error.message}; before that, {unsure[0].message}") from error
+            raise
 
     def _send(
         self,

@@ -89,7 +89,7 @@ class ErrorTable:
                 return name
         if status == _FORBIDDEN:
             return "permission"
-        return "throttled" if status >= _SERVER_ERROR else "unknown"
+        return "failing" if status >= _SERVER_ERROR else "unknown"
 
 
 def _matches(code: str, patterns: tuple[str, ...]) -> bool:
@@ -197,6 +197,7 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
     """An error of class `name` that says `text`; `cause` is the cloud's own code."""
     makers: dict[str, Callable[[], DeployError]] = {
         "throttled": lambda: ThrottledError(text),
+        "failing": lambda: ThrottledError(text, unsure=True),
         "not_yet": lambda: NotYetError(text),
         "in_use": lambda: InUseError(text),
         "gone": lambda: GoneError(text),
