@@ -33,7 +33,7 @@ def leaves():
 def test_every_command_of_the_contract_is_there():
     wanted = {"plan", "render", "up", "down", "status", "list", "logs", "open", "catalog", "profile", "sandbox"}
     wanted |= {"completion", "predict", "why-not", "what-if", "diff", "gc"}
-    wanted |= {"diagnose", "explain", "doctor", "extend", "rehearse", "smoke", "runbook", "rollback"}
+    wanted |= {"diagnose", "explain", "doctor", "extend", "rehearse", "smoke", "runbook", "rollback", "ask"}
     assert wanted == set(NAMES)
 
 

@@ -64,6 +64,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         (
             Entry(name="status", help="Compare what was recorded with what is there."),
             Entry(name="list", help="List deployments: recorded ones and those only the cloud knows."),
+            Entry(name="ask", help="Ask a deployment one question; the answer is written as it comes."),
             Entry(name="logs", help="Print the engine's log."),
             Entry(name="diagnose", help="Name the cause of a failure from a log, with evidence and remedy."),
             Entry(name="explain", help="Explain a code: a diagnosis, an error, a rejection."),
@@ -99,6 +100,7 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("log", "tail"), "logs"),
     **dict.fromkeys(("check", "preflight"), "doctor"),
     **dict.fromkeys(("curl", "endpoint", "url"), "open"),
+    **dict.fromkeys(("chat", "complete", "generate", "prompt", "query"), "ask"),
     **dict.fromkeys(("models",), "catalog"),
     **dict.fromkeys(("test", "verify"), "smoke"),
     "renew": "extend",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tgi_deploy.engines.replies import NEW_TOKENS, OK, PROMPT, events_of, failed
+from tgi_deploy.engines.replies import NEW_TOKENS, OK, PROMPT, events_of, failed, object_of
 from tgi_deploy.errors import Problem
 from tgi_deploy.values.probing import HttpReply, Identity, ProbeRequest, Reply
 
@@ -14,9 +14,31 @@ MODELS: Final = "/v1/models"
 
 
 def chat_probe(model: str) -> ProbeRequest:
-    messages = [{"role": "user", "content": PROMPT}]
-    body = {"model": model, "messages": messages, "max_tokens": NEW_TOKENS, "stream": False}
-    return ProbeRequest(step="chat", method="POST", path=CHAT, body=body)
+    return chat_question(model, PROMPT, NEW_TOKENS, streamed=False)
+
+
+def chat_question(model: str, text: str, max_tokens: int, *, streamed: bool) -> ProbeRequest:
+    messages = [{"role": "user", "content": text}]
+    body = {"model": model, "messages": messages, "max_tokens": max_tokens, "stream": streamed}
+    usage = {"stream_options": {"include_usage": True}} if streamed else {}
+    return ProbeRequest(step="chat", method="POST", path=CHAT, body=body | usage, streamed=streamed)
+
+
+def chat_piece(event: str) -> str:
+    delta = _first_choice(object_of(event)).get("delta")
+    return str(delta.get("content") or "") if isinstance(delta, dict) else ""
+
+
+def read_chat_stream(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
+    """Return a whole streamed chat. Where the server does not count tokens, an event with text is one."""
+    events = events_of(probe, reply)
+    if isinstance(events, Problem):
+        return events
+    if not any(_first_choice(event).get("finish_reason") is not None for event in events):
+        return failed(probe, f"it ended after {len(events)} events without the whole text")
+    pieces = [piece for piece in map(chat_piece, reply.events) if piece]
+    tokens = max(map(completion_tokens, events), default=0) or len(pieces)
+    return Reply(detail=f"{len(events)} events", text="".join(pieces), tokens=tokens)
 
 
 def read_chat(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
@@ -75,6 +97,10 @@ def completion_tokens(body: object) -> int:
     usage = body.get("usage") if isinstance(body, dict) else None
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return tokens if isinstance(tokens, int) else 0
+
+
+def completion_piece(event: str) -> str:
+    return str(_first_choice(object_of(event)).get("text") or "")
 
 
 def _first_choice(body: object) -> dict[str, Any]:

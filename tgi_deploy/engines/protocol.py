@@ -81,8 +81,13 @@ class ServingEngine(Protocol):
         A failure inside a stream that answers 200 is a problem. A model without chat template is only a warning.
         """
 
-    def question(self, model_id: str, text: str, max_tokens: int) -> ProbeRequest:
-        """Return one plain request, as a person would send it."""
+    def question(
+        self, model_id: str, text: str, max_tokens: int, *, chat: bool = False, streamed: bool = False
+    ) -> ProbeRequest:
+        """Return one request, as a person would send it: the bare prompt, or a `chat` of one message."""
+
+    def read_piece(self, probe: ProbeRequest, event: str) -> str:
+        """Return the text that one event of a stream adds, empty where it adds none."""
 
     def client_line(self, url: str, key_variable: str | None, asked: ProbeRequest) -> str:
         """Return a line of Python that sends the request, with the API key by its variable's name."""

@@ -43,6 +43,11 @@ def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ..
     return tuple(events) if wrong is None else failed(probe, f"an event says {json.dumps(wrong)}")
 
 
+def object_of(payload: str) -> dict[str, Any]:
+    """Return the event of a stream, empty where it is not an object."""
+    return _json_object(payload) or {}
+
+
 def _json_object(payload: str) -> dict[str, Any] | None:
     try:
         return bounded_json.parse_object(payload)

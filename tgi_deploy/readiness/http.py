@@ -49,6 +49,10 @@ class Timeouts:
 PROBE_TIMEOUTS: Final = Timeouts(connect_s=3.0, read_s=10.0, total_s=12.0)
 
 
+def _nobody(_event: str) -> None:
+    """Hear an event of a stream that counts as a whole alone."""
+
+
 class HttpEngine:
     """One engine at `base_url`. The key is asked for at each request and goes into the header alone."""
 
@@ -63,14 +67,17 @@ class HttpEngine:
         self._api_key = api_key
         self._timeouts = timeouts or Timeouts()
 
-    def ask(self, probe: ProbeRequest) -> HttpReply:
-        """Return one answer, a stream's when it has ended. Raises NotHealthyError `engine_unreachable`."""
+    def ask(self, probe: ProbeRequest, heard: Callable[[str], None] = _nobody) -> HttpReply:
+        """Return one answer, a stream's when it has ended; `heard` gets its events as they come.
+
+        Raises NotHealthyError `engine_unreachable`.
+        """
         try:
             with _Exchange(self._base, self._timeouts) as exchange:
                 began = time.monotonic()
                 response = exchange.send(probe.method, probe.path, headers=self._headers(), body=_encoded(probe.body))
                 if probe.streamed and response.status == http.client.OK:
-                    return _read_events(exchange.lines(response), response.status, began)
+                    return _read_events(exchange.lines(response), response.status, began, heard)
                 text = _text_of(exchange, response)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(probe.method, probe.path, error) from error
@@ -253,12 +260,13 @@ def _parse(url: str) -> SplitResult:
     return base
 
 
-def _read_events(lines: Iterator[bytes], status: int, began: float) -> HttpReply:
+def _read_events(lines: Iterator[bytes], status: int, began: float, heard: Callable[[str], None]) -> HttpReply:
     events: list[str] = []
     arrivals_ms: list[float] = []
     for payload in payloads(lines):
         arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
         events.append(payload)
+        heard(payload)
     return HttpReply(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
 
 

@@ -38,6 +38,11 @@ def test_everything_that_tags_answer_works(second):
     assert opened.json["data"]["url"] == data["url"]
     assert second.run("logs", "shared", "--tail", "3").code == 0
     assert second.run("diagnose", "shared", "--json").code == 0
+    for words in (("--chat",), ("--no-chat",), ()):
+        asked = second.run("ask", "shared", "What is a GPU?", "--max-tokens", "20", *words, "--json")
+        assert asked.code == 0, asked.out
+        assert asked.json["data"]["tokens"] == 20
+        assert asked.json["data"]["answer"]
     proved = second.run("smoke", "shared", "--json")
     assert proved.code == 0, proved.out
     assert proved.json["data"]["proofs"]["shared"]["level"] == "full"

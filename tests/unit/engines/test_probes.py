@@ -146,3 +146,62 @@ def test_a_model_without_chat_template_is_a_warning(engine: ServingEngine, statu
     problem = engine.read_reply(chat, HttpReply(status=status, body=body, text=json.dumps(body)))
     assert isinstance(problem, Problem)
     assert (problem.code, problem.severity) == ("no_chat_template", "warning")
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@every_engine
+def test_a_question_can_be_heard_as_it_is_answered(engine: ServingEngine, *, chat: bool) -> None:
+    asked = engine.question("org/model", "What is it?", 20, chat=chat, streamed=True)
+    assert asked.streamed
+    assert "What is it?" in json.dumps(asked.body)
+    plain = engine.question("org/model", "What is it?", 20, chat=chat)
+    assert not plain.streamed
+    assert "20" in json.dumps(plain.body)
+
+
+@pytest.mark.parametrize(("engine", "answer"), recorded())
+def test_the_pieces_of_a_real_stream_are_its_text(engine: ServingEngine, answer: dict[str, Any]) -> None:
+    if not answer["streamed"] or "tokens" not in answer["expect"]:
+        return
+    probe = ProbeRequest(step="stream", method="POST", path=answer["path"], streamed=True)
+    reply = reply_of(200, answer["text"], streamed=True)
+    meaning = engine.read_reply(probe, reply)
+    assert isinstance(meaning, Reply)
+    pieces = "".join(engine.read_piece(probe, event) for event in reply.events)
+    assert pieces == meaning.text.replace("\ufffd", "")  # which stands for bytes of a character that never came
+
+
+CHAT_STREAM = (
+    '{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}',
+    '{"choices":[{"index":0,"delta":{"role":"assistant","content":"It is"},"finish_reason":null}]}',
+    '{"choices":[{"index":0,"delta":{"content":" a card."},"finish_reason":"stop"}]}',
+    '{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5}}',
+)
+
+
+@every_engine
+@pytest.mark.parametrize(("events", "tokens"), [(CHAT_STREAM, 5), (CHAT_STREAM[:-1], 2)])
+def test_a_streamed_chat_is_whole_once_it_has_its_end(
+    engine: ServingEngine, events: tuple[str, ...], tokens: int
+) -> None:
+    asked = engine.question("org/model", "What is it?", 20, chat=True, streamed=True)
+    meaning = engine.read_reply(asked, HttpReply(status=200, events=events))
+    assert isinstance(meaning, Reply)
+    assert (meaning.text, meaning.tokens) == ("It is a card.", tokens)
+    assert [engine.read_piece(asked, event) for event in events][:3] == ["", "It is", " a card."]
+
+
+@every_engine
+def test_a_streamed_chat_that_breaks_off_is_no_answer(engine: ServingEngine) -> None:
+    asked = engine.question("org/model", "What is it?", 20, chat=True, streamed=True)
+    for events in (CHAT_STREAM[:2], (*CHAT_STREAM[:2], '{"error":{"message":"CUDA error"}}')):
+        assert isinstance(engine.read_reply(asked, HttpReply(status=200, events=events)), Problem)
+
+
+@every_engine
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("text", BODIES, ids=lambda text: text[:60])
+def test_a_piece_of_any_shape_is_text(engine: ServingEngine, text: str, *, chat: bool) -> None:
+    asked = engine.question("org/model", "What is it?", 20, chat=chat, streamed=True)
+    assert isinstance(engine.read_piece(asked, text), str)
+    assert isinstance(engine.read_reply(asked, HttpReply(status=200, events=(text,))), Reply | Problem)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 import pytest
@@ -212,3 +213,25 @@ def test_payloads_of_an_event_stream(stream, events):
 def test_scripted_stream_reads_back():
     assert len(list(payloads(sse(TOKEN, LAST, end="data: [DONE]\n\n").splitlines(keepends=True)))) == 2
     assert set(healthy()) >= {"/health", "/info"}
+
+
+def test_the_events_of_a_stream_are_heard_as_they_come():
+    events, first = [], threading.Event()
+
+    def slowly(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.end_headers()
+        handler.wfile.write(b"data: one\n\n")
+        handler.wfile.flush()
+        assert first.wait(10)
+        handler.wfile.write(b"data: two\n\n")
+        handler.close_connection = True
+
+    def hear(event):
+        events.append(event)
+        first.set()
+
+    with serving({"/stream": (200, slowly)}) as server:
+        reply = HttpEngine(server.url).ask(stream("/stream", {}), hear)
+    assert events == ["one", "two"] == list(reply.events)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.engines.openai import CHAT, COMPLETIONS, chat_probe, read_chat
+from tgi_deploy.engines.openai import (
+    CHAT,
+    COMPLETIONS,
+    chat_piece,
+    chat_probe,
+    chat_question,
+    read_chat,
+    read_chat_stream,
+)
 from tgi_deploy.engines.replies import (
     NEW_TOKENS,
     OK,
@@ -13,6 +21,7 @@ from tgi_deploy.engines.replies import (
     SHORT_PROMPT_TOKENS,
     events_of,
     failed,
+    object_of,
     prompt_of,
 )
 from tgi_deploy.errors import Problem
@@ -54,9 +63,23 @@ def probes(promise: Promise) -> Iterator[ProbeRequest]:
         yield ProbeRequest(step="repeat", method="POST", path=_GENERATE, body=body)
 
 
-def question(text: str, max_tokens: int) -> ProbeRequest:
+def question(text: str, max_tokens: int, *, chat: bool, streamed: bool) -> ProbeRequest:
+    if chat:
+        return chat_question(_ANY_MODEL, text, max_tokens, streamed=streamed)
     body = {"inputs": text, "parameters": {"max_new_tokens": max_tokens}}
+    if streamed:
+        return ProbeRequest(step="stream", method="POST", path=_STREAM, body=body, streamed=True)
     return ProbeRequest(step="generate", method="POST", path=_GENERATE, body=body)
+
+
+def read_piece(probe: ProbeRequest, event: str) -> str:
+    """Return the text of a token. Special ones, as that of the end, are no part of the answer."""
+    if probe.path == CHAT:
+        return chat_piece(event)
+    token = object_of(event).get("token")
+    if not isinstance(token, dict) or token.get("special") is True:
+        return ""
+    return str(token.get("text") or "")
 
 
 def client_line(url: str, key_variable: str | None, asked: ProbeRequest) -> str:
@@ -90,7 +113,9 @@ def read_reply(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return _generated(probe, reply)
     if probe.path == _STREAM:
         return _streamed(probe, reply)
-    return _without_template() if _lacks_template(reply) else read_chat(probe, reply)
+    if _lacks_template(reply):
+        return _without_template()
+    return read_chat_stream(probe, reply) if probe.streamed else read_chat(probe, reply)
 
 
 def _info(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:

@@ -58,8 +58,13 @@ class Vllm(Value, frozen=True, kw_only=True):
     def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return probes.read_reply(probe, reply)
 
-    def question(self, model_id: str, text: str, max_tokens: int) -> ProbeRequest:
-        return probes.question(model_id, text, max_tokens)
+    def question(
+        self, model_id: str, text: str, max_tokens: int, *, chat: bool = False, streamed: bool = False
+    ) -> ProbeRequest:
+        return probes.question(model_id, text, max_tokens, chat=chat, streamed=streamed)
+
+    def read_piece(self, probe: ProbeRequest, event: str) -> str:
+        return probes.read_piece(probe, event)
 
     def client_line(self, url: str, key_variable: str | None, asked: ProbeRequest) -> str:
         return probes.client_line(url, key_variable, asked)

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.engines.openai import (
     COMPLETIONS,
     MODELS,
+    chat_piece,
     chat_probe,
+    chat_question,
+    completion_piece,
     error_message,
     read_chat,
+    read_chat_stream,
     read_completion,
     read_completion_stream,
     read_models,
@@ -57,8 +61,17 @@ def probes(promise: Promise) -> Iterator[ProbeRequest]:
         yield ProbeRequest(step="repeat", method="POST", path=COMPLETIONS, body=body)
 
 
-def question(model: str, text: str, max_tokens: int) -> ProbeRequest:
-    return ProbeRequest(step="generate", method="POST", path=COMPLETIONS, body=_body(model, text, max_tokens))
+def question(model: str, text: str, max_tokens: int, *, chat: bool, streamed: bool) -> ProbeRequest:
+    if chat:
+        return chat_question(model, text, max_tokens, streamed=streamed)
+    body = _body(model, text, max_tokens)
+    if streamed:
+        return ProbeRequest(step="stream", method="POST", path=COMPLETIONS, body=_streamed(body), streamed=True)
+    return ProbeRequest(step="generate", method="POST", path=COMPLETIONS, body=body)
+
+
+def read_piece(probe: ProbeRequest, event: str) -> str:
+    return chat_piece(event) if probe.step == "chat" else completion_piece(event)
 
 
 def client_line(url: str, key_variable: str | None, asked: ProbeRequest) -> str:
@@ -92,7 +105,9 @@ def read_reply(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
     if probe.path == _VERSION:
         return _version(probe, reply)
     if probe.step == "chat":
-        return _without_template() if _lacks_template(reply) else read_chat(probe, reply)
+        if _lacks_template(reply):
+            return _without_template()
+        return read_chat_stream(probe, reply) if probe.streamed else read_chat(probe, reply)
     return read_completion_stream(probe, reply) if probe.streamed else read_completion(probe, reply)
 
 

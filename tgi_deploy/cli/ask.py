@@ -1,0 +1,112 @@
+"""`ask`: one question to a deployment; the answer is written as it comes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tgi_deploy.cli.frame import command
+from tgi_deploy.cli.options import name_argument, region_option, sandbox_option
+from tgi_deploy.cli.output import Result, tell
+from tgi_deploy.cli.progress import acting
+from tgi_deploy.errors import InputError, InterruptedByUserError, Problem
+from tgi_deploy.text import plural
+
+if TYPE_CHECKING:
+    from tgi_deploy.operations.watching.asking import Answer
+
+_MOST_CHARS: Final = 4 * 1024**2
+_STDIN: Final = "-"
+# What steers a terminal, or turns the direction of what is read. An answer is nobody's to trust.
+_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@command(
+    "ask",
+    examples=(
+        'tgi-deploy ask llama3-13b "What is a GPU?"',
+        "tgi-deploy ask llama3-13b - --no-chat --max-tokens 1000",
+    ),
+)
+@name_argument
+@click.argument("prompt", metavar="PROMPT|-")
+@click.option("--chat/--no-chat", default=None, help="As a chat, or the bare prompt.  [default: as the model can]")
+@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Longest answer.  [default: as promised]")
+@click.option(
+    "--api-key-from-env",
+    "key_variable",
+    metavar="VARIABLE",
+    help="Where the API key stands.  [default: the variable of its 'up']",
+)
+@region_option
+@sandbox_option
+def ask_command(*, name: str, prompt: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+    """Ask a deployment one question. The answer comes to stdout as it is generated, its speed to stderr."""
+    from tgi_deploy.operations.watching.asking import Prompt, ask  # noqa: PLC0415 -- help is printed without what acts
+
+    text, heard = _from_stdin() if prompt == _STDIN else prompt, _Heard(silent=_as_json())
+    with acting(sandbox=sandbox, regions=regions) as context:
+        try:
+            answer = ask(context, name, Prompt(text=text, **given), heard)
+        except KeyboardInterrupt:
+            return _interrupted(name, heard)
+        finally:
+            heard.end()
+    if not heard.silent:
+        tell(f"{_speed(answer)}\n")
+    return Result(data={"name": name, "answer": answer.text, **_figures(answer)})
+
+
+def _as_json() -> bool:
+    return bool(click.get_current_context().find_root().obj.as_json)
+
+
+class _Heard:
+    """Writes every piece of the answer when it comes, unless `silent`."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.silent = silent
+        self.text = ""
+
+    def __call__(self, piece: str) -> None:
+        self.text += piece
+        if not self.silent:
+            sys.stdout.write(_STEERING.sub("", piece))
+            sys.stdout.flush()
+
+    def end(self) -> None:
+        if self.text and not self.silent and not self.text.endswith("\n"):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+def _from_stdin() -> str:
+    text = sys.stdin.read(_MOST_CHARS + 1) if sys.stdin is not None else ""
+    if not text.strip() or len(text) > _MOST_CHARS:
+        why = "is longer than 4 million characters" if text.strip() else "is empty"
+        raise InputError("no_input", f"reading the prompt: standard input {why}", hint="pipe a prompt in")
+    return text
+
+
+def _figures(answer: Answer) -> dict[str, Any]:
+    return {
+        "chat": answer.chat,
+        "tokens": answer.tokens,
+        "first_token_ms": answer.first_token_ms,
+        "tokens_per_s": answer.tokens_per_s,
+    }
+
+
+def _speed(answer: Answer) -> str:
+    first = "" if answer.first_token_ms is None else f"first token after {answer.first_token_ms:.0f} ms, "
+    rate = "" if answer.tokens_per_s is None else f", {answer.tokens_per_s:.1f} tokens/s after it"
+    return f"{first}{plural(answer.tokens, 'token')}{rate}"
+
+
+def _interrupted(name: str, heard: _Heard) -> Result:
+    problem = Problem(code="interrupted", message="interrupted before the end of the answer")
+    data = {"name": name, "answer": heard.text}
+    return Result(data=data, exit_code=InterruptedByUserError.exit_code, errors=(problem,))

@@ -1,0 +1,145 @@
+"""The use case `ask`: one question to a deployment, whose answer is heard as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError, InputError, NotHealthyError, Problem
+from tgi_deploy.operations.launching.traffic import traffic_of
+from tgi_deploy.operations.watching.access import reached
+from tgi_deploy.operations.watching.known import known
+from tgi_deploy.text import one_line
+from tgi_deploy.values.container import served_as
+from tgi_deploy.values.serving import API_KEY_NOTE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.engines.protocol import ServingEngine
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.readiness.proof import EngineClient
+    from tgi_deploy.values.probing import HttpReply
+
+_OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_OVERLOADED: Final = 429
+# What is wrong with a request, and not with the engine.
+_REFUSED: Final = range(400, 500)
+_ANSWER_TOKENS: Final = 256
+_SHOWN_CHARS: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """What is asked. `chat` None: as a chat where the model has a template for one.
+
+    `max_tokens` None: as many as were promised. `key_variable` is where the API key stands, None for the variable that
+    it was given in when the deployment was brought up.
+    """
+
+    text: str
+    chat: bool | None = None
+    max_tokens: int | None = None
+    key_variable: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """`tokens_per_s` counts from the first token on; None where there are too few."""
+
+    text: str
+    chat: bool
+    tokens: int
+    first_token_ms: float | None
+    tokens_per_s: float | None
+
+
+def ask(context: Context, name: str, prompt: Prompt, heard: Callable[[str], None]) -> Answer:
+    """Ask, and hand every piece of the answer to `heard` when it comes.
+
+    Raises:
+        InputError: `unknown_deployment`, `plaintext_key`, `question_refused`, or a secret that is missing.
+        DeployError: `no_endpoint`, `overloaded`.
+        NotHealthyError: `engine_unreachable`, `unauthorized`, `ask_failed`.
+    """
+    deployment = known(context, name)
+    url, machine = reached(deployment)
+    traffic = traffic_of(deployment)
+    if traffic is not None:
+        traffic.check(plaintext=deployment.plaintext)
+    service = deployment.service
+    promise = service.promise if service else None
+    asker = _Asker(
+        name=name,
+        client=context.client_of(url, prompt.key_variable or machine.notes.get(API_KEY_NOTE)),
+        engine=context.engine_of(deployment),
+        model_id=served_as(service.model) if service else "",
+        max_tokens=prompt.max_tokens or (promise.output_tokens if promise else _ANSWER_TOKENS),
+        heard=heard,
+    )
+    if prompt.chat is not None:
+        return asker.answer(prompt.text, chat=prompt.chat)
+    try:
+        return asker.answer(prompt.text, chat=True)
+    except _NoTemplateError:
+        return asker.answer(prompt.text, chat=False)
+
+
+class _NoTemplateError(InputError):
+    """The model is not made for chat."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asker:
+    name: str
+    client: EngineClient
+    engine: ServingEngine
+    model_id: str
+    max_tokens: int
+    heard: Callable[[str], None]
+
+    def answer(self, text: str, *, chat: bool) -> Answer:
+        asked = self.engine.question(self.model_id, text, self.max_tokens, chat=chat, streamed=True)
+        pieces: list[str] = []
+
+        def hear(event: str) -> None:
+            pieces.append(self.engine.read_piece(asked, event))
+            self.heard(pieces[-1])
+
+        reply = self.client.ask(asked, hear)
+        meaning = self.engine.read_reply(asked, reply)
+        if isinstance(meaning, Problem):
+            raise self._failure(meaning, reply)
+        arrivals = [at_ms for at_ms, piece in zip(reply.arrivals_ms, pieces, strict=True) if piece]
+        return Answer(
+            text=meaning.text,
+            chat=chat,
+            tokens=meaning.tokens,
+            first_token_ms=arrivals[0] if arrivals else None,
+            tokens_per_s=_rate(arrivals, meaning.tokens),
+        )
+
+    def _failure(self, problem: Problem, reply: HttpReply) -> DeployError:
+        status, doing = reply.status, f"asking '{self.name}'"
+        said = one_line(problem.message, limit=_SHOWN_CHARS) or "nothing"
+        if problem.severity == "warning":
+            hint = "leave out --chat: the plain prompt works"
+            return _NoTemplateError(problem.code, f"{doing}: {said}", hint=hint)
+        if status == _UNAUTHORIZED:
+            hint = "name the variable that has the key: --api-key-from-env VARIABLE"
+            return NotHealthyError("unauthorized", f"{doing}: the engine wants another API key (401)", hint=hint)
+        if status == _OVERLOADED:
+            hint = "ask again in a moment; more requests at once take another 'up', with --concurrency"
+            return DeployError("overloaded", f"{doing}: it has too many requests already (429)", hint=hint)
+        if status in _REFUSED:
+            hint = "shorten the prompt, or ask for fewer --max-tokens"
+            return InputError("question_refused", f"{doing}: it answered {status} and said: {said}", hint=hint)
+        hint = f"'tgi-deploy logs {self.name}' shows what the engine says"
+        broke_off = "the answer broke off" if status == _OK else f"it answered {status}"
+        return NotHealthyError("ask_failed", f"{doing}: {broke_off}: {said}", hint=hint)
+
+
+def _rate(arrivals_ms: list[float], tokens: int) -> float | None:
+    took_s = (arrivals_ms[-1] - arrivals_ms[0]) / 1000 if arrivals_ms else 0.0
+    return round((tokens - 1) / took_s, 1) if took_s > 0 and tokens > 1 else None
