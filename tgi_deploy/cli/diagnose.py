@@ -56,7 +56,7 @@ def diagnose_command(*, source: str, engine: str | None, regions: tuple[str, ...
     if Path(source).is_file() or ("/" in source and Path(source).exists()):
         return _of_text(source, engine, *_from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
-        raise InputError("unreadable_file", f"reading the log {source}: there is no such file", hint="check its path")
+        raise InputError("unreadable_path", f"reading the log {source}: there is no such file", hint="check its path")
     if engine is not None:
         raise InputError(
             "conflicting_options", "--engine is for a log: a deployment's record names its engine", hint="leave it out"
@@ -102,7 +102,7 @@ def _from_file(path: Path) -> tuple[str, int]:
             return _last_part(file)
     except OSError as error:
         raise InputError(
-            "unreadable_file",
+            "unreadable_path",
             f"reading the log {path}: {error.strerror}",
             hint=f"name a file that you may read; what comes through a pipe is read as '-': {_HOW}",
         ) from error

@@ -50,13 +50,13 @@ def _unwritable(path: Path, error: OSError | ValueError, what: str, option: str)
 
 
 def read_file(path: Path, *, what: str) -> str:
-    """Return the text of `path`, a regular file. Raises InputError `unreadable_file`."""
+    """Return the text of `path`, a regular file. Raises InputError `unreadable_path`."""
     try:
         return bounded_files.read_text(path, most=_MOST_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
-            "unreadable_file",
+            "unreadable_path",
             f"reading {what} from {str(path)!r} failed: {reason}",
             hint="name a file that exists and that you may read",
         ) from error

@@ -39,7 +39,7 @@ def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: Result, cata
 
 
 def open_lock(path: Path) -> Lock:
-    """Raises InputError `unreadable_file`, `bad_lock`."""
+    """Raises InputError `unreadable_path`, `bad_lock`."""
     from tgi_deploy.operations.planning.lock import read_lock  # noqa: PLC0415 -- only locks need it
 
     return read_lock(read_file(path, what="the lock"), str(path))

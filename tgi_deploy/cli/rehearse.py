@@ -16,6 +16,7 @@ from tgi_deploy.cli.progress import Progress
 from tgi_deploy.cli.views.text import heading, wrapped
 from tgi_deploy.errors import InputError, LeftBehindError, Problem
 from tgi_deploy.text import plural, usd
+from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _result(rehearsal: Rehearsal, plan: Plan) -> Result:
     data, text = rehearsal_document(rehearsal, plan), rehearsal_text(rehearsal, plan)
     if rehearsal.safe:
         return Result(data=data, text=text)
-    left = ", ".join(f"{item['kind']} {item['id']}" for item in rehearsal.left)
+    left = ", ".join(f"{item.kind} {item.id}" for item in rehearsal.left)
     error = Problem(
         code="left_behind",
         message=f"after the rehearsal there was still {left}",
@@ -165,7 +166,7 @@ def rehearsal_document(rehearsal: Rehearsal, plan: Plan) -> dict[str, Any]:
         "machine_seconds": rehearsal.machine_seconds,
         "usd": rehearsal.usd,
         "endings": [_ending_document(item) for item in rehearsal.endings],
-        "left": list(rehearsal.left),
+        "left": [as_dict(item) for item in rehearsal.left],
         "safe": rehearsal.safe,
     }
 
@@ -224,4 +225,4 @@ def _foot(rehearsal: Rehearsal) -> Iterator[str]:
     yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, had it been a cloud"
     left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
     yield f"Left   {left}"
-    yield from (f"  {item['kind']} {item['id']}" for item in rehearsal.left)
+    yield from (f"  {item.kind} {item.id}" for item in rehearsal.left)

@@ -164,7 +164,7 @@ def unsearched_notices(receipts: Sequence[Receipt]) -> tuple[Problem, ...]:
     return tuple(
         warning(
             "not_looked_for",
-            f"{receipt.name}: {item['kind']}s in {item['region']} could not be looked for: {item['why']}",
+            f"{receipt.name}: {item.kind}s in {item.region} could not be looked for: {item.why}",
         )
         for receipt in receipts
         for item in receipt.unsearched
@@ -177,7 +177,7 @@ def left_result(error: LeftBehindError) -> Result:
 
     return Result(
         data=error.data,
-        text=left_text([as_dict(item) for item in error.left]),
+        text=left_text(error.left),
         exit_code=error.exit_code,
         errors=(error.problem,),
     )

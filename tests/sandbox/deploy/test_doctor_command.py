@@ -43,7 +43,7 @@ def test_a_low_quota_is_an_error_with_the_request_to_run(program):
     assert said.code == 1
     assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(said.out.split())
     assert f"→ {QUOTA_REQUEST} --desired-value 4 --region us-east-1" in said.out
-    assert "error[quota_short]" in said.err
+    assert "error[quota_exceeded]" in said.err
 
 
 def test_preflight_stops_before_anything_is_made(program):

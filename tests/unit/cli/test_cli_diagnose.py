@@ -157,7 +157,7 @@ def test_a_folder_is_called_one(capsys, tmp_path):
 def test_a_missing_file_is_bad_input(capsys):
     code, _, err = said(capsys, "diagnose", "no/such.log")
     assert code == 2
-    assert "error[unreadable_file]" in err
+    assert "error[unreadable_path]" in err
 
 
 def test_a_file_that_is_no_text_is_read_all_the_same(capsys, tmp_path):

@@ -8,7 +8,7 @@ import click
 from fakes.surroundings import plan
 
 from tgi_deploy.cli.rehearse import rehearsal_document, rehearsal_text
-from tgi_deploy.operations.deploying.rehearse import Ending, Moment, Rehearsal
+from tgi_deploy.operations.deploying.rehearse import Ending, Leftover, Moment, Rehearsal
 
 
 def a_rehearsal(**changes):
@@ -58,7 +58,7 @@ def test_calls_money_and_what_is_left():
 
 
 def test_what_is_left_is_named():
-    rehearsal = a_rehearsal(left=({"kind": "instance", "id": "i-1"},))
+    rehearsal = a_rehearsal(left=(Leftover(kind="instance", id="i-1"),))
     assert text(rehearsal).endswith("Left   1 thing\n  instance i-1\n")
     document = rehearsal_document(rehearsal, plan())
     assert (document["safe"], document["left"]) == (False, [{"kind": "instance", "id": "i-1"}])

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
-from tgi_deploy.errors import Problem
+from tgi_deploy.errors import LeftThing, Problem
 from tgi_deploy.operations.deploying.smoke import Case, Job, Smoked
 
 OK = Smoked(
@@ -74,7 +74,7 @@ def test_the_summary_is_a_table_with_the_failures_below():
 
 
 def test_what_is_left_is_told_with_its_command():
-    thing = {"kind": "instance", "id": "i-1", "region": "us-east-1", "command": "tgi-deploy down smoke-odd-1"}
+    thing = LeftThing(kind="instance", id="i-1", region="us-east-1", command="tgi-deploy down smoke-odd-1")
     text = smoked_text([OK, replace(FAILED, exit_code=6, left=(thing,))])
     assert "instance i-1 in us-east-1" in text
     assert text.splitlines()[-1].strip() == "tgi-deploy down smoke-odd-1"

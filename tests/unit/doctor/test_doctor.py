@@ -89,7 +89,7 @@ def test_a_region_that_is_off_ends_the_look_at_it(around):
 def test_who_may_not_ask_about_the_region_goes_on(around):
     denied = PermissionDeniedError("ec2:DescribeRegions is not allowed", action="ec2:DescribeRegions")
     found = examine(around, FakeInspector(status=denied), wanted=plan(chosen=G))
-    assert codes(found, "warning") == ["region_unknown"]
+    assert codes(found, "warning") == ["region_access_unknown"]
     assert codes(found)[-1] == "hub_access"
 
 

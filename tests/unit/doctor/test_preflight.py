@@ -88,8 +88,8 @@ def test_the_rehearsal_is_of_this_very_launch(around):
     ("inspector", "code", "words"),
     [
         (DENYING, "permission_denied", f"ec2:RunInstances is not allowed for {ARN}"),
-        (FakeInspector(limit=0.0), "quota_short", "limit 0, in use 0"),
-        (FULL, "quota_short", "in use 8"),
+        (FakeInspector(limit=0.0), "quota_exceeded", "limit 0, in use 0"),
+        (FULL, "quota_exceeded", "in use 8"),
         (FakeInspector(leads_to=""), "no_way_out", "no default route"),
         (FakeInspector(who=Identity(account="1", arn=ARN, skew_s=900.0)), "clock_skew", "900 s"),
         (FakeInspector(who=DeployError("no_credentials", "nobody", hint="h")), "no_credentials", "nobody"),
@@ -120,7 +120,7 @@ def test_a_short_quota_prints_the_request_for_more(around):
 def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
     outcome = bring_up(around, FakeInspector(limit=0.0), plan(P, chosen=G))
     assert outcome.changed
-    assert any(line.startswith("quota_short ") and "a fallback" in line for line in around.heard.lines)
+    assert any(line.startswith("quota_exceeded ") and "a fallback" in line for line in around.heard.lines)
 
 
 @pytest.mark.parametrize("field", ["limit", "machines", "free", "leads_to"])

@@ -210,7 +210,7 @@ def test_a_record_that_never_named_such_a_thing_is_proof_enough(around):
 def test_what_was_used_once_and_can_no_longer_be_looked_for_is_told(around):
     bring_up(around)
     (receipt,) = take_down(around, unsearched=DENIED).receipts
-    assert [item["kind"] for item in receipt.unsearched] == ["role"]
+    assert [item.kind for item in receipt.unsearched] == ["role"]
 
 
 def test_gc_says_what_it_could_not_look_for(around):

@@ -18,7 +18,7 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError, NoCapacityError
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_EXPIRES
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, Found
 
 HOUR_S = 3600
 
@@ -240,6 +240,23 @@ def test_receipts_add_up_to_what_the_name_has_spent(around, price):
     assert spent.machines == 4
     assert spent.usd > price * Decimal("1.5")
     assert receipts_usd(around) == pytest.approx(spent.usd, abs=Decimal("0.01"))
+
+
+def test_what_was_given_up_counts_where_its_id_is_taken_up_again(around, price):
+    """Something of it came to light afterwards, by whose tags the next `up` knows the id."""
+    fail(around, price * 100)
+    spent = receipts_usd(around)
+    (receipt,) = around.store.receipts("demo")
+    tags = {TAG_NAME: "demo", TAG_ID: receipt["id"], TAG_KEY: "security-group", TAG_OWNER: "ann@laptop"}
+    around.world.things["sg-late"] = Found(
+        key="security-group", kind="security-group", place="us-east-1", attributes={"id": "sg-late"}, tags=tags
+    )
+    around.clock.sleep(HOUR_S)
+    deployment = bring_up(around, price * 100)
+    assert deployment.id == receipt["id"]
+    assert deployment.ends.spent_before_usd == spent > 0
+    take_down(around)
+    assert len(around.store.receipts("demo")) == 2
 
 
 def test_status_shows_what_the_name_has_spent(around, price):

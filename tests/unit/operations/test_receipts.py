@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from builders.records import is_untouched
@@ -74,6 +75,21 @@ def test_the_file_is_what_is_shown_and_its_hash_verifies(around):
     written = json.loads(path.read_text())
     assert written == receipt.document()
     assert is_untouched(written)
+
+
+def test_a_second_removal_under_one_id_leaves_the_first_receipt_as_it_is(around):
+    """What came to light after the removal is removed by its tags, which have the id that the first one had."""
+    bring_up(around)
+    (late,) = around.world.running()
+    around.clock.sleep(100)
+    first = only(take_down(around))
+    around.world.things["i-late"] = replaced(late, attributes={**late.attributes, "id": "i-late"})
+    around.clock.sleep(100)
+    second = only(take_down(around))
+    assert first.id == second.id
+    assert json.loads(Path(first.path).read_text()) == first.document()
+    assert json.loads(Path(second.path).read_text()) == second.document()
+    assert [line.id for line in second.machines] == ["i-late"]
 
 
 def changed(value):

@@ -11,7 +11,7 @@ import pytest
 from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.errors import DeployError, InputError, warning
-from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
+from tgi_deploy.operations.deploying.rehearse import Leftover, Story, check_market, chosen, rehearse
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.values.resource import Step
 
@@ -91,7 +91,7 @@ def test_up_and_down_are_played_and_nothing_is_left(here):
 def test_a_machine_that_nobody_knows_is_not_safe(here):
     told = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
     assert not told.safe
-    assert told.left == ({"kind": "instance", "id": "i-0123456789abcdef0"},)
+    assert told.left == (Leftover(kind="instance", id="i-0123456789abcdef0"),)
 
 
 def test_a_failure_is_told_with_code_and_hint(here):

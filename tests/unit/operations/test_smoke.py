@@ -10,6 +10,7 @@ from fakes.surroundings import FakeClock, request
 from tgi_deploy.operations.deploying.smoke import Job, overall, prove_all, smoke, smoke_name
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.programs import Reply
+from tgi_deploy.values.base import as_dict
 
 READY = {"phases": [{"phase": "launching", "took_s": 3.0}, {"phase": "loading", "took_s": 20.0}]}
 PROOF = {"steps": [{"name": "health", "took_ms": 4.0}, {"name": "longest", "took_ms": 1500.0}]}
@@ -148,10 +149,10 @@ def test_an_interrupted_up_is_removed_unless_it_was(fate, commands):
 
 
 def test_what_is_left_behind_outweighs_everything():
-    left = [{"kind": "instance", "id": "i-1"}]
+    left = [{"kind": "instance", "id": "i-1", "region": "us-east-1", "command": "aws ec2 terminate-instances"}]
     result, _ = smoked(up=reply(5, {}, "engine_failed"), down=reply(6, {"left_behind": left}, "left_behind"))
     assert result.exit_code == 6
-    assert list(result.left) == left
+    assert [as_dict(item) for item in result.left] == left
     assert result.cases[-1].problem.code == "left_behind"
 
 
@@ -161,8 +162,8 @@ def test_a_removal_that_fails_leaves_the_machine_behind(up, down):
     result, _ = smoked(up=up, down=down)
     assert result.exit_code == 6
     (left,) = result.left
-    assert (left["id"], left["region"]) == ("i-1", "us-east-1")
-    assert left["command"] == f"tgi-deploy down {JOB.name} --sandbox"
+    assert (left.id, left.region) == ("i-1", "us-east-1")
+    assert left.command == f"tgi-deploy down {JOB.name} --sandbox"
     assert result.failures[-1][1].code == (down.error.get("code") or "killed")
 
 

@@ -284,7 +284,7 @@ def test_down_keeps_the_weights_and_says_so(around, docker):
     outcome = take_down(around, docker)
     (receipt,) = outcome.receipts
     assert not docker.containers_by_id
-    assert [(item["id"], item["bytes"]) for item in receipt.kept] == [(CACHE, "16000000000")]
+    assert [(item.id, item.size_bytes) for item in receipt.kept] == [(CACHE, 16_000_000_000)]
     assert [line.kind for line in receipt.lines] == ["container"]
     assert receipt.usd is None
     assert outcome.removals[0].kept == (CACHE,)
@@ -303,7 +303,7 @@ def test_weights_that_another_deployment_uses_stay(around, docker):
     bring_up(around, docker)
     bring_up(around, docker, name="other")
     (receipt,) = take_down(around, docker, volumes=True).receipts
-    assert [item["id"] for item in receipt.kept] == [CACHE]
+    assert [item.id for item in receipt.kept] == [CACHE]
     (receipt,) = take_down(around, docker, volumes=True, names=("other",)).receipts
     assert not docker.volumes
 

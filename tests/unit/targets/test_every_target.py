@@ -191,7 +191,7 @@ def test_removal_leaves_nothing_but_what_is_kept_on_purpose(bench):
     (receipt,) = bench.down().receipts
     assert found(bench) == ()
     assert bench.machines() == 0
-    assert {item["id"] for item in receipt.kept} == kept
+    assert {item.id for item in receipt.kept} == kept
     assert len(receipt.machines) == 1
 
 

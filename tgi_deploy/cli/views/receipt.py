@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.views.text import heading
+from tgi_deploy.errors import LeftThing
 from tgi_deploy.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.removing.gc import Group
-    from tgi_deploy.operations.removing.receipt import Receipt
+    from tgi_deploy.operations.removing.receipt import KeptThing, Receipt
 
 _CENT: Final = Decimal("0.01")
 _MB: Final = 10**6
@@ -56,20 +58,20 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / _GB:.1f} GB" if size_bytes >= _GB else f"{size_bytes / _MB:.0f} MB"
 
 
-def _kept_text(item: Mapping[str, str]) -> str:
+def _kept_text(item: KeptThing) -> str:
     """What stays, how much it holds, and how it goes."""
-    size = f"{_size(int(item['bytes']))} of " if item["bytes"] else ""
-    command = wiring.target_of(item["region"]).by_hand.removal_command(item["kind"], item["id"], item["region"])
-    return f"  kept {item['kind']} {item['id']} ({size}{item['what']}): the next 'up' uses it, '{command}' removes it"
+    size = f"{_size(item.size_bytes)} of " if item.size_bytes is not None else ""
+    command = wiring.target_of(item.region).by_hand.removal_command(item.kind, item.id, item.region)
+    return f"  kept {item.kind} {item.id} ({size}{item.what}): the next 'up' uses it, '{command}' removes it"
 
 
-def left_text(things: Sequence[Mapping[str, Any]]) -> str:
+def left_text(things: Sequence[Thing]) -> str:
     """What is still there, with the command that removes each: to be copied as it is."""
     lines = [
         heading("still there"),
-        *(f"  {item['kind']} {item['id']} in {item['region']}" for item in things),
+        *(f"  {item.kind} {item.id} in {item.region}" for item in things),
     ]
-    commands = [item["command"] for item in things if item.get("command")]
+    commands = [item.command for item in things if isinstance(item, LeftThing) and item.command]
     return "\n".join([*lines, *(f"  {command}" for command in commands)])
 
 

@@ -8,6 +8,7 @@ from tgi_deploy.cli.views.deployment import proof_document
 from tgi_deploy.cli.views.receipt import left_text
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import usd
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ def _result(result: Smoked) -> dict[str, Any]:
         "usd": result.usd,
         "chosen": dict(result.chosen),
         "cases": [_case(case) for case in result.cases],
-        "left_behind": list(result.left),
+        "left_behind": [as_dict(item) for item in result.left],
     }
 
 

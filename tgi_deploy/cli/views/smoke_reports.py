@@ -61,7 +61,7 @@ def github_summary(results: Sequence[Smoked]) -> str:
         for case, problem in item.failures:
             lines += ["", f"**{_cell(item.job.model)}**: {_cell(problem.message)}", "", "```", case.text, "```"]
         for left in item.left:
-            lines += ["", f"Still there: {left['kind']} `{left['id']}` in {left['region']}"]
+            lines += ["", f"Still there: {left.kind} `{left.id}` in {left.region}"]
     return "\n".join(lines) + "\n\n"
 
 

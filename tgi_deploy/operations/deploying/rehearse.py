@@ -15,6 +15,7 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
@@ -93,9 +94,16 @@ class Ending:
     hint: str = ""
 
 
+class Leftover(Frozen, frozen=True, kw_only=True):
+    """Something in the sandbox, known to its own view of itself or by tags."""
+
+    kind: str
+    id: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rehearsal:
-    """`left`: what was still there in the end, {kind, id} each. `usd` counts the story's seconds."""
+    """`left`: what was still there in the end. `usd` counts the story's seconds."""
 
     name: str
     seed: int
@@ -105,7 +113,7 @@ class Rehearsal:
     machine_seconds: int
     usd: Decimal
     endings: tuple[Ending, ...]
-    left: tuple[Mapping[str, str], ...]
+    left: tuple[Leftover, ...]
 
     @property
     def safe(self) -> bool:
@@ -163,12 +171,12 @@ def rehearse(
     )
 
 
-def _left(context: Context, stage: Stage) -> tuple[Mapping[str, str], ...]:
+def _left(context: Context, stage: Stage) -> tuple[Leftover, ...]:
     tagged = [found for region in context.regions for found in context.cloud(region).find({TAG_ID: ""})]
     known = {found.id for found in tagged}
     kind = context.targets[0].facts.machine_kind  # the sandbox is a cloud of that target
-    machines = [{"kind": kind, "id": name} for name in stage.running() if name not in known]
-    return (*({"kind": found.kind, "id": found.id} for found in tagged), *machines)
+    machines = [Leftover(kind=kind, id=name) for name in stage.running() if name not in known]
+    return (*(Leftover(kind=found.kind, id=found.id) for found in tagged), *machines)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from tgi_deploy.errors import (
     InputError,
     InterruptedByUserError,
     LeftBehindError,
+    LeftThing,
     NoFeasiblePlanError,
     NotHealthyError,
     Problem,
@@ -93,7 +94,7 @@ class Smoked:
     took_s: float
     usd: float | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    left: tuple[Mapping[str, Any], ...] = ()
+    left: tuple[LeftThing, ...] = ()
 
     @property
     def failures(self) -> tuple[tuple[Case, Problem], ...]:
@@ -205,14 +206,14 @@ def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
     return programs.run(("down", job.name, "--yes", *job.everywhere))
 
 
-def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[Mapping[str, Any], ...]:
+def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[LeftThing, ...]:
     """What a removal says is still there; the machine that is, where a removal fails without a word of it."""
     told = (went_down or came_up).data.get("left_behind")
     if told or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
-        return tuple(told or ())
+        return tuple(LeftThing(**{"command": None, **item}) for item in told or ())
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
     return tuple(
-        {"kind": kind, "id": thing_id, "region": region, "command": command}
+        LeftThing(kind=kind, id=thing_id, region=region, command=command)
         for kind, thing_id, region in _machines(came_up, job.machine_kind)
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
-from tgi_deploy.operations.removing.receipt import Receipt, begin_anew, write
+from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, begin_anew, write
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.clocks import may_be_new
@@ -270,7 +270,7 @@ def issue(
 
 def _unsearched(
     context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
-) -> tuple[Mapping[str, str], ...]:
+) -> tuple[Unsearched, ...]:
     """What could not be looked for and may be there: all of it where no record tells that it never was."""
     if not context.unsearched:
         return ()
@@ -279,7 +279,7 @@ def _unsearched(
     ):
         return ()
     return tuple(
-        {"region": region, "kind": kind, "why": why}
+        Unsearched(region=region, kind=kind, why=why)
         for (region, kind), why in context.unsearched.items()
         if region in places
     )

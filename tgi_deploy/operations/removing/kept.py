@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.removing.receipt import KeptThing
 from tgi_deploy.reconcile.ports import SizedHandler
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
@@ -41,8 +42,8 @@ def _users(found: Found | None) -> set[str]:
 
 def kept_things(
     context: Context, deployment: Deployment, ledger: Ledger, left: Sequence[Thing]
-) -> tuple[Mapping[str, str], ...]:
-    """{kind, id, region, what, bytes} of each thing that stays on purpose; the ledger no longer tells of it."""
+) -> tuple[KeptThing, ...]:
+    """Return what stays on purpose; the ledger no longer has it."""
     leftovers = {item.id for item in left}
     stays = [item for item in _keepable(deployment) if not _is_gone(item, ledger)]
     for record in stays:
@@ -55,16 +56,10 @@ def _is_gone(record: ResourceRecord, ledger: Ledger) -> bool:
     return line is not None and line.gone is not None
 
 
-def _thing(context: Context, record: ResourceRecord) -> Mapping[str, str]:
+def _thing(context: Context, record: ResourceRecord) -> KeptThing:
     thing_id = record.attributes["id"]
     handler = context.cloud(record.place).handler(record.kind)
     size_bytes = None
     with suppress(DeployError):  # it stays either way
         size_bytes = handler.size_bytes(thing_id) if isinstance(handler, SizedHandler) else None
-    return {
-        "kind": record.kind,
-        "id": thing_id,
-        "region": record.place,
-        "what": record.notes[KEPT],
-        "bytes": "" if size_bytes is None else str(size_bytes),
-    }
+    return KeptThing(kind=record.kind, id=thing_id, region=record.place, what=record.notes[KEPT], size_bytes=size_bytes)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.operations.watching.ledger import given_up
-from tgi_deploy.values.base import as_dict
+from tgi_deploy.errors import Thing
+from tgi_deploy.operations.watching.ledger import given_up, lines_of
+from tgi_deploy.values.base import Frozen, as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.ledger import Line
 
@@ -23,13 +23,26 @@ SCHEMA: Final = 1
 HASH: Final = "sha256"
 
 
+class KeptThing(Thing, frozen=True, kw_only=True):
+    """Something that stays on purpose, and costs nothing by the hour. `what` is in it, as far as is known so much."""
+
+    what: str
+    size_bytes: int | None
+
+
+class Unsearched(Frozen, frozen=True, kw_only=True):
+    """A kind of thing that could not be looked for in a region, though it may be there."""
+
+    region: str
+    kind: str
+    why: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
     """Proof of a removal. `left`: what is still there; empty when all is gone.
 
-    `unsearched`: what could not be looked for, though it may be there, {region, kind, why} each. `kept`: what stays on
-    purpose and costs nothing by the hour, {kind, id, region, what, bytes} each. `given_up`: nobody asked for the
-    removal, `up` took away what it had made.
+    `given_up`: nobody asked for the removal, `up` took away what it had made.
     """
 
     name: str
@@ -39,8 +52,8 @@ class Receipt:
     lines: tuple[Line, ...]
     regions: tuple[str, ...]
     left: tuple[Thing, ...] = ()
-    kept: tuple[Mapping[str, str], ...] = ()
-    unsearched: tuple[Mapping[str, str], ...] = ()
+    kept: tuple[KeptThing, ...] = ()
+    unsearched: tuple[Unsearched, ...] = ()
     given_up: bool = False
     path: str = ""
 
@@ -76,8 +89,8 @@ class Receipt:
             "regions": list(self.regions),
             "resources": [_line(line) for line in self.lines],
             "left": [as_dict(item) for item in self.left],
-            "kept": [dict(item) for item in self.kept],
-            "unsearched": [dict(item) for item in self.unsearched],
+            "kept": [_kept(item) for item in self.kept],
+            "unsearched": [as_dict(item) for item in self.unsearched],
             "cost": {
                 "seconds": self.seconds,
                 "usd": _text(self.usd),
@@ -88,9 +101,13 @@ class Receipt:
 
 
 def write(context: Context, receipt: Receipt) -> Receipt:
-    """Keep it on disk; the receipt with its path."""
+    """Keep it on disk; return it with its path. It replaces none that has a thing which it lacks itself."""
+    ids = {line.id for line in receipt.lines}
+    same = [item for item in context.store.receipts(receipt.name) if item.get("id") == receipt.id]
+    earlier = sum(not {str(line.get("id")) for line in lines_of(item)} <= ids for item in same)
+    number = f"-{earlier + 1}" if earlier else ""
     text = json.dumps(receipt.document(), indent=2) + "\n"
-    return replace(receipt, path=context.store.save_receipt(f"{receipt.name}-{receipt.id}.json", text))
+    return replace(receipt, path=context.store.save_receipt(f"{receipt.name}-{receipt.id}{number}.json", text))
 
 
 def begin_anew(context: Context, name: str) -> None:
@@ -102,6 +119,11 @@ def begin_anew(context: Context, name: str) -> None:
     )
     write(context, closing)
     context.reporter.note(f"what was spent under '{name}' no longer counts for --max-spend")
+
+
+def _kept(item: KeptThing) -> dict[str, str]:
+    size = "" if item.size_bytes is None else str(item.size_bytes)
+    return {"kind": item.kind, "id": item.id, "region": item.region, "what": item.what, "bytes": size}
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -167,11 +167,13 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     """
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.ends.expires_at, left=())
-    costs = [line.usd for line in lines if line.is_machine and line.usd is not None]
-    # The receipt of a removal that did not finish says what the record says.
-    others = (item for item in given_up(context, deployment.name) if item.get("id") != deployment.id)
-    costs += [cost for document in others for cost in _costs(document)]
-    return Spent(usd=sum(costs, Decimal(0)), machines=len(costs))
+    costs = {line.id: line.usd for line in lines if line.is_machine and line.usd is not None}
+    # A machine may be in both: of a removal that did not finish, or where its id comes to light again.
+    for line in (line for document in given_up(context, deployment.name) for line in lines_of(document)):
+        cost, thing_id = money(line.get("usd")), str(line.get("id"))
+        if cost is not None:
+            costs[thing_id] = max(cost, costs.get(thing_id, cost))
+    return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs))
 
 
 def given_up(context: Context, name: str) -> tuple[Mapping[str, Any], ...]:
@@ -185,8 +187,7 @@ def given_up(context: Context, name: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(item for _, _, item in takewhile(lambda item: not item[1], latest_first))
 
 
-def _costs(document: Mapping[str, Any]) -> list[Decimal]:
-    """What each machine of a receipt has cost."""
+def lines_of(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the lines of a receipt that was read."""
     lines = document.get("resources")
-    found = [line.get("usd") for line in lines if isinstance(line, dict)] if isinstance(lines, list) else []
-    return [cost for cost in map(money, found) if cost is not None]
+    return tuple(line for line in lines if isinstance(line, dict)) if isinstance(lines, list) else ()

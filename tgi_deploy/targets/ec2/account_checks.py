@@ -65,12 +65,12 @@ def clock_finding(answer: Identity | DeployError) -> Problem | None:
 
 def region_finding(region: str, answer: str | DeployError) -> Problem:
     if isinstance(answer, DeployError):
-        return unanswered("region", answer)
+        return unanswered("region_access", answer)
     if answer in {"opted-in", "opt-in-not-required"}:
         return ok("region", f"{region} is enabled", region=region)
     if not answer:
         return error(
-            "region_unknown", f"the region {region} does not exist", "'tgi-deploy catalog list regions' lists them all"
+            "unknown_region", f"the region {region} does not exist", "'tgi-deploy catalog list regions' lists them all"
         )
     remedy = f"enable it, or name another --region: aws account enable-region --region-name {region}"
     return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)
@@ -124,8 +124,8 @@ def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) 
         return ok("quota", room.text(), **room.document())
     if elsewhere:
         told = f"{room.text()}: a fallback of the plan is tried instead"
-        return warning("quota_short", told, room.command, **room.document())
-    return error("quota_short", f"{room.text()}: {kind} would be refused", room.command, **room.document())
+        return warning("quota_exceeded", told, room.command, **room.document())
+    return error("quota_exceeded", f"{room.text()}: {kind} would be refused", room.command, **room.document())
 
 
 def zones_finding(kind: str, region: str, zones: Sequence[str]) -> Problem:
