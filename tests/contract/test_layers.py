@@ -29,9 +29,10 @@ ALLOWED = {
     "hub": {"catalog", "values"},
     "targets": {"reconcile", "diagnosis", "catalog", "values"},
     "state": {"values"},
+    "rollout": {"values"},
     "readiness": {"engines", "reconcile", "diagnosis", "values"},
     "operations": {
-        "planner", "engines", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values",
+        "planner", "engines", "diagnosis", "reconcile", "readiness", "rollout", "catalog", "targets", "values",
     },
     # Of engines the stub server takes the releases' data, and no arithmetic: it judges that.
     "sandbox": {"engines", "catalog", "values"},

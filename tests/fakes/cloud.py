@@ -15,7 +15,7 @@ from tgi_deploy.reconcile.ends import READS_TAGS
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_KEY, Found, MachineState
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, Found, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -185,7 +185,10 @@ class FakeHandler:
         self.world.enter(f"complete {self.kind}", attributes)
         if "tags" in properties:
             found = self.world.things[attributes["id"]]
-            self._add(replaced(found, tags={**found.tags, **properties["tags"]}))
+            changed = replaced(found, tags={**found.tags, **properties["tags"]})
+            self._add(changed)
+            if properties["tags"].get(TAG_EXPIRES, "").endswith(" 1"):  # its machine reads that its time is up
+                self._end(changed)
             self.world.leave(f"complete {self.kind}")
             return
         known = self.world.properties.get(attributes["id"], {})

@@ -146,6 +146,11 @@ name_option: Final = _option(
     "--name", metavar="NAME", section=_PLACES, help="Name of the deployment.  [default: the profile's name]"
 )
 name_argument: Final = click.argument("name", shell_complete=complete.deployments)
+strategy_option: Final = click.option(
+    "--strategy",
+    type=click.Choice(("rolling", "recreate")),
+    help="How an update replaces a machine: beside the old one, or after it.  [default: rolling if it can]",
+)
 yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Do not ask.")
 
 _LOOK_IN: Final = click.option(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_argument, profiles_dir_option, sandbox_option, templates_dir_option, yes_option
+from tgi_deploy.cli.options import (
+    name_argument,
+    profiles_dir_option,
+    sandbox_option,
+    strategy_option,
+    templates_dir_option,
+    yes_option,
+)
 from tgi_deploy.cli.progress import Progress
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.cli.up import Options, check_answerable, setup_of, up_request, up_result, up_warnings
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.cli.output import Result
     from tgi_deploy.operations.deploying.up import UpRequest
-    from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
 
 
 @command("rollback", examples=("tgi-deploy rollback llama3-13b", "tgi-deploy rollback llama3-13b --dry-run"))
@@ -27,9 +35,17 @@ if TYPE_CHECKING:
 @profiles_dir_option
 @templates_dir_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@strategy_option
 @yes_option
 def rollback_command(
-    *, name: str, sandbox: bool, profiles_dir: Path | None, templates_dir: Path | None, dry_run: bool, yes: bool
+    *,
+    name: str,
+    sandbox: bool,
+    profiles_dir: Path | None,
+    templates_dir: Path | None,
+    dry_run: bool,
+    strategy: Strategy | None,
+    yes: bool,
 ) -> Result:
     """Go back to the revision that served before, as `up` would update to it: with its options and today's limits.
 
@@ -46,7 +62,7 @@ def rollback_command(
         if recorded is None:
             raise unrecorded_deployment(context, name)
         revision = former(recorded)
-        options = _options(setup, recorded, revision, dry_run=dry_run, yes=yes)
+        options = replace(_options(setup, recorded, revision, dry_run=dry_run, yes=yes), strategy=strategy)
         check_answerable(options)
         request = _request(options, progress, recorded, revision)
         outcome = stopped_up(

@@ -17,6 +17,7 @@ from tgi_deploy.cli.options import (
     plan_options_or,
     profiles_dir_option,
     sandbox_option,
+    strategy_option,
     target_option,
     target_options,
     templates_dir_option,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Revision
+    from tgi_deploy.values.deployment import Revision, Strategy
     from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.wiring import Setup
@@ -69,6 +70,7 @@ class Options:
     force: bool = False
     preflight: bool = True
     replan: bool = False
+    strategy: Strategy | None = None
 
 
 _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
@@ -114,12 +116,14 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
 @click.option("--replan", is_flag=True, help="Take today's choice although what runs is good enough: replaces it.")
+@strategy_option
 @yes_option
 def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
 
-    A deployment that runs something else is updated: its machine is ended, the new one is made and proved, and if that
-    fails the old one is made again. What runs and is good enough stays.
+    A deployment that runs something else is updated: the new machine is proved beside the old one, which serves until
+    then, or with --strategy recreate after it. If the new one fails, the old one goes on, or is made again. What runs
+    and is good enough stays.
     """
     from tgi_deploy.operations.deploying.heal import up_and_heal  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
@@ -259,6 +263,7 @@ def up_request(
         ready=options.ready,
         dry_run=options.dry_run,
         preflight=options.preflight,
+        strategy=options.strategy,
         again=again,
     )
 

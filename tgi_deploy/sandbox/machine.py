@@ -44,7 +44,7 @@ class Machine:
         self._spawner = Spawner(groups=layout.groups, environment=_environment(layout), home=layout.at("/root"))
         host = Host(layout=layout, console=self._console, spawner=self._spawner, speed=spec.speed, down=self.down)
         self._init = Init(host, booted=time.time(), timer_speed=spec.timer_speed)
-        self._power = Power(spec=spec, console=self._console, down=self.down)
+        self._power = Power(spec=spec, console=self._console, down=self.down, stop_services=self._init.stop_all)
 
     def boot(self) -> None:
         """Until the user data is done. A machine that is told to go down in between stops where it is."""

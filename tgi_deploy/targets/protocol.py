@@ -259,6 +259,10 @@ class Front(Protocol):
     """
 
     @property
+    def stable(self) -> bool:
+        """Whether the URL that callers use stays the same when traffic moves."""
+
+    @property
     def cuts(self) -> bool:
         """Whether a shift cuts connections that are open: then the old machine drains before it, else after it."""
 

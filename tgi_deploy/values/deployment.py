@@ -128,14 +128,15 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     `source` is the revision that served and is put back if the destination fails, None where none ever has.
     `recreate`: while the stage is `ending`, the machine is one of the revision before the destination; while it is
-    `starting`, the destination's. `rolling`: the machine of the source serves until the stage is `promoted`; from then
-    on that of the destination does, and the other one drains and goes.
+    `starting`, the destination's. `rolling`: the machine of the source, which ends by `ends`, serves until the stage is
+    `promoted`; from then on that of the destination does, and the other one drains and goes.
     """
 
     source: int | None
     destination: int
     stage: Literal["ending", "starting", "promoted"]
     strategy: Strategy = "recreate"
+    ends: Ends | None = None
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ def again(revision):
 
 
 def bring_up(around, wanted=OLD, **changes):
-    return up(around.context(), request(wanted, **{"wait": True, "again": again} | changes))
+    return up(around.context(), request(wanted, **{"wait": True, "again": again, "strategy": "recreate"} | changes))
 
 
 def roll_back(around, **changes):

@@ -10,7 +10,6 @@ from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.text import duration, plural, usd
-from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision, Rollout
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
@@ -36,7 +35,7 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "endpoint": deployment.endpoint,
         "revision": deployment.current.number,
         "revisions": [_revision(item) for item in deployment.revisions],
-        "rollout": as_dict(deployment.rollout) if deployment.rollout else None,
+        "rollout": _rollout(deployment.rollout) if deployment.rollout else None,
         "usd_per_hour": deployment.usd_per_hour,
         "ttl_s": deployment.ends.ttl_s,
         "expires": deployment.ends.expires_at.isoformat() if deployment.ends.expires_at else None,
@@ -50,6 +49,10 @@ def deployment_document(deployment: Deployment) -> dict[str, Any]:
         "model": deployment.plan.model.id if deployment.plan else None,
         "chosen": deployment.plan.chosen if deployment.plan else None,
     }
+
+
+def _rollout(rollout: Rollout) -> dict[str, Any]:
+    return {name: getattr(rollout, name) for name in ("source", "destination", "stage", "strategy")}
 
 
 def _revision(revision: Revision) -> dict[str, Any]:
@@ -132,20 +135,34 @@ def update_document(update: Update) -> dict[str, Any]:
         "usd_per_hour_after": update.usd_per_hour_after,
         "silent_s": update.silent_s,
         "drain_s": update.drain_s,
+        "strategy": update.strategy,
+        "overlap_s": update.overlap_s,
+        "extra_usd": update.extra_usd,
     }
 
 
 def update_text(update: Update) -> str:
     """Return what the update changes, and what users of the deployment notice of it."""
+    how = "the old machine is gone before the next" if update.strategy == "recreate" else "side by side, then one goes"
     rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
-    return "\n".join(
-        (
-            f"  update    revision {update.source} -> {update.destination}: the old machine is gone before the next",
-            *rows,
-            f"  silent    nothing answers for about {duration(update.silent_s)}, until the new one is proved",
-            f"  requests  open ones have {duration(update.drain_s)} to finish; new ones are refused from then on",
-        )
-    )
+    notices = _recreating(update) if update.strategy == "recreate" else _rolling(update)
+    return "\n".join((f"  update    revision {update.source} -> {update.destination}: {how}", *rows, *notices))
+
+
+def _recreating(update: Update) -> Iterator[str]:
+    yield f"  silent    nothing answers for about {duration(update.silent_s)}, until the new one is proved"
+    yield f"  requests  open ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
+
+
+def _rolling(update: Update) -> Iterator[str]:
+    """The URL is the front's, which stays, or the new machine's own."""
+    costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
+    yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
+    if update.silent_s:
+        yield f"  silent    new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
+    elif not update.stable:
+        yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
+    yield f"  requests  open ones have {duration(update.drain_s)} to finish"
 
 
 def _surplus_text(proposal: Proposal) -> str:

@@ -149,7 +149,11 @@ def _revision_words(recorded: Deployment, current: Revision) -> str:
     rollout = recorded.rollout
     if rollout is None:
         return f"{current.number}, {current.state}"
-    stage = "has yet to end" if rollout.stage == "ending" else "is gone"
+    if rollout.stage == "promoted":
+        return (
+            f"{current.number}, {current.state}; the machine of revision {rollout.source} has yet to go: 'up' ends it"
+        )
+    stage = "serves" if recorded.rolling else "has yet to end" if rollout.stage == "ending" else "is gone"
     back = f"; 'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}" if rollout.source else ""
     return (
         f"{current.number}; an update to {rollout.destination} is not finished, the old machine {stage}: "

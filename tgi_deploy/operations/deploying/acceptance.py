@@ -96,6 +96,14 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
     )
 
 
+def is_asked_again(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any], exact: bool) -> bool:
+    """Return whether what runs, or is brought up, was asked for like this, or is `exact`ly the choice of the plan."""
+    revision = recorded.wanted
+    if exact:
+        return is_choice(recorded, plan, marks)
+    return revision.plan is not None and revision.marks == marks and revision.plan.requirements == plan.request.document
+
+
 def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
     """Return whether what runs, or is brought up, is exactly the choice of the plan: type, market and region, too."""
     revision = recorded.wanted

@@ -124,6 +124,15 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
     )
 
 
+def report_serves_on(deployment: Deployment, error: DeployError) -> DeployError:
+    """Return the error of a rolling update that failed: what it had made is gone, and what served never stopped."""
+    number, url = deployment.current.number, deployment.endpoint
+    words = f"what this update had made was removed, and revision {number} serves at {url} as before"
+    failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
+    data = {**error.problem.data, "serving": {"revision": number, "endpoint": url}}
+    return error.copy(hint="; ".join(filter(None, (error.hint, words))), data=data, failure=failure)
+
+
 def _serves(deployment: Deployment) -> str:
     return "serves" if deployment.status == "ready" else "runs"
 

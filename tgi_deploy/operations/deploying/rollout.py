@@ -1,8 +1,4 @@
-"""Updates: one revision takes the place of another, and what is on record of it at every moment.
-
-There is one way so far, to recreate: the old machine is ended and seen to be gone before the new one is asked for, so
-that there are never two. The resources around it, the claim to the name among them, stay. What is here is pure.
-"""
+"""Updates: which revision takes the place of which, and what that changes for those who ask and who pay. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +9,22 @@ from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.launching.launch import pending_revision, pool_of
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.rollout.stages import next_number
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.deployment import Rollout
-from tgi_deploy.values.resource import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from datetime import datetime
     from decimal import Decimal
     from typing import Literal
 
-    from tgi_deploy.targets.protocol import Launch
-    from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.targets.protocol import Front, Launch
+    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
-    from tgi_deploy.values.resource import Found
 
-    Origin = Literal["up", "rollback"]
+    Origin = Literal["up", "heal", "rollback"]
     # From a recorded revision to the plan that runs it again, and all that its engine may report itself as.
     Again = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
 
@@ -48,33 +42,33 @@ def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 class Update:
     """What an update changes, before it begins. `rows` are (what, before, after) of what differs.
 
-    `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take.
+    `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take;
+    `stable`: the URL stays. For `overlap_s` at most two machines run, which costs `extra_usd` more.
     """
 
     source: int
     destination: int
+    strategy: Strategy
     rows: tuple[tuple[str, str, str], ...]
     usd_per_hour_before: Decimal | None
     usd_per_hour_after: Decimal | None
     silent_s: int
+    stable: bool
     drain_s: int
+    overlap_s: int
+    extra_usd: Decimal | None
 
 
-def begin(deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at: datetime) -> Deployment:
-    """Return the record with a revision that is to replace what its machine runs.
-
-    A revision that an unfinished update has never launched gives up its number to this one.
-    """
-    known, newest = deployment.rollout, deployment.revision
-    unused = known is not None and known.stage == "ending"
-    number = newest.number + (0 if unused else 1)
+def next_revision(deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at: datetime) -> Revision:
+    """Return the revision that is to replace what the machine runs."""
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, way.place), at)
-    revision = replaced(made, number=number, origin=origin)
-    if newest.state == "pending":
-        deployment = deployment.in_state("failed")
-    source = deployment.active if known is None else known.source
-    rollout = Rollout(source=source, destination=number, stage="ending")
-    return replaced(deployment.with_revision(revision), rollout=rollout, status="creating")
+    return replaced(made, number=next_number(deployment), origin=origin)
+
+
+def near(plan: Plan) -> Plan:
+    """Return the plan without fallbacks elsewhere: what two machines of a deployment share is in one place."""
+    fallbacks = tuple(item for item in plan.fallbacks if item.offer.region == plan.chosen.offer.region)
+    return replaced(plan, fallbacks=fallbacks)
 
 
 def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime) -> Deployment:
@@ -88,61 +82,29 @@ def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime) -> De
     return replaced(deployment.in_state("retired").with_revision(made), endpoint=None)
 
 
-def is_ending(deployment: Deployment) -> bool:
-    """Whether its machine is one that an update has yet to end."""
-    return deployment.rollout is not None and deployment.rollout.stage == "ending"
-
-
-def ended(deployment: Deployment) -> Deployment:
-    """Return the record once the old machine is gone: nothing serves, and the new revision may be launched."""
-    rollout = deployment.rollout
-    if rollout is None:
-        return deployment
-    revisions = (replaced(item, state="retired") if item.state == "serving" else item for item in deployment.revisions)
-    return replaced(
-        deployment, revisions=tuple(revisions), active=None, endpoint=None, rollout=replaced(rollout, stage="starting")
-    )
-
-
-def without_machine(deployment: Deployment) -> Deployment:
-    """Return the record as it will be once the old machine is gone, to see what is left to do then."""
-    machine = deployment.machine
-    return ended(deployment if machine is None else deployment.without_record(machine.key))
-
-
-def leaving(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the machines that an update has yet to end."""
-    return tuple(found for found in seen if found.is_machine and not found.attached) if is_ending(deployment) else ()
-
-
-def endings(deployment: Deployment, machines: Sequence[Found]) -> Iterator[Step]:
-    """Yield the steps that end them. A recorded machine that does not show is ended, too, by its id."""
-    rollout, record = deployment.rollout, deployment.machine
-    if rollout is None:
-        return
-    reason = f"makes room for revision {rollout.destination}"
-    seen = {found.id for found in machines}
-    for found in machines:
-        yield Step.deletion(found, reason)
-    if is_ending(deployment) and record is not None and record.attributes.get("id", "") not in {"", *seen}:
-        yield Step.deletion(record, reason)
-
-
-def update_of(deployment: Deployment, plan: Plan, candidate: Candidate) -> Update | None:
+def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
     """Return what an update that is about to begin changes; None where there is none, or no record of what runs."""
     rollout, current = deployment.rollout, deployment.current
-    if rollout is None or current.plan is None or not is_ending(deployment):
+    if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
-    new = plan_to_record(plan, candidate)
+    new, rolls = plan_to_record(plan, candidate), deployment.rolling
     container = current.spec.container if current.spec else candidate.engine.container
+    starts_s = round(sum(phase.expected_s for phase in estimate(candidate)))
+    drain_s = container.stop.grace_s
+    overlap_s = starts_s + drain_s if rolls else 0
+    price = candidate.rent_usd_per_hour
     return Update(
         source=current.number,
         destination=rollout.destination,
+        strategy=rollout.strategy,
         rows=tuple(_rows(current.plan, new)),
         usd_per_hour_before=deployment.usd_per_hour,
-        usd_per_hour_after=candidate.rent_usd_per_hour,
-        silent_s=round(sum(phase.expected_s for phase in estimate(candidate))),
-        drain_s=container.stop.grace_s,
+        usd_per_hour_after=price,
+        silent_s=starts_s if not rolls else drain_s if front is not None and front.cuts else 0,
+        stable=front is not None and front.stable,
+        drain_s=drain_s,
+        overlap_s=overlap_s,
+        extra_usd=None if price is None or not rolls else price * overlap_s / 3600,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
@@ -15,7 +15,7 @@ from tgi_deploy.operations.deploying.acceptance import (
     as_running,
     better_choice,
     differences,
-    is_choice,
+    is_asked_again,
     limit_options,
     no_judge,
     other_limits,
@@ -28,32 +28,46 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_not_restored,
     report_removed,
     report_restored,
+    report_serves_on,
     with_diagnosis,
 )
 from tgi_deploy.operations.deploying.readiness import wait
-from tgi_deploy.operations.deploying.rollout import (
-    anew,
+from tgi_deploy.operations.deploying.rolling import (
     begin,
-    ended,
-    endings,
-    is_ending,
-    leaving,
-    never_again,
-    update_of,
-    without_machine,
+    cannot_roll,
+    finish,
+    front_of,
+    hindrance,
+    naming_recreate,
+    promote,
+    serves_on,
+    spent_in_all,
+    taken_up,
+    withdraw,
 )
+from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
 from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch
-from tgi_deploy.operations.removing.down import remove_own
+from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, move_limits
 from tgi_deploy.operations.watching.known import machine_of
-from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.rollout.stages import (
+    alone,
+    as_recreate,
+    at_status,
+    begun,
+    beside,
+    ended,
+    endings,
+    is_ending,
+    leaving,
+)
 from tgi_deploy.targets.protocol import LaunchRequest, Opening
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
@@ -62,7 +76,7 @@ from tgi_deploy.values.resource import TAG_ID, ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
@@ -71,6 +85,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import Attempt, Launch
+    from tgi_deploy.values.deployment import Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
@@ -106,7 +121,7 @@ class Proposal:
     @property
     def ends_surplus_alone(self) -> bool:
         """Whether nothing else is done."""
-        return bool(self.surplus) and len(self.changes.steps) == len(self.surplus)
+        return bool(self.changes.steps) and all(step.action == "delete" for step in self.changes.steps)
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
@@ -115,7 +130,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
     that all of it may go. `versions` are all that the engine's release may report itself as. `judge` asks the planner
     about what runs already, `again` what plan a recorded revision had. `exact`: nothing but the plan's choice will do,
-    however good what runs is. `goes_back`: an update that fails puts back what served.
+    however good what runs is. `strategy` None: `rolling` where that can be. `goes_back`: an update by `recreate` that
+    fails puts back what served.
     """
 
     target: str
@@ -130,6 +146,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     judge: Judge = no_judge
     again: Again = never_again
     exact: bool = False
+    strategy: Strategy | None = None
     origin: Origin = "up"
     goes_back: bool = True
 
@@ -172,6 +189,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         plaintext = _agreed(way, recorded)
         way.traffic.check(plaintext=plaintext)
         recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
+        if recorded is not None and not request.dry_run:
+            recorded = finish(context, recorded)
         everything = _observe(context, name, recorded, _regions(request.plan, way), side=way.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
@@ -186,8 +205,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
                 request = replaced(request, plan=plan)
                 way = _way_of(context, request)
             return _bring_up(context, request, way, deployment, seen, surplus)
-        if surplus:
-            return _end_surplus(context, request, deployment, surplus)
+        going = removal_of_surplus(surplus, deployment, seen)
+        if going:
+            return _end_surplus(context, request, deployment, surplus, ChangeSet(steps=going))
         if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
         better = tuple(better_choice(deployment, request.plan))
@@ -196,8 +216,10 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *better))
 
 
-def _way_of(context: Context, request: UpRequest) -> Launch:
-    return context.target(request.target).launch(context, request, spent=partial(spent_by, context))
+def _way_of(context: Context, request: UpRequest, deployment: Deployment | None = None) -> Launch:
+    """`deployment`: one that a machine serves which runs on meanwhile."""
+    spent = partial(spent_in_all, context, deployment, request.plan)
+    return context.target(request.target).launch(context, request, spent=spent)
 
 
 def _opened(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:
@@ -241,7 +263,9 @@ def _observe(
     machine = recorded.machine if recorded else None
     if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
         return seen
-    if machine.attributes.get("id") in {found.id for found in seen} or not await_visible(context, recorded):
+    settled = recorded.rolling and await_settled(context, recorded, seen)
+    shown = machine.attributes.get("id") in {found.id for found in seen}
+    if not settled and (shown or not await_visible(context, machine)):
         return seen
     return observe(name, recorded, cloud=context.cloud, places=places, side=side)
 
@@ -272,9 +296,10 @@ def _starting_point(
             f"'{name}' exists on another target: {recorded.target}, now {request.target}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-    goes_on = is_choice(recorded, plan, way.marks) if request.exact else _asked_alike(recorded, plan, way.marks)
+    same = partial(is_asked_again, plan=plan, marks=way.marks, exact=request.exact)
+    recorded = taken_up(context, recorded, seen, same=same)
     now = context.clock.now()
-    if goes_on:
+    if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
         return anew(recorded, plan, way, at=now), plan
@@ -283,12 +308,8 @@ def _starting_point(
     if stays is not None:
         return with_request(recorded, stays), stays
     context.reporter.note(f"'{name}' was asked for differently{differences(recorded, plan)}")
-    return begin(recorded, plan, way, origin=request.origin, at=now), plan
-
-
-def _asked_alike(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    revision = recorded.wanted
-    return revision.plan is not None and revision.marks == marks and revision.plan.requirements == plan.request.document
+    revision = next_revision(recorded, plan, way, origin=request.origin, at=now)
+    return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
 
 
 def _new(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
@@ -321,17 +342,18 @@ def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
 
 def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
     finished = deployment.status == "ready" or (deployment.status == "running" and not wait)
-    record = deployment.machine
-    alive = any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
+    alive = not deployment.rolling and serves_on(deployment, seen)
     return finished and alive
 
 
-def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...]) -> UpOutcome:
+def _end_surplus(
+    context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...], changes: ChangeSet
+) -> UpOutcome:
     """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
     proposal = Proposal(
         deployment=deployment,
         candidate=request.plan.chosen,
-        changes=ChangeSet(steps=removal_of_surplus(surplus, deployment)),
+        changes=changes,
         zone=deployment.region,
         ends=deployment.ends,
         surplus=surplus,
@@ -341,7 +363,8 @@ def _end_surplus(context: Context, request: UpRequest, deployment: Deployment, s
     if not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
-        deployment = context.executor().execute(deployment, proposal.changes)
+        executor = context.executor()
+        deployment = executor.save(executor.execute(deployment, proposal.changes))
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 
@@ -354,15 +377,26 @@ def _bring_up(
     surplus: tuple[Found, ...],
 ) -> UpOutcome:
     old = tuple(found for found in leaving(deployment, seen) if found not in surplus)
-    seen = [found for found in seen if found not in (*surplus, *old)]
-    attempt = first_attempt(way, without_machine(deployment) if is_ending(deployment) else deployment, seen)
-    _refuse_to_replace(deployment, attempt, seen)
-    ending = (*removal_of_surplus(surplus, deployment), *endings(deployment, old))
-    findings = (
-        *_in_the_clear(context, way),
-        *_no_way_back(context, request, deployment),
-        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
-    )
+    ending = (*removal_of_surplus(surplus, deployment, seen), *endings(deployment, old))
+    going = {step.attributes.get("id") for step in ending}
+    stays = beside(deployment, seen)
+    rest = [found for found in seen if found.id not in going and found not in stays]
+    if deployment.rolling:
+        request = replaced(request, plan=near(request.plan))
+        way = _way_of(context, request, deployment)
+    with naming_recreate(deployment):
+        attempt = first_attempt(way, deployment, rest)
+        why = hindrance(deployment, attempt) if deployment.rolling else ""
+        if why and request.strategy == "rolling":
+            raise cannot_roll(deployment, why)
+        if why:
+            return _bring_up(context, request, way, as_recreate(deployment), seen, surplus)
+        _refuse_to_replace(deployment, attempt, rest)
+        findings = (
+            *_in_the_clear(context, way),
+            *_no_way_back(context, request, deployment),
+            *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+        )
     proposal = Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
@@ -372,13 +406,15 @@ def _bring_up(
         zone=attempt.zone,
         findings=findings,
         surplus=surplus,
-        update=update_of(deployment, request.plan, attempt.candidate),
+        update=_update_of(context, request, deployment, attempt.candidate),
     )
     if request.dry_run:
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
     if proposal.changes.changes and not request.confirm(proposal):
         return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
-    before = Before.of(deployment, seen)
+    before = Before.of(
+        deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
+    )
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         deployment = _make_room(context, deployment, ChangeSet(steps=ending))
         launched = _launch(context, request, way, deployment, before)
@@ -387,8 +423,13 @@ def _bring_up(
             limited, moved = _with_limits(context, request, launched.deployment, seen)
             launched = replace(launched, deployment=limited)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal, remarks=moved)
-        stays = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
-        return _make_ready(context, request, launched, outcome, stays)
+        kept = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
+        return _make_ready(context, request, launched, outcome, kept)
+
+
+def _update_of(context: Context, request: UpRequest, deployment: Deployment, candidate: Candidate) -> Update | None:
+    front = front_of(context, deployment) if deployment.rolling else None
+    return update_of(deployment, request.plan, candidate, front)
 
 
 def _with_limits(
@@ -422,7 +463,7 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> D
 def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -> tuple[Problem, ...]:
     """Warn before an update of what could not be put back, should the new revision fail."""
     source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
-    if source is None:
+    if source is None or deployment.rolling:
         return ()
     try:
         request.again(source)
@@ -490,7 +531,9 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
 
 def _abandon(context: Context, name: str, before: Before) -> None:
     recorded = context.store.load(name)
-    if recorded is not None and recorded.rollout is not None:
+    if recorded is not None and recorded.rolling:
+        withdraw(context, recorded)
+    elif recorded is not None and recorded.rollout is not None:
         remove_beside(context, recorded, before)
     elif recorded is not None:
         remove_made(context, recorded, before)
@@ -501,23 +544,24 @@ def _make_ready(
 ) -> UpOutcome:
     executor, deployment, candidate = context.executor(), launched.deployment, launched.candidate
     url = url_of(launched.address, candidate.engine.port)
-    lease = LeaseKeeper.of(context, deployment)
+    lease = LeaseKeeper.of(context, alone(deployment))
     lease.beat()
-    deployment = executor.save(replaced(deployment, endpoint=url).leased_until(lease.until))
+    shown = deployment if deployment.rolling else replaced(deployment, endpoint=url)
+    deployment = executor.save(shown.leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
-    record = deployment.machine
-    if record is None:
+    made = alone(deployment)
+    if made.machine is None:
         raise ValueError("there is no record of a machine")
     try:
-        ready = wait(lease.kept_by(context), candidate, record, deployment=deployment)
-        proof = prove_service(context, _question(request, deployment, url, ready))
+        ready = wait(lease.kept_by(context), candidate, made.machine, deployment=made)
+        proof = prove_service(context, _question(request, made, url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
-    serving = replaced(deployment.in_state("serving"), status="ready", rollout=None)
-    deployment = executor.save(serving.leased_until(lease.until))
-    executor.event(deployment, "ready", f"{url} serves {request.plan.request.model.name}", data=proof.measured)
-    return replace(outcome, deployment=deployment, ready=ready, proof=proof)
+    deployment = promote(context, deployment.leased_until(lease.until), url)
+    what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
+    executor.event(deployment, "ready", what, data=proof.measured)
+    return replace(outcome, deployment=finish(context, deployment), ready=ready, proof=proof)
 
 
 def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
@@ -541,22 +585,28 @@ def _failed(
 ) -> DeployError:
     """The same failure, saying why and what became of the machine."""
     executor = context.executor()
-    deployment = executor.save(replaced(deployment, status="failed").in_state("failed"))
+    deployment = executor.save(at_status(deployment, "failed").in_state("failed"))
     executor.event(deployment, error.code, error.message, level="error")
-    error = with_diagnosis(context, deployment, error)
+    error = with_diagnosis(context, alone(deployment), error)
     there = before.left_of(deployment)
-    decision = "keep" if before.has_machine_of(deployment) else request.on_failure(error)
+    decision = "keep" if before.has_machine_of(alone(deployment)) else request.on_failure(error)
     if decision == "keep":
-        return report_kept(deployment, error, before=there)
-    updates = deployment.rollout is not None
+        return report_kept(alone(deployment), error, before=there)
+    updates, rolls = deployment.rollout is not None, deployment.rolling
+    receipt = None
     try:
-        receipt = (remove_beside if updates else remove_made)(context, deployment, before)
+        if rolls:
+            deployment = withdraw(context, deployment)
+        else:
+            receipt = (remove_beside if updates else remove_made)(context, deployment, before)
     except LeftBehindError:
         context.reporter.warn(error.problem)
         raise
     except DeployError as second:
         context.reporter.warn(second.problem)
         return report_left(deployment, error, second)
+    if rolls:
+        return report_serves_on(deployment, error)
     if updates and decision == "remove":
         return _gone_back(context, request, error, before)
     return report_removed(context, deployment, error, receipt, before=() if updates else there)
@@ -568,6 +618,8 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
     The error itself where there was no update, nothing has served before it, or this was the way back.
     """
     deployment = context.store.load(request.deployment_name)
+    if deployment is not None and deployment.rollout is None and deployment.active is not None:
+        return report_serves_on(deployment, error)
     source = deployment.numbered(deployment.rollout.source) if deployment and deployment.rollout else None
     if deployment is None or source is None or not request.goes_back:
         return error
@@ -575,7 +627,9 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
     try:
         back = _request_of(request, source)
         way = _way_of(context, back)
-        deployment = begin(deployment, back.plan, way, origin="rollback", at=context.clock.now())
+        now = context.clock.now()
+        revision = next_revision(deployment, back.plan, way, origin="rollback", at=now)
+        deployment = begun(deployment, revision, "recreate")
         deployment = context.executor().save(ended(deployment))
         launched = _launch(context, back, way, deployment, before)
         outcome = UpOutcome(deployment=launched.deployment, changed=True)

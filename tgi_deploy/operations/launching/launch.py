@@ -12,9 +12,10 @@ from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.rollout.stages import alone, at_status, beside
 from tgi_deploy.targets.protocol import Failover, ImagePull
 from tgi_deploy.values.base import changed_fields, replaced
-from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, Revision, Spec, SpecHardware
+from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, ResourceRecord, Revision, Spec, SpecHardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Launched:
 
 def first_attempt(way: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
     """Return the attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""
-    return next(way.attempts(lambda: (deployment, seen)))
+    return next(way.attempts(lambda: (alone(deployment), seen)))
 
 
 def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) -> Launched:
@@ -49,7 +50,8 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
 
     def look() -> tuple[Deployment, Sequence[Found]]:
         seen = observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places)
-        return deployment, own(seen, deployment.id)
+        ours = own(seen, deployment.id)
+        return alone(deployment), [found for found in ours if found not in beside(deployment, ours)]
 
     for attempt in way.attempts(look):
         deployment = executor.save(described(deployment, attempt, plan, way, context.clock))
@@ -59,14 +61,14 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
             way.pull(attempt)
         try:
             deployment = executor.execute(deployment, attempt.changes)
-            address = way.address(deployment, pool=attempt.pool)
+            address = way.address(alone(deployment), pool=attempt.pool)
         except (NoCapacityError, QuotaError) as error:
             if not isinstance(way, Failover):
                 raise
             way.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
         else:
-            deployment = executor.save(replaced(deployment, status="running"))
+            deployment = executor.save(at_status(deployment, "running"))
             return Launched(deployment=deployment, candidate=attempt.candidate, address=address)
     raise ValueError("a launch ends its attempts by raising why")
 
@@ -75,7 +77,8 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch,
     """The record of what is about to be tried."""
     ends = replaced(attempt.ends, lease_until=lease_end(attempt.ends.lease_s, clock))
     revision = _revision(deployment, attempt, plan, way, clock)
-    return replaced(deployment.with_revision(revision), status="creating", ends=ends).in_state("pending")
+    described = replaced(deployment.with_revision(revision), ends=ends).in_state("pending")
+    return at_status(described, "creating")
 
 
 def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Revision:
@@ -130,13 +133,12 @@ def pool_of(candidate: Candidate, place: str) -> Pool:
     )
 
 
-def await_visible(context: Context, deployment: Deployment) -> bool:
-    """Wait, for a minute at most, until the cloud knows the recorded machine, alive or ended; return whether it does.
+def await_visible(context: Context, record: ResourceRecord) -> bool:
+    """Wait, for a minute at most, until the cloud knows a recorded machine, alive or ended; return whether it does.
 
     One that was certainly made longer ago is not waited for: it is gone if it does not show.
     """
-    record = deployment.machine
-    if record is None or "id" not in record.attributes:
+    if "id" not in record.attributes:
         return False
     if not may_be_new(record, context.clock.now(), within_s=_MISSING_GRACE_S):
         return False

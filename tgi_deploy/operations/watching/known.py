@@ -175,7 +175,13 @@ def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | No
 
 
 def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the living machines of the same deployment beside its own."""
+    """Return the living machines of the same deployment beside its own, and beside those of an unfinished update."""
+    rollout = recorded.rollout if recorded else None
+    updated = {rollout.source, rollout.destination} if rollout else set()
+    return tuple(found for found in _others(recorded, seen) if revision_of(found.key) not in updated)
+
+
+def _others(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
     first = machine_of(recorded, seen)
     if first is None:
         return ()
@@ -188,7 +194,7 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
     machine = machine_of(recorded, seen)
     tagged = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
     first = tagged if recorded is None else recorded.usd_per_hour
-    others = price_of_all(recorded, second_machines(recorded, seen))
+    others = price_of_all(recorded, _others(recorded, seen))
     return None if first is None or others is None else first + others
 
 

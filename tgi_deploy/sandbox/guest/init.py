@@ -100,6 +100,12 @@ class Init:
         for link in sorted(self._host.layout.units.glob("*.wants/*")):
             self._start(link.name, wait=False)
 
+    def stop_all(self) -> None:
+        """Stop the services that have a command for it; the machine ends the others."""
+        for service in tuple(self._services.values()):
+            if service.unit.all("Service", "ExecStop"):
+                service.stop()
+
     def systemctl(self, argv: list[str]) -> Reply:
         options = {word for word in argv if word.startswith("-")}
         words = [word for word in argv if not word.startswith("-")]

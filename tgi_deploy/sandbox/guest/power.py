@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.sandbox import api
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tgi_deploy.sandbox.guest.console import Console
     from tgi_deploy.sandbox.guest.layout import MachineSpec
     from tgi_deploy.sandbox.guest.server import Client
@@ -18,8 +20,11 @@ _DAY_S: Final = 86400.0
 
 
 class Power:
-    def __init__(self, *, spec: MachineSpec, console: Console, down: threading.Event) -> None:
+    def __init__(
+        self, *, spec: MachineSpec, console: Console, down: threading.Event, stop_services: Callable[[], None]
+    ) -> None:
         self._spec = spec
+        self._stop_services = stop_services
         self._console = console
         self._down = down
         self._timer: threading.Timer | None = None
@@ -43,10 +48,7 @@ class Power:
 
     def _schedule(self, event: str, delay_s: float) -> None:
         self._cancel()
-        if delay_s <= 0:
-            self._off(event)
-            return
-        self._timer = threading.Timer(delay_s, self._off, args=(event,))
+        self._timer = threading.Timer(max(delay_s, 0), self._shut_down, args=(event,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -54,6 +56,11 @@ class Power:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _shut_down(self, event: str) -> None:
+        """Services that have something to finish are stopped first, as systemd does it."""
+        self._stop_services()
+        self._off(event)
 
     def _off(self, event: str) -> None:
         self._console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")

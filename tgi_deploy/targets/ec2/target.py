@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.targets.ec2.external_end import SCHEDULE
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
 from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
 from tgi_deploy.values.base import Frozen
@@ -111,9 +112,13 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     def cloud(self, place: str) -> Cloud:
         return self.region(place)
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
-        """Two of one name can't stand beside each other yet."""
-        return None
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
+        """A schedule of EC2's own ends one machine: a second one would be without."""
+        from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- likewise
+
+        if any(record.kind == SCHEDULE for record in deployment.resources):
+            return None
+        return DirectFront(around=around, region=self.region)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- likewise

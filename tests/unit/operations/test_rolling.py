@@ -1,0 +1,310 @@
+"""A rolling update: the new machine is proved beside the old one, which serves until then and drains before it goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from builders.plans import candidate, engine
+from fakes.cloud import KilledError
+from fakes.surroundings import FakeEngine, Surroundings, on, plan, request
+
+from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.cli.views.status import status_text
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.operations.deploying.rollout import former
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PRICE
+
+AWQ = candidate(engine=engine(quantize="awq"))
+OLD, NEW = plan(), plan(chosen=AWQ, quantize="awq")
+THIRD = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
+PLANS = {"none": OLD, "awq": NEW, "gptq": THIRD}
+
+
+@pytest.fixture
+def around(tmp_path):
+    return Surroundings(home=tmp_path / "state")
+
+
+def again(revision):
+    return PLANS[revision.plan.chosen.quantize], ()
+
+
+def bring_up(around, wanted=OLD, **changes):
+    return up(around.context(), request(wanted, **{"wait": True, "again": again} | changes))
+
+
+def roll_back(around, **changes):
+    wanted, _ = again(former(around.store.load("demo")))
+    return bring_up(around, wanted, exact=True, origin="rollback", **changes)
+
+
+def fails_for(around, scheme):
+    """Let every engine of that scheme answer with another model's name."""
+    real = around.context
+
+    def client(_url):
+        wanted = around.store.load("demo").wanted
+        return FakeEngine(model_id="someone/else") if wanted.plan.chosen.quantize == scheme else around.engine
+
+    around.context = lambda **changes: real(**{"engine_client": client} | changes)
+
+
+def states(around):
+    return [(item.number, item.state) for item in around.store.load("demo").revisions]
+
+
+def kill_at(around, ordinal, *, after=False):
+    """End the process at the n-th call of the cloud that is made from now on."""
+    left = [ordinal]
+
+    def count(*_args):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KilledError
+
+    setattr(around.world, "after_call" if after else "on_call", count)
+
+
+def alive_again(around):
+    around.world.on_call = around.world.after_call = None
+
+
+def keys(around):
+    return sorted(found.key for found in around.world.left())
+
+
+def test_the_old_machine_serves_until_the_new_one_is_proved(around):
+    old = bring_up(around).deployment
+    seen = []
+
+    def look(call):
+        recorded = around.store.load("demo")
+        if call == "create instance":
+            seen.append((recorded.active, recorded.status, recorded.endpoint, recorded.machine.key))
+            assert len(around.world.running()) == 2
+
+    around.world.after_call = look
+    outcome = bring_up(around, NEW)
+    assert seen == [(1, "ready", old.endpoint, "instance@1.1")]
+    assert states(around) == [(1, "retired"), (2, "serving")]
+    recorded = around.store.load("demo")
+    assert recorded == outcome.deployment
+    assert (recorded.active, recorded.rollout, recorded.status) == (2, None, "ready")
+    assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
+
+
+def test_the_old_machine_drains_before_it_is_deleted(around):
+    bring_up(around)
+    (old,) = around.world.running()
+    bring_up(around, NEW)
+    ended = [
+        call for call, thing in around.world.calls if thing == old.id and call.split()[0] in {"complete", "delete"}
+    ]
+    assert ended == ["complete instance", "delete instance"]
+    assert around.world.things[old.id].tags[TAG_EXPIRES].endswith(" 1")
+
+
+def test_nothing_ends_before_the_proof_is_over(around):
+    bring_up(around)
+    (old,) = around.world.running()
+    asked = []
+    real = around.engine.ask
+    around.engine.ask = lambda probe: asked.append(old in around.world.running()) or real(probe)
+    bring_up(around, NEW)
+    assert asked
+    assert all(asked)
+
+
+def test_a_revision_that_fails_is_removed_and_the_old_one_never_stopped(around):
+    old = bring_up(around).deployment
+    machine = old.machine.attributes["id"]
+    fails_for(around, "awq")
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    assert caught.value.code == "wrong_model"
+    assert caught.value.data["serving"] == {"revision": 1, "endpoint": old.endpoint}
+    assert f"revision 1 serves at {old.endpoint} as before" in caught.value.hint
+    recorded = around.store.load("demo")
+    assert (recorded.active, recorded.rollout, recorded.status, recorded.ends) == (1, None, "ready", old.ends)
+    assert states(around) == [(1, "serving"), (2, "failed")]
+    assert [found.id for found in around.world.running()] == [machine]
+    assert keys(around) == ["instance@1.1", "launch-template@1", "security-group"]
+    assert not bring_up(around).changed
+    assert status(around.context(), "demo").healthy
+
+
+def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):
+    bring_up(around)
+    (old,) = around.world.running()
+
+    def refuse(call, properties):
+        if call == "create instance" and properties["request"]["InstanceType"] == "p4d.24xlarge":
+            raise NoCapacityError("no capacity")
+
+    around.world.on_call = refuse
+    with pytest.raises(NoCapacityError) as caught:
+        bring_up(around, plan(chosen=on("p4d.24xlarge"), concurrency=64), exact=True)
+    assert caught.value.data["serving"]["revision"] == 1
+    assert around.world.running() == [old]
+    assert around.store.load("demo").rollout is None
+
+
+def test_what_it_costs_and_what_callers_notice_is_asked_first(around):
+    bring_up(around)
+    outcome = bring_up(around, NEW, confirm=lambda _proposal: False)
+    assert outcome.declined
+    assert states(around) == [(1, "serving")]
+    update = up_document(outcome)["update"]
+    price = outcome.proposal.candidate.cost.usd_per_hour
+    assert (update["strategy"], update["silent_s"], update["drain_s"]) == ("rolling", 0, 120)
+    assert update["extra_usd"] == price * update["overlap_s"] / 3600
+    text = up_text(replace(outcome, declined=False))
+    assert "a second machine for about" in text
+    assert "address   changes" in text
+    assert "open ones have 2 min to finish" in text
+
+
+def test_each_machine_is_billed_at_its_own_price(around):
+    bring_up(around)
+    dearer = on("g6e.2xlarge")
+    around.world.after_call = lambda call: pytest.fail("asked") if call == "never" else None
+    bring_up(around, plan(chosen=dearer, concurrency=64), exact=True)
+    prices = {found.key: found.tags[TAG_PRICE] for found in around.world.things.values() if found.kind == "instance"}
+    assert prices == {
+        "instance@1.1": str(OLD.chosen.cost.usd_per_hour),
+        "instance@2.1": str(dearer.cost.usd_per_hour),
+    }
+
+
+def test_a_ceiling_counts_the_machine_that_serves_meanwhile(around):
+    bring_up(around, settings={"max_spend_usd": Decimal(9)})
+    alone = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)}, strategy="recreate", dry_run=True)
+    beside = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)}, dry_run=True)
+    assert beside.proposal.ends.spent_before_usd > alone.proposal.ends.spent_before_usd
+    assert beside.proposal.ends.ttl_s < alone.proposal.ends.ttl_s
+
+
+def test_with_too_little_money_for_two_the_other_way_is_named(around):
+    bring_up(around)
+    with pytest.raises(InputError) as caught:
+        bring_up(around, NEW, settings={"max_spend_usd": Decimal("0.30")})
+    assert caught.value.code == "max_spend_reached"
+    assert "--strategy recreate" in caught.value.hint
+    assert len(around.world.running()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"wait": False}, "nothing would be proved"),
+        ({"settings": {"subnet": "subnet-other"}, "exact": True}, "security-group"),
+        ({"wanted": plan(chosen=on("g6e.xlarge", region="eu-west-1"), regions=("eu-west-1",))}, "eu-west-1"),
+    ],
+)
+def test_what_cannot_stand_beside_the_old_machine_is_recreated_or_refused(around, changes, why):
+    bring_up(around)
+    changes = {"wanted": NEW} | changes
+    with pytest.raises(ConflictError) as caught:
+        bring_up(around, strategy="rolling", **changes)
+    assert caught.value.code == "cannot_roll"
+    assert why in caught.value.message
+    assert bring_up(around, dry_run=True, **changes).proposal.update.strategy == "recreate"
+    assert len(around.world.running()) == 1
+
+
+def test_a_machine_that_died_meanwhile_is_not_waited_for(around):
+    bring_up(around)
+    kill_at(around, 25)
+    with pytest.raises(KilledError):
+        bring_up(around, NEW)
+    alive_again(around)
+    for found in around.world.running():
+        if found.key == "instance@1.1":
+            around.world.cloud("us-east-1").handler("instance").delete(found.attributes)
+    outcome = bring_up(around, NEW)
+    assert (outcome.deployment.active, outcome.deployment.rollout) == (2, None)
+    assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
+
+
+def test_status_shows_both_machines_of_an_unfinished_update(around):
+    bring_up(around)
+    fails_for(around, "awq")
+    with pytest.raises(DeployError):
+        bring_up(around, NEW, on_failure=lambda _error: "keep")
+    found = status(around.context(), "demo")
+    text = status_text(found)
+    assert found.healthy
+    assert "an update to 2 is not finished" in text
+    assert "'tgi-deploy rollback demo' goes back to 1" in text
+    assert [item.code for item in found.drift] == []
+    roll_back(around)
+    assert keys(around) == ["instance@1.1", "launch-template@1", "security-group"]
+    assert around.store.load("demo").active == 1
+
+
+def test_rolling_back_is_a_rolling_update_too(around):
+    bring_up(around)
+    bring_up(around, NEW)
+    outcome = roll_back(around)
+    assert outcome.proposal.update.strategy == "rolling"
+    assert states(around) == [(1, "retired"), (2, "retired"), (3, "serving")]
+    assert around.store.load("demo").plan.chosen.quantize == "none"
+
+
+@pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 1), ("elsewhere", 2), ("down", 3)])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
+    for ordinal in range(1, 500, every):
+        around = Surroundings(home=tmp_path / str(ordinal))
+        bring_up(around)
+        kill_at(around, ordinal, after=after)
+        try:
+            bring_up(around, NEW)
+        except KilledError:
+            alive_again(around)
+            serves_at_every_moment(around)
+            finish(around, then)
+        else:
+            break
+    assert 25 < ordinal < 490
+
+
+def serves_at_every_moment(around):
+    """Fail the test when no machine that is on record as serving runs."""
+
+    def look(_call):
+        recorded = around.store.load("demo")
+        if recorded is None or recorded.status == "deleting":
+            return
+        serving = {found.id for found in around.world.running()}
+        assert recorded.machine.attributes["id"] in serving
+
+    around.world.after_call = look
+
+
+def finish(around, then):
+    if then == "down":
+        down(around.context(), ["demo"], lambda _removals: True)
+        assert around.world.left() == []
+        return
+    recorded = around.store.load("demo")
+    promoted = recorded.active == 2
+    if then == "back" and (promoted or recorded.rollout is not None):
+        roll_back(around)
+    else:
+        bring_up(around, {"on": NEW, "back": OLD, "elsewhere": THIRD}[then])
+    deployment = around.store.load("demo")
+    wanted = {"on": NEW, "back": OLD, "elsewhere": THIRD}[then].chosen
+    assert deployment.rollout is None
+    assert (deployment.status, deployment.active) == ("ready", deployment.current.number)
+    assert deployment.plan.chosen.quantize == wanted.quantize
+    number = deployment.active
+    assert keys(around) == [f"instance@{number}.1", f"launch-template@{number}", "security-group"]
+    assert [item.state for item in deployment.revisions].count("serving") == 1
+    assert "pending" not in [item.state for item in deployment.revisions]

@@ -1,0 +1,181 @@
+"""Rolling updates: whether one can be, and how it ends: promoted and the old machine gone, or taken back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from tgi_deploy.errors import ConflictError, DeployError
+from tgi_deploy.operations.removing.down import await_settled
+from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.rollout.stages import begun, ended, outdated, promoted, withdrawn
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import ChangeSet, revision_of
+from tgi_deploy.values.serving import url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.targets.protocol import Attempt, Front
+    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
+    from tgi_deploy.values.ends import Spent
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.resource import Found
+
+# How long an engine has that does not say so: what the longest of the engines known today take.
+_GRACE_S: Final = 120
+
+
+def front_of(context: Context, deployment: Deployment) -> Front | None:
+    return context.target(deployment.target).front(context, deployment)
+
+
+def serves_on(deployment: Deployment, seen: Sequence[Found]) -> bool:
+    """Return whether the recorded machine, of two the one that serves, lives."""
+    record = deployment.machine
+    return any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
+
+
+def taken_up(
+    context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool]
+) -> Deployment:
+    """Return the record to go on from: a rolling update that is asked for otherwise now is taken back first.
+
+    One whose old machine has ended meanwhile goes on without it.
+    """
+    if recorded.rolling and not serves_on(recorded, seen):
+        return ended(recorded)
+    if recorded.rolling and not same(recorded):
+        context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished: it is taken back")
+        return withdrawn(recorded)
+    return recorded
+
+
+def begin(
+    context: Context,
+    recorded: Deployment,
+    revision: Revision,
+    seen: Sequence[Found],
+    *,
+    asked: Strategy | None,
+    wait: bool,
+) -> Deployment:
+    """Return the record of an update, a rolling one where that can be. Raises ConflictError `cannot_roll`."""
+    rolling = begun(recorded, revision, "rolling")
+    why = _obstacle(context, rolling, seen, wait=wait)
+    if asked == "rolling" and why:
+        raise cannot_roll(recorded, why)
+    return begun(recorded, revision, "recreate") if why or asked == "recreate" else rolling
+
+
+def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
+    """Return why an update can't be a rolling one; empty where it can, for all that is known."""
+    if deployment.active is None or not serves_on(deployment, seen):
+        return "nothing serves that could go on meanwhile"
+    if not wait:
+        return "with --no-wait nothing would be proved before the old machine goes"
+    if front_of(context, deployment) is None:
+        return "two machines of this deployment can't run beside each other"
+    return ""
+
+
+def hindrance(deployment: Deployment, attempt: Attempt) -> str:
+    """Return what of the old machine an attempt would take away while that machine serves; empty where nothing."""
+    serving = deployment.machine
+    if serving is not None and attempt.place != serving.place:
+        return f"the new machine is to run in {attempt.place}, and what both share is in {serving.place}"
+    taken = (step for step in attempt.changes.steps if step.action == "delete" and revision_of(step.key) is None)
+    found = next(taken, None)
+    return f"the {found.kind} that the old machine uses would be replaced" if found is not None else ""
+
+
+def cannot_roll(deployment: Deployment, why: str) -> ConflictError:
+    return ConflictError(
+        "cannot_roll",
+        f"updating '{deployment.name}' with --strategy rolling: {why}",
+        hint="--strategy recreate ends the old machine first; nothing answers until the new one is proved",
+    )
+
+
+@contextmanager
+def naming_recreate(deployment: Deployment) -> Iterator[None]:
+    """Have what a second machine has no room or budget for name the update that does without."""
+    try:
+        yield
+    except DeployError as error:
+        if not deployment.rolling or error.code == "cannot_roll":
+            raise
+        other = "--strategy recreate needs no second machine: it ends the old one first"
+        raise error.copy(hint="; ".join(filter(None, (error.hint, other)))) from error.__cause__
+
+
+def spent_in_all(context: Context, serving: Deployment | None, plan: Plan, deployment: Deployment) -> Spent:
+    """Return what a name has spent, and what the machine that serves may cost until the new one has taken over."""
+    spent, price = spent_by(context, deployment), serving.usd_per_hour if serving else None
+    if serving is None or price is None:
+        return spent
+    longest_s = context.ready_deadline_s(plan.chosen) + grace_s(serving.current)
+    return replaced(spent, usd=spent.usd + price * longest_s / 3600)
+
+
+def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
+    """Record that the revision that is proved serves, and where. Of a first machine the traffic is sent there, too."""
+    front, host = front_of(context, deployment), None
+    machine = deployment.machine_at(deployment.wanted.number)
+    if front is not None and front.stable and deployment.rolling:
+        url = deployment.endpoint or url
+    elif front is not None and machine is not None:
+        host = front.shift(deployment, machine)
+    if host is not None:
+        url = url_of(host, urlsplit(url).port or 0)
+    if deployment.rolling:
+        return context.executor().save(promoted(deployment, url))
+    serving = replaced(deployment.in_state("serving"), status="ready", endpoint=url, rollout=None)
+    return context.executor().save(serving)
+
+
+def finish(context: Context, deployment: Deployment) -> Deployment:
+    """Bring an update that is promoted to its end: the old machine drains and goes. Safe to repeat."""
+    if deployment.rollout is None or deployment.rollout.stage != "promoted":
+        return deployment
+    front, new = front_of(context, deployment), deployment.machine
+    if front is not None and new is not None:
+        if not front.cuts:
+            front.shift(deployment, new)
+        _drain(context, deployment, front)
+        if front.cuts:
+            front.shift(deployment, new)
+    return _without_outdated(context, deployment, replaced(deployment, rollout=None))
+
+
+def _drain(context: Context, deployment: Deployment, front: Front) -> None:
+    for machine in deployment.machines:
+        number = revision_of(machine.key)
+        if number != deployment.current.number and "id" in machine.attributes:
+            context.reporter.note(f"revision {number} finishes its open requests: {machine.attributes['id']}")
+            front.drain(deployment, machine, grace_s(deployment.numbered(number)))
+
+
+def grace_s(revision: Revision | None) -> int:
+    """Return how long the engine of a revision may take to finish what is open."""
+    return revision.spec.container.stop.grace_s if revision and revision.spec else _GRACE_S
+
+
+def withdraw(context: Context, deployment: Deployment) -> Deployment:
+    """Remove what a rolling update has made before it was promoted: what served goes on. Raises LeftBehindError."""
+    await_settled(context, deployment)
+    return _without_outdated(context, deployment, withdrawn(deployment))
+
+
+def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
+    """Delete what is of no revision of the record that comes `after`, then save that."""
+    executor = context.executor()
+    seen = own(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
+    deployment = executor.execute(deployment, ChangeSet(steps=outdated(after, seen)))
+    stay = {None, after.current.number}
+    resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
+    return executor.save(replaced(after, resources=resources, serial=deployment.serial))

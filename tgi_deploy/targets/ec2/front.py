@@ -1,0 +1,53 @@
+"""Two machines of one deployment beside each other, each at its own address: the URL changes with the update.
+
+A machine drains by ending itself, as its `expire` does at the end of its time: it reads its end in its tags every 30 s,
+and its shutdown has the engine finish what is open. How long EC2 lets a shutdown take that TerminateInstances has begun
+is not documented (EC2 User Guide, "How instance termination works": no guarantee), so that is not relied on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tgi_deploy.reconcile.ends import moved_tag, reads_tags
+from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.values.resource import TAG_EXPIRES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.targets.ec2.region import Region
+    from tgi_deploy.targets.protocol import Surroundings
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+
+# Two looks of the machine at its tags (templates/user-data/expire.timer.j2) and the margin of its shutdown.
+_NOTICED_S: Final = 60.0 + 60.0
+_SOON: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DirectFront:
+    """Callers reach each machine at its own address."""
+
+    around: Surroundings
+    region: Callable[[str], Region]
+    stable: ClassVar = False
+    cuts: ClassVar = False
+
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> None:
+        """Callers that know the new address use it already."""
+
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:  # noqa: ARG002 -- the protocol's
+        """Have the machine end itself. One of the first release does not read its tags: it is left to its deletion."""
+        cloud = self.region(machine.place)
+        handler, found = cloud.handler(machine.kind), cloud.handler(machine.kind).read(machine.attributes)
+        if found is None or not found.alive or not reads_tags(found.tags):
+            return
+        now = self.around.clock.now().replace(microsecond=0)
+        handler.complete(found.attributes, {"tags": {TAG_EXPIRES: moved_tag(now + _SOON, now)}})
+        patience = Patience(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
+        for _ in looks(self.around.clock, patience):
+            if cloud.machine(found.id).state not in {"pending", "running"}:
+                return
