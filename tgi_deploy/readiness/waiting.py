@@ -91,6 +91,7 @@ class Sighting:
     """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
 
     `notice`: a spot machine that is being taken back. `state_cause`: what the reason for a machine's end shows.
+    `unseen_s`: for how long the machine may not show, and be there.
     """
 
     at_s: float
@@ -99,6 +100,7 @@ class Sighting:
     probe: Probe | None = None
     notice: SpotNotice | None = None
     state_cause: Finding | None = None
+    unseen_s: float = 0.0
 
     @property
     def ready(self) -> bool:
@@ -107,7 +109,7 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
-    """What is remembered between two looks. `seen`: the machine has existed.
+    """What is remembered between two looks. `seen`: the machine has existed; `unseen_since_s`: it has not shown since.
 
     `moved_s` is when the phase began or last made progress, `moving`: it has made some; `stretched` are the passed
     phases that had.
@@ -117,6 +119,7 @@ class Track:
     since_s: float = 0.0
     evident: bool = True
     seen: bool = False
+    unseen_since_s: float | None = None
     late_told: bool = False
     stall_told: bool = False
     passed: tuple[PhaseTiming, ...] = ()
@@ -129,7 +132,10 @@ class Track:
 def advance(track: Track, sighting: Sighting) -> Track:
     """What is known after a look. The log alone can lead back to an earlier phase: the engine was started again."""
     machine, reading = sighting.machine, sighting.reading
-    track = replace(track, seen=track.seen or machine.state != "missing")
+    if machine.state == "missing":
+        since_s = sighting.at_s if track.unseen_since_s is None else track.unseen_since_s
+        return replace(track, unseen_since_s=since_s)
+    track = replace(track, seen=True, unseen_since_s=None)
     if machine.state != "running":
         return track
     phase = reading.startup_phase if reading.evident else "booting"
@@ -191,8 +197,9 @@ def _ended(track: Track, sighting: Sighting) -> DeployError | None:
 
 
 def _is_gone(track: Track, sighting: Sighting) -> bool:
-    state = sighting.machine.state
-    return state in _GONE and (state != "missing" or track.seen)
+    if track.unseen_since_s is not None:
+        return track.seen and sighting.at_s - track.unseen_since_s >= sighting.unseen_s
+    return sighting.machine.state in _GONE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,6 +213,7 @@ class WaitSettings:
     poll_s: float = 5.0
     probe_s: float = 0.3
     settle_s: float = 0.1
+    unseen_s: float = 0.0
     overall_s: float | None = None
     name: str = "NAME"
     subject: Subject = field(default_factory=lambda: Subject(planned=True))
@@ -307,6 +315,7 @@ class _Wait:
             probe=probe,
             notice=notice_of(self.console),
             state_cause=self._state_cause(machine),
+            unseen_s=self.settings.unseen_s,
         )
         self.track = advance(self.track, sighting)
         error = failure(self.track, sighting)

@@ -357,6 +357,18 @@ def test_a_machine_not_visible_yet_is_waited_for():
     assert tale.wait().elapsed_s == 53
 
 
+def test_a_machine_that_one_look_does_not_show_is_not_gone():
+    unseen = [(20, dead(state="missing")), (40, RUNNING), (60, dead(state="missing")), (110, RUNNING)]
+    tale = story(machines=[(0, PENDING), (15, RUNNING), *unseen], probes=[(0, REFUSED), (130, OK)])
+    assert tale.wait(unseen_s=60.0).elapsed_s == 133
+
+
+def test_a_machine_that_no_look_shows_for_a_minute_is_gone():
+    tale = story(machines=[(0, PENDING), (15, RUNNING), (50, dead(state="missing"))])
+    error = fails(tale, unseen_s=60.0)
+    assert (error.code, tale.elapsed_s) == ("machine_died", 110)
+
+
 def test_a_machine_that_never_appears_is_a_time_out():
     tale = story(machines=[(0, dead(state="missing"))])
     assert fails(tale, NotHealthyError).code == "not_ready_launching"

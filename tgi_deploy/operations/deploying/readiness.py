@@ -52,6 +52,7 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
             poll_s=context.pace.ready_poll_s,
             probe_s=context.pace.health_poll_s,
             settle_s=context.pace.settle_s,
+            unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.unsettled_s,
             name=deployment.name,
             subject=subject_of(
                 context,
