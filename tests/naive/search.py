@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)
 PREFILL_LADDER = (4096, 2048, 1024, 512)
+WAITING_STEPS = 20  # how long prompts that cannot go in pieces are held back, so that more of them enter at once
 SYSTEM_GIB = 80  # the machine image with its tools, and room for logs
 MOST_MACHINES = 8
 ONE_IN_TEN = NormalDist().inv_cdf(0.9)
 MET, NEVER = (1.0, 0.0), (math.inf, math.inf)
 LATE = frozenset({"ttft_too_slow", "tpot_too_slow", "throughput_too_low", "load_too_high"})
 Missed = tuple[float, float]
+Cache = tuple[int, int, int]  # tokens, a batch of prompts, steps that prompts are held back
 KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 
@@ -231,7 +233,7 @@ def judge(
 
 def _served(
     request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int,
-    cache: tuple[int, int],
+    cache: Cache,
 ) -> tuple[set[str], float, float, float, Missed, Missed]:  # fmt: skip
     """What is too slow for what was typed; tokens a second, both latencies; and what everybody expects besides."""
     seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
@@ -413,7 +415,7 @@ def attention_kernels(model: ModelSpec, served: ModelClass, release: TgiRelease,
 
 def _caches(
     request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
-) -> list[tuple[int, int]] | str:
+) -> list[Cache] | str:
     """Room for tokens and the batches of prompts that leave room for the longest request; else which part is too big.
 
     Prompts in pieces go in the largest batch that fits, or in a smaller one that holds a prompt and a token of all.
@@ -431,7 +433,7 @@ def _caches(
     each = math.ceil((request.input_tokens + request.output_tokens) / block) * block
     longest_answered = math.ceil((request.context_tokens - 1) / block) * block
     total, left, most = hardware.memory_bytes_per_accelerator, 0, 0
-    found: list[tuple[int, int]] = []
+    found: list[Cache] = []
     for prefill in _prompt_batches(request, chunked=chunked):
         left = total - _weights(model, served, way, num_shard) - _before_any_weight(release, num_shard)
         rows = min(request.concurrency, max(1, left // (per_token * each)))
@@ -446,7 +448,7 @@ def _caches(
         if tokens >= max(request.context_tokens, each, longest_answered):
             # Each that runs has its prompt in the cache, which smaller batches leave no more than all working memory.
             most = most or (tokens + working // per_token) // max(1, request.input_tokens)
-            found.append((tokens, prefill))
+            found.append((tokens, prefill, 0 if chunked else WAITING_STEPS))
     if found:
         whole = request.input_tokens + min(request.concurrency, most)
         return found[:1] + [cache for cache in found[1:] if chunked and cache[1] >= whole]
@@ -554,9 +556,9 @@ def _graphs(request: Request, served: ModelClass, way: Way) -> int:
 
 def _speed(
     request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, load: Traffic,
-    cache: tuple[int, int],
+    cache: Cache,
 ) -> Performance:  # fmt: skip
-    tokens, prefill = cache
+    tokens, prefill, held_back = cache
     scheme = Scheme(
         name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
         method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
@@ -565,7 +567,7 @@ def _speed(
     served = supply.release.model_classes[request.model.model.model_type]
     mixture = request.model.model.experts > 0
     scheduling = Scheduling(
-        profile="tgi", prefill_tokens=prefill,
+        profile="tgi", prefill_tokens=prefill, waiting_steps=held_back,
         cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
         loops_over_experts=mixture and served.experts == "looped",
         runs_all_experts=mixture and (

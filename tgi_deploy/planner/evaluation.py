@@ -111,11 +111,19 @@ class Evaluator:
 
         A smaller one leaves more room for the KV cache, too, which counts where requests wait for a place in it.
         """
+        batches = self.every_prefill(hardware, num_shard, scheme, replicas)
+        largest = next(batches)
+        return min((largest, *batches), key=_merit) if self._may_be_better_with_less(largest) else largest
+
+    def every_prefill(
+        self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int
+    ) -> Iterator[Evaluation]:
+        """Yield the configuration with each prefill batch that holds a prompt, the largest first."""
         share = -(-self.request.concurrency // replicas)
-        largest = self.judge(self.request, self.fit(hardware, num_shard, scheme, share), replicas)
-        if not self._may_be_better_with_less(largest):
-            return largest
-        return min((largest, *self.with_smaller_prefill(largest)), key=_merit)
+        largest = self.fit(hardware, num_shard, scheme, share)
+        yield self.judge(self.request, largest, replicas)
+        for tokens in largest.smaller_prefills:
+            yield self.judge(self.request, self.fit(hardware, num_shard, scheme, share, tokens), replicas)
 
     def _may_be_better_with_less(self, largest: Evaluation) -> bool:
         """Whether its first token is late, or requests wait for a place in the KV cache."""
@@ -125,13 +133,6 @@ class Evaluator:
         late = any(item.limit.metric == _TTFT and not item.met for item in largest.outcomes)
         clients = traffic(self.request, largest.replicas).clients
         return late or (clients is not None and clients > (speed.saturation_concurrency or math.inf))
-
-    def with_smaller_prefill(self, evaluation: Evaluation) -> Iterator[Evaluation]:
-        """Yield the same configuration with each smaller prefill batch, the largest first."""
-        case = evaluation.fit.case
-        for tokens in evaluation.fit.smaller_prefills:
-            fit = self.fit(case.hardware, case.num_shard, case.scheme, case.load.concurrency, tokens)
-            yield self.judge(self.request, fit, evaluation.replicas)
 
     def judge(self, request: Request, fit: Fit, replicas: int = 1) -> Evaluation:
         """Return what becomes of a fit under a request whose load and limits may be others than this one's."""

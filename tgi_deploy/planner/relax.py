@@ -323,13 +323,13 @@ class _Relaxer:
                     yield here | elsewhere | self._dear(configuration), configuration
 
     def _evaluations(self, way: _Way, context: int, load: int) -> Iterator[Evaluation]:
-        """Yield what works of it: under a typed limit on the first token also with smaller prefill batches."""
-        evaluation = self._evaluation(way, context, load)
-        if evaluation.problems:
-            return
-        yield evaluation
-        if self.request.ttft_ms is not None:
-            yield from self._search(context, load).evaluator.with_smaller_prefill(evaluation)
+        """Yield what works of it: under a typed limit on speed with every prefill batch, as each meets another."""
+        if all(limit.default for limit in self.request.limits):
+            found = iter((self._evaluation(way, context, load),))
+        else:
+            evaluator = self._search(context, load).evaluator
+            found = evaluator.every_prefill(way.hardware, way.num_shard, way.scheme, way.replicas)
+        yield from (evaluation for evaluation in found if not evaluation.problems)
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
         if evaluation.performance is not None:

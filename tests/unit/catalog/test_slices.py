@@ -82,7 +82,19 @@ def test_hosts_that_exist_are_taken(catalog, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["Ascend-910B", "Groq", "Cerebras WSE-3", "SN40L", "IPU-POD4", "M3-Max", "Jetson Orin"]
+    "text",
+    [
+        "Ascend-910B",
+        "Groq",
+        "Cerebras WSE-3",
+        "SN40L",
+        "IPU-POD4",
+        "M3-Max",
+        "Jetson Orin",
+        "Grace",
+        "Grace Hopper",
+        "DGX H100",
+    ],
 )
 def test_chips_that_the_engine_never_runs_on_get_a_sentence(catalog, text):
     with pytest.raises(InputError, match="TGI"):

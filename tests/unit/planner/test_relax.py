@@ -69,7 +69,9 @@ REAL: dict[str, dict[str, Any]] = {
     "nowhere": {"model": "llama3-8b", "regions": ("ap-east-1",)},
     "long": {"model": "llama3.1-8b", "context": "131072", "budget": "0.5", "quantize": "fp8"},
     "owned": {"model": "llama3-70b", "hardware": "2xRTX-4090", "context": "8192"},
-}
+    "queueing": {"model": "llama3.1-8b", "hardware": "1xL4", "concurrency": "250", "tpot_ms": "5", "context": "4096",
+                 "input_tokens": "64", "output_tokens": "128"},
+}  # fmt: skip
 
 
 @cache
