@@ -11,7 +11,8 @@ import pytest
 from fakes.cloud import BEGINNING
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.operations.deploying.rollout import never_again
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.deploying.rollout import former, never_again
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.launch import spec_of
 from tgi_deploy.operations.planning.option_texts import OptionTexts
@@ -62,11 +63,11 @@ def running(resource):
     )
 
 
-def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=never_again, **options):
+def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=never_again, wait=True, **options):
     catalog = open_catalog()
     made = plan(OptionTexts(model=NAME, **options), catalog, {})
     asked = request(
-        made, name=NAME, wait=True, confirm=confirm, again=again,
+        made, name=NAME, wait=wait, confirm=confirm, again=again,
         judge=lambda running: judged(made.request, running, catalog),
     )  # fmt: skip
     return up(around.context(), asked)
@@ -118,6 +119,37 @@ def test_a_request_for_something_else_is_an_update_that_can_go_back(around):
     assert (outcome.declined, outcome.proposal.update.source) == (True, 1)
     assert "no_way_back" not in {item.code for item in outcome.proposal.warnings}
     assert around.store.load(NAME).plan.chosen.num_shard == 1
+
+
+def test_it_has_nothing_to_go_back_to(around):
+    with pytest.raises(ConflictError) as caught:
+        former(around.store.load(NAME))
+    assert caught.value.code == "no_former_revision"
+
+
+def test_updated_it_can_be_rolled_back_to_what_the_first_release_ran(around):
+    def again(revision):
+        return plan_of_revision(revision, open_catalog()), ()
+
+    four = {"context": "4096", "num_shard": "4", "quantize": "none"}
+    up_again(around, wait=False, confirm=lambda _proposal: True, again=again, **four)
+    (machine,) = around.world.running()
+    assert machine.attributes["instance_type"] == "g6.12xlarge"
+    source = former(around.store.load(NAME))
+    assert (source.number, source.origin) == (1, "schema-1")
+    back = request(
+        again(source)[0], name=NAME, wait=False, confirm=lambda _proposal: True, again=again, exact=True,
+        origin="rollback",
+    )  # fmt: skip
+    up(around.context(), back)
+    (machine,) = around.world.running()
+    assert machine.attributes["instance_type"] == "g6e.xlarge"
+    recorded = around.store.load(NAME)
+    assert list(recorded.revision.spec.container.args) == DOCUMENT["plan"]["engine"]["args"]
+    assert [item.origin for item in recorded.revisions] == ["schema-1", "up", "rollback"]
+    (receipt,) = down(around.context(), [NAME], lambda _removals: True).receipts
+    assert len(receipt.machines) == 3
+    assert around.world.left() == []
 
 
 def test_its_removal_leaves_nothing_and_its_receipt_counts_from_its_first_event(around):

@@ -5,14 +5,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from builders.plans import candidate
+from builders.plans import candidate, engine
 from fakes.surroundings import Surroundings, on, plan, planner_request, request
 
 from tgi_deploy.catalog.phases import read_cures, read_failures
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, InputError
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
+from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.values.base import replaced
@@ -133,6 +136,56 @@ def test_what_was_healed_counts_for_the_ceiling(around):
     spent, price = outcome.deployment.ends.spent_before_usd, outcome.deployment.usd_per_hour
     assert price / 2 <= spent < price
     assert outcome.deployment.ends.ttl_s == int((100 - spent) / price * 3600)
+
+
+class Meter:
+    """What every machine has cost by the time that it was there, seen after each call of the cloud."""
+
+    def __init__(self, around):
+        self.around, self.since, self.usd = around, {}, {}
+        around.world.after_call = lambda _call: self.look()
+
+    def look(self):
+        now = self.around.clock.seconds
+        for machine in (item for item in self.around.world.things.values() if item.is_machine):
+            begun = self.since.setdefault(machine.id, now)
+            if machine.alive or machine.id not in self.usd:
+                price = on(machine.attributes["instance_type"]).cost.usd_per_hour
+                self.usd[machine.id] = price * Decimal(now - begun) / 3600
+
+    @property
+    def total(self):
+        return sum(self.usd.values())
+
+
+def test_receipts_of_a_whole_life_add_up_to_what_the_name_has_spent(around):
+    """A failover, a heal, an update, the way back, another machine, and the end; one ceiling over all of it."""
+    cent, meter = Decimal("0.01"), Meter(around)
+    plans = {"none": plan(), "awq": plan(chosen=candidate(engine=engine(quantize="awq")), quantize="awq")}
+
+    def bring_up(wanted, dollars=300, **changes):
+        again = lambda revision: (plans[revision.plan.chosen.quantize], ())  # noqa: E731 -- one word of the record
+        settings = {"max_spend_usd": Decimal(dollars)}
+        up(around.context(), request(wanted, **{"wait": True, "again": again, "settings": settings} | changes))
+        around.clock.sleep(3600)
+        meter.look()
+
+    around.world.deaths = ["Server.InsufficientInstanceCapacity"]
+    Sick(around, ("", PREFILL)).up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": Decimal(300)})
+    around.clock.sleep(3600)
+    bring_up(plans["awq"])
+    bring_up(plans["none"], exact=True, origin="rollback")
+    bring_up(plan(chosen=on("p4d.24xlarge"), concurrency=64), exact=True)
+    spent = status(around.context(), "demo").spent
+    assert spent.machines == len(meter.usd) == 6
+    assert spent.usd == pytest.approx(meter.total, abs=cent)
+    with pytest.raises(InputError) as caught:
+        bring_up(plans["none"], dollars=spent.usd + cent, exact=True)
+    assert caught.value.code == "max_spend_reached"
+    down(around.context(), ["demo"], lambda _removals: True)
+    receipts = [Decimal(item["cost"]["usd"]) for item in around.store.receipts("demo")]
+    assert len(receipts) == 2
+    assert sum(receipts) == pytest.approx(meter.total, abs=cent)
 
 
 def test_healing_ends_at_the_ceiling(around):
