@@ -34,6 +34,7 @@ def test_every_command_of_the_contract_is_there():
     wanted = {"plan", "render", "up", "down", "status", "list", "logs", "open", "catalog", "profile", "sandbox"}
     wanted |= {"completion", "predict", "why-not", "what-if", "diff", "gc"}
     wanted |= {"diagnose", "explain", "doctor", "extend", "rehearse", "smoke", "runbook", "rollback", "ask"}
+    wanted |= {"stop", "start", "restart"}
     assert wanted == set(NAMES)
 
 
@@ -106,7 +107,7 @@ def test_docs_are_current():
         assert f"`{PROGRAM} {' '.join(path)}`" in text
 
 
-@pytest.mark.parametrize(("word", "meant"), [("ps", "list"), ("stop", "down"), ("DELETE", "down"), ("deploy", "up")])
+@pytest.mark.parametrize(("word", "meant"), [("ps", "list"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")])
 def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, meant):
     assert run(ROOT, [word, "x"]) == 2
     assert f"did you mean '{meant}'?" in capsys.readouterr().err

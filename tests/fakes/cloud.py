@@ -15,7 +15,7 @@ from tgi_deploy.reconcile.ends import READS_TAGS
 from tgi_deploy.reconcile.errors import ExistsError, InUseError, NoCapacityError
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, Found, MachineState
+from tgi_deploy.values.resource import STARTABLE, TAG_EXPIRES, TAG_KEY, Found, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +59,8 @@ class FakeWorld:
     after_call: Callable[[str], None] | None = None
     deaths: list[str] = field(default_factory=list)
     slow_to_end: int = 0
+    slow_to_stop: int = 0
+    silent_looks: int = 0
     leaves_volume: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
@@ -222,6 +224,32 @@ class FakeHandler:
             self._end(found)
         self.world.leave(f"delete {self.kind}")
 
+    def stop(self, attributes: Mapping[str, str]) -> None:
+        """It is on its way down for as many looks as `slow_to_stop`."""
+        self.world.enter("stop instance", attributes)
+        self._switch(attributes["id"], "stopping" if self.world.slow_to_stop else "stopped")
+        self.world.leave("stop instance")
+
+    def start(self, attributes: Mapping[str, str]) -> None:
+        self.world.enter("start instance", attributes)
+        found = self.world.things[attributes["id"]]
+        if found.state == "stopped":
+            self._switch(found.id, "running")
+            self._add(replaced(self.world.things[found.id], attributes={**found.attributes, "address": "127.0.0.2"}))
+        self.world.leave("start instance")
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        self.world.enter("restart instance", attributes)
+        self.world.silent_looks = 2
+        self.world.leave("restart instance")
+        return False
+
+    def _switch(self, machine_id: str, state: str) -> None:
+        found = self.world.things[machine_id]
+        kept = {STARTABLE: "yes"} if state != "running" else {}
+        attributes = {name: text for name, text in found.attributes.items() if name != STARTABLE} | kept
+        self._add(replaced(found, state=state, alive=state == "running", attributes=attributes))
+
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
         """Machines alone."""
         if self.kind != "instance" or self.world.refuses_batches:
@@ -301,11 +329,17 @@ class FakeCloud:
         found = self.world.things.get(instance_id)
         if found is None or not self.world.shows(instance_id):
             return MachineState(state="missing")
+        if found.state == "stopping":
+            self.world.looks[instance_id] = self.world.looks.get(instance_id, 0) + 1
+            if self.world.looks[instance_id] >= self.world.slow_to_stop:
+                self.world.looks.pop(instance_id)
+                self.handler("instance")._switch(instance_id, "stopped")
+                found = self.world.things[instance_id]
         reason = self.world.reasons.get(instance_id)
         if reason:
             self.world.things[instance_id] = replaced(found, state="terminated", alive=False)
             return MachineState(state="terminated", reason_code=reason, reason=reason)
-        return MachineState(state=found.state, address="127.0.0.1")  # type: ignore[arg-type]
+        return MachineState(state=found.state, address=found.attributes["address"])  # type: ignore[arg-type]
 
     def console(self, instance_id: str) -> str:
         return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n"

@@ -120,7 +120,7 @@ class Surroundings:
             "listener": self.heard,
             "targets": self.targets(),
             "cloud": self.world.cloud,
-            "probe": lambda _url: self.probe,
+            "probe": lambda _url: self._answer(),
             "engine": engine_named,
             "engine_client": lambda _url: self.engine,
             "log_grammar": lambda _engine: GRAMMAR,
@@ -133,6 +133,13 @@ class Surroundings:
             "pace": Pace(at_once=1),
         }
         return Context(**(values | changes))
+
+    def _answer(self) -> Probe:
+        """Nothing answers while a machine restarts."""
+        if self.world.silent_looks:
+            self.world.silent_looks -= 1
+            return Probe(outcome="refused")
+        return self.probe
 
     def targets(self, *, survey: Survey | None = None, region: Any = None) -> tuple[Target, ...]:
         """Both targets: machines in the memory cloud, and no Docker host to be asked."""

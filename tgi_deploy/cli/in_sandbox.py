@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # All that ask a cloud: a test compares.
 COMMANDS: Final = (
-    "up", "rollback", "down", "smoke", "extend", "gc", "status", "list", "logs", "diagnose", "runbook", "open",
-    "doctor",
+    "up", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs", "diagnose",
+    "runbook", "open", "doctor",
 )  # fmt: skip
 _LINE: Final = re.compile(rf"\btgi-deploy ({'|'.join(COMMANDS)})\b(?!-)(?![^'\n]* --sandbox)")
 _HASH: Final = "sha256"

@@ -53,6 +53,9 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             ),
             Entry(name="rollback", help="Go back to the revision that served before: updates a deployment in reverse."),
             Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
+            Entry(name="stop", help="Stop the machine of a deployment and keep its disk."),
+            Entry(name="start", help="Start a machine that was stopped, wait until healthy, prove it."),
+            Entry(name="restart", help="Restart the engine on its machine, wait until healthy, prove it."),
             Entry(name="smoke", help="Prove a deployment; or bring models up, prove and remove them, for CI."),
             Entry(name="extend", help="Set, move or lift the limits of a deployment that runs."),
             Entry(name="rehearse", help="Play your plan in a sandbox of its own, with what can go wrong."),
@@ -90,10 +93,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     ),
 )
 WORDS_ELSEWHERE: Final = {
-    **dict.fromkeys(("apply", "create", "deploy", "launch", "run", "start"), "up"),
+    **dict.fromkeys(("apply", "create", "deploy", "launch", "run"), "up"),
     **dict.fromkeys(("revert", "undo"), "rollback"),
     **dict.fromkeys(("update", "upgrade"), "up"),
-    **dict.fromkeys(("delete", "destroy", "kill", "remove", "rm", "stop", "teardown", "terminate"), "down"),
+    **dict.fromkeys(("delete", "destroy", "kill", "remove", "rm", "teardown", "terminate"), "down"),
     **dict.fromkeys(("ls", "ps"), "list"),
     **dict.fromkeys(("describe", "info", "inspect"), "status"),
     **dict.fromkeys(("clean", "cleanup", "prune"), "gc"),
@@ -103,6 +106,9 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("chat", "complete", "generate", "prompt", "query"), "ask"),
     **dict.fromkeys(("models",), "catalog"),
     **dict.fromkeys(("test", "verify"), "smoke"),
+    **dict.fromkeys(("pause", "suspend"), "stop"),
+    **dict.fromkeys(("resume",), "start"),
+    **dict.fromkeys(("reboot",), "restart"),
     "renew": "extend",
 }
 EXAMPLES: Final = (

@@ -171,6 +171,12 @@ _LOOK_AT: Final = click.option(
 )
 
 
+def ready_option(function: CommandFunction) -> CommandFunction:
+    return click.option(
+        "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
+    )(function)
+
+
 def region_option(function: CommandFunction) -> CommandFunction:
     """Add both; the function gets one argument, `regions`: the locations of the target."""
 

@@ -26,10 +26,26 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.resource import Step
 
-_DOING = {"create": "creating", "delete": "removing", "adopt": "adopting", "keep": "keeping"}
+_DOING = {
+    "create": "creating",
+    "delete": "removing",
+    "adopt": "adopting",
+    "keep": "keeping",
+    "stop": "stopping",
+    "start": "starting",
+    "restart": "restarting",
+}
 # Without a terminal a phase says now and then how far it is.
 _TELL_EVERY_S = 30.0
-_DONE = {"create": "created", "delete": "removed", "adopt": "adopted", "keep": "kept"}
+_DONE = {
+    "create": "created",
+    "delete": "removed",
+    "adopt": "adopted",
+    "keep": "kept",
+    "stop": "stopped",
+    "start": "started",
+    "restart": "restarted",
+}
 
 
 class Progress:
@@ -139,9 +155,9 @@ def need_answer(what: str, *, dry_run: bool = True) -> None:
         )
 
 
-def confirm(question: str, *, yes: bool, what: str) -> bool:
+def confirm(question: str, *, yes: bool, what: str, dry_run: bool = True) -> bool:
     """Whether to go on. Raises InputError `confirmation_needed` without a terminal and without --yes."""
     if yes:
         return True
-    need_answer(what)
+    need_answer(what, dry_run=dry_run)
     return click.confirm(question, default=False, err=True)

@@ -18,6 +18,7 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
     plan_option_words,
     profiles_dir_option,
+    ready_option,
     sandbox_option,
     target_option,
     target_options,
@@ -58,9 +59,7 @@ _ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 @plan_option_words
 @target_option
 @target_options("smoke")
-@click.option(
-    "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
-)
+@ready_option
 @click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many together.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--github", is_flag=True, help="Annotations on stderr, and a table in $GITHUB_STEP_SUMMARY.")

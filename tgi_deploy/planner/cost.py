@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.plan import Cost, Storage
 from tgi_deploy.values.sizes import GIB
-from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
+from tgi_deploy.values.supply import HOURS_PER_MONTH, ROOT_VOLUME, CostLine
 
 if TYPE_CHECKING:
     from tgi_deploy.values.hardware import InstanceType
@@ -63,7 +63,7 @@ def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, m
         lines.append((f"{several}instance", offer.usd_per_hour or Decimal(0)))
     if extras is not None:
         volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
-        gib = f"{several}root volume, {storage.root_volume_gib} GiB gp3"
+        gib = f"{several}{ROOT_VOLUME}, {storage.root_volume_gib} GiB gp3"
         lines.append((gib, volume.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)))
         lines.append((f"{several}public IPv4 address", extras.public_ipv4_usd_per_hour))
     bill = [CostLine(item=item, usd_per_hour=usd_per_hour * machines) for item, usd_per_hour in lines]

@@ -19,10 +19,11 @@ from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.engine import Rates, StartupPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate, Storage
+    from tgi_deploy.values.plan_document import PlannedPhase
 
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0
@@ -58,6 +59,24 @@ def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Every phase from the launch to the first answer, in order."""
     host = _host_phases(candidate.offer.instance_type, candidate.storage)
     return tuple(_estimate(phase) for phase in (*host, *candidate.engine.startup))
+
+
+def planned_again(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:
+    """Return the phases of a start from the disk: the image is there, weights are unless their drives were `emptied`.
+
+    Deadlines stay as they were planned.
+    """
+    there = {"pulling"} if emptied and storage.weights_on_nvme else {"pulling", "downloading"}
+    return tuple(
+        PhaseEstimate(
+            phase=item.phase,
+            expected_s=0.0 if item.phase in there else item.expected_s,
+            deadline_s=item.deadline_s,
+            stall_s=item.stall_s,
+            limit_s=_STRETCH * item.deadline_s,
+        )
+        for item in planned
+    )
 
 
 def restart_s(hardware: InstanceType, storage: Storage, startup: tuple[StartupPhase, ...]) -> float:

@@ -39,6 +39,7 @@ from tgi_deploy.values.resource import (
     TAG_OWNER,
     TAG_PRICE,
     TAG_SPEC,
+    TAG_STOPPED_PRICE,
     TAG_VERSION,
     ChangeSet,
     Found,
@@ -348,6 +349,8 @@ class Executor:
         if resource.is_machine:
             revision = deployment.numbered(revision_of(resource.key)) or deployment.wanted
             tags |= serving_tags(revision.service, resource.notes, plaintext=deployment.plaintext)
+            if revision.stopped_usd_per_hour is not None:
+                tags[TAG_STOPPED_PRICE] = str(revision.stopped_usd_per_hour)
         return tags | end_tags(deployment, record.notes.get(INTENDED) if record else None)
 
 

@@ -72,6 +72,23 @@ class SizedHandler(Protocol):
 
 
 @runtime_checkable
+class Pausing(Protocol):
+    """A handler whose machines can be stopped and started again with what is on their disks.
+
+    A repeated request changes nothing. What comes of one is seen by the machine's state.
+    """
+
+    def stop(self, attributes: Mapping[str, str]) -> None:
+        """Begin to stop it; its engine finishes the requests that are open, as long as it allows."""
+
+    def start(self, attributes: Mapping[str, str]) -> None:
+        """Begin to start it. Raises NoCapacityError where there is no room for it."""
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        """Begin to stop it and start it anew; return whether what ran has ended already."""
+
+
+@runtime_checkable
 class OutsideEnd(Protocol):
     """A location that can end a machine from outside, too."""
 

@@ -17,8 +17,8 @@ from tgi_deploy.values.request import Market
 from tgi_deploy.values.resource import digest, revision_of
 from tgi_deploy.values.serving import Service
 
-RecordState = Literal["intent", "created", "deleting"]
-DeploymentStatus = Literal["creating", "running", "ready", "failed", "deleting"]
+RecordState = Literal["intent", "created", "deleting", "stopping", "stopped", "starting"]
+DeploymentStatus = Literal["creating", "running", "ready", "stopped", "failed", "deleting"]
 RevisionState = Literal["pending", "serving", "retired", "failed"]
 Strategy = Literal["recreate", "rolling"]
 Level = Literal["info", "warning", "error"]
@@ -122,6 +122,13 @@ class Revision(Value, frozen=True, kw_only=True):
         """What its machine costs; None where it is not billed by the hour."""
         return self.pools[0].machine_usd_per_hour if self.pools else None
 
+    @property
+    def stopped_usd_per_hour(self) -> Decimal | None:
+        """What its machine costs while it is stopped; None where it is not billed by the hour, or not known."""
+        if self.usd_per_hour is None or self.plan is None:
+            return None
+        return sum((line.usd_per_hour for line in self.plan.cost.lines if line.stays_when_stopped), Decimal(0))
+
 
 class Rollout(Value, frozen=True, kw_only=True):
     """An update that has begun and is not finished: on record from before its first step until after its last.
@@ -140,7 +147,10 @@ class Rollout(Value, frozen=True, kw_only=True):
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):
-    """What is remembered of a resource. An `intent` may or may not exist: it has to be looked up."""
+    """What is remembered of a resource. An `intent` may or may not exist: it has to be looked up.
+
+    A machine is `stopping` or `starting` from before the call until what it asked for was seen.
+    """
 
     key: str
     kind: str
@@ -224,6 +234,11 @@ class Deployment(Value, frozen=True, kw_only=True):
         """Return what the machine costs that a thing of this key is, or belongs to."""
         revision = self.numbered(revision_of(key)) or self.current
         return revision.usd_per_hour
+
+    @property
+    def stopped_usd_per_hour(self) -> Decimal | None:
+        """What its machine costs while it is stopped; None where it is not billed by the hour, or not known."""
+        return self.current.stopped_usd_per_hour
 
     @property
     def region(self) -> str:

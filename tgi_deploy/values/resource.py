@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.values.deployment import ResourceRecord
 
-Action = Literal["create", "adopt", "keep", "delete"]
+Action = Literal["create", "adopt", "keep", "delete", "stop", "start", "restart"]
 
 # A note on what outlives its deployment unless asked otherwise; its value says what it is.
 KEPT: Final = "kept"
@@ -24,6 +24,8 @@ KEPT: Final = "kept"
 STRANGE_RULES: Final = "strange_rules"
 # An attribute of what the cloud takes back by itself: the word that the cloud has for it.
 RECLAIMED: Final = "reclaimed"
+# An attribute of a machine that is stopped, by whoever it was, and can be started with what is on its disk.
+STARTABLE: Final = "startable"
 TAG_PREFIX: Final = "tgi-deploy:"
 TAG_NAME: Final = f"{TAG_PREFIX}deployment"
 TAG_ID: Final = f"{TAG_PREFIX}id"
@@ -32,6 +34,7 @@ TAG_VERSION: Final = f"{TAG_PREFIX}version"
 TAG_EXPIRES: Final = f"{TAG_PREFIX}expires"
 TAG_CREATED: Final = f"{TAG_PREFIX}created"
 TAG_PRICE: Final = f"{TAG_PREFIX}usd-per-hour"
+TAG_STOPPED_PRICE: Final = f"{TAG_PREFIX}stopped-usd-per-hour"
 TAG_SPEC: Final = f"{TAG_PREFIX}spec"
 TAG_OWNER: Final = f"{TAG_PREFIX}owner"
 

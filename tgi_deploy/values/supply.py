@@ -15,11 +15,17 @@ from tgi_deploy.values.request import Market
 from tgi_deploy.values.speed_constants import Constants
 
 HOURS_PER_MONTH: Final = Decimal(730)
+ROOT_VOLUME: Final = "root volume"
 
 
 class CostLine(Document, frozen=True, kw_only=True):
     item: str
     usd_per_hour: Decimal
+
+    @property
+    def stays_when_stopped(self) -> bool:
+        """Whether it is billed while the machine is stopped: its disk is, its public address is given back."""
+        return ROOT_VOLUME in self.item
 
 
 class Interruptions(Value, frozen=True, kw_only=True):

@@ -73,6 +73,7 @@ def test_a_repeated_launch_is_the_same_request(around):
 
 
 class _Resource:
+    is_machine = True
     key, kind, place, spec = "instance", "instance", "us-east-1", "s"
     is_machine, notes = True, {}
 

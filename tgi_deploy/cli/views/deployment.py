@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
+    from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision, Rollout
     from tgi_deploy.values.resource import ChangeSet
 
-_SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-"}
+_SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-", "start": "~"}
 
 
 def deployment_document(deployment: Deployment) -> dict[str, Any]:
@@ -105,6 +106,8 @@ def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
     if proposal.ends_surplus_alone:
         return _surplus_text(proposal)
+    if [step.action for step in proposal.changes.steps] == ["start"]:
+        return _start_text(proposal)
     from tgi_deploy.cli.views.plan import credits_lines, interruptions_text  # noqa: PLC0415 -- status needs no plan
 
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
@@ -165,6 +168,12 @@ def _rolling(update: Update) -> Iterator[str]:
     yield f"  requests  open ones have {duration(update.drain_s)} to finish"
 
 
+def _start_text(proposal: Proposal) -> str:
+    deployment = proposal.deployment
+    price = "no price: it is yours" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
+    return "\n".join((heading(f"{deployment.name}: start it again"), changes_text(proposal.changes), f"  {price}"))
+
+
 def _surplus_text(proposal: Proposal) -> str:
     """Return what ends and what that saves; the machine that serves stays as it is."""
     deployment, surplus = proposal.deployment, proposal.surplus
@@ -186,13 +195,17 @@ def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any
         "endpoint": outcome.deployment.endpoint,
         "update": None if proposal is None or proposal.update is None else update_document(proposal.update),
         "healed": [{"code": cure.code, "edit": cure.edit, "what": cure.what} for cure in cures],
-        "ready": None
-        if ready is None
-        else {
-            "elapsed_s": round(ready.elapsed_s, 1),
-            "phases": [{"phase": item.phase, "took_s": round(item.took_s, 1)} for item in ready.phases],
-        },
+        "ready": ready_document(ready),
         "proof": None if proof is None else proof_document(proof),
+    }
+
+
+def ready_document(ready: ReadyReport | None) -> dict[str, Any] | None:
+    if ready is None:
+        return None
+    return {
+        "elapsed_s": round(ready.elapsed_s, 1),
+        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 1)} for item in ready.phases],
     }
 
 
@@ -216,14 +229,14 @@ def up_text(outcome: UpOutcome) -> str:
         return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: nothing to do"
     lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
     if outcome.proof is not None:
-        lines.extend(_proof_lines(outcome.proof))
+        lines.extend(proof_lines(outcome.proof))
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
 
 
-def _proof_lines(proof: Proof) -> Iterator[str]:
+def proof_lines(proof: Proof) -> Iterator[str]:
     yield f"  it answered {proof.served.answer!r}"
     if proof.borne is None:
         return

@@ -11,7 +11,7 @@ from tgi_deploy.cli.views.deployment import deployment_document
 from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.known import machine_of, price_of
+from tgi_deploy.operations.watching.known import is_stopped, machine_of, price_of
 from tgi_deploy.operations.watching.status import not_serving
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.text import plural, usd
@@ -73,7 +73,8 @@ def _cost_words(status: Status) -> str:
     if status.gone:
         return f"nothing now: no machine runs{spent}"
     price = price_of(status.recorded, status.seen)
-    return "-" if price is None else f"{usd(price)} an hour{spent}"
+    stopped = " for its disk" if is_stopped(status.recorded, machine_of(status.recorded, status.seen)) else ""
+    return "-" if price is None else f"{usd(price)} an hour{stopped}{spent}"
 
 
 def _whole_cents(amount: Decimal) -> Decimal:

@@ -6,30 +6,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.watching.diagnose import subject_of
-from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.planner.time_to_ready import PhaseEstimate
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord
-    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.deployment import Deployment
 
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
 # but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
+_MARK_CHARS: Final = 1000
 
 
-def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, deployment: Deployment) -> ReadyReport:
-    """Wait for the engine of a deployment; `machine` is its record. Raises what `wait_until_ready` raises."""
+def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:
+    """Wait for the engine of a deployment. `before` is what its machine had written when it was started again.
+
+    Raises what `wait_until_ready` raises.
+    """
+    plan, machine = deployment.plan, deployment.machine
+    if machine is None or plan is None:
+        raise ValueError("there is no record of a machine and its plan")
     cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
-    health = candidate.engine.container.health
+    health, port = context.engine_of(deployment).health, plan.engine.port
     observer = Observer(
         machine=partial(cloud.machine, instance_id),
-        console=partial(cloud.console, instance_id),
-        probe=lambda address: context.probe(url_of(address, candidate.engine.port) + health.path),
+        console=lambda: _since(before, cloud.console(instance_id)),
+        probe=lambda address: context.probe(url_of(address, port) + health.path),
     )
     deadlines = [
         PhaseDeadline(
@@ -40,12 +48,13 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
             limit_s=phase.limit_s,
             amount_mb=phase.amount_mb,
         )
-        for phase in estimate(candidate)
+        for phase in phases
     ]
+    hang_s = _HANG_SHARE * next(item.deadline_s for item in deadlines if item.phase == "loading")
     return wait_until_ready(
         observer,
         deadlines,
-        grammar=context.log_grammar(candidate.engine.name),
+        grammar=context.grammar_of(deployment),
         clock=context.clock,
         listener=context.listener,
         settings=WaitSettings(
@@ -54,12 +63,12 @@ def wait(context: Context, candidate: Candidate, machine: ResourceRecord, *, dep
             settle_s=context.pace.settle_s,
             unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.unsettled_s,
             name=deployment.name,
-            subject=subject_of(
-                context,
-                deployment.name,
-                deployment.plan,
-                machine.place,
-                hang_s=_HANG_SHARE * next(item.deadline_s for item in deadlines if item.phase == "loading"),
-            ),
+            subject=subject_of(context, deployment.name, plan, machine.place, hang_s=hang_s),
         ),
     )
+
+
+def _since(before: str, console: str) -> str:
+    """Return what has come since. A console keeps its last part alone: the end of what was there marks the place."""
+    end = before[-_MARK_CHARS:]
+    return console[console.rfind(end) + len(end) :] if end and end in console else console

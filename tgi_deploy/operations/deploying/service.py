@@ -116,12 +116,12 @@ def slowest_token_ms(speed: PlannedSpeed) -> float:
     return max(_LEAST_SLOW_MS, SLOWEST_FACTOR * (speed.tpot_ms_high or speed.tpot_ms))
 
 
-def _unknown(_release: str) -> tuple[str, ...]:
+def unknown_release(_release: str) -> tuple[str, ...]:
     return ()
 
 
 def prove_known(
-    context: Context, deployment: Deployment, level: ReadyLevel, reported_as: ReportedAs = _unknown
+    context: Context, deployment: Deployment, level: ReadyLevel, reported_as: ReportedAs = unknown_release
 ) -> Proof:
     """Prove a deployment, of the version and with the room for tokens that its plan says.
 

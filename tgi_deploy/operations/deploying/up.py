@@ -16,9 +16,7 @@ from tgi_deploy.operations.deploying.acceptance import (
     better_choice,
     differences,
     is_asked_again,
-    limit_options,
     no_judge,
-    other_limits,
     with_request,
 )
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
@@ -31,6 +29,8 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_serves_on,
     with_diagnosis,
 )
+from tgi_deploy.operations.deploying.in_place import with_limits, with_networks
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, to_start
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import (
     begin,
@@ -53,9 +53,9 @@ from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, move_limits
-from tgi_deploy.operations.watching.known import machine_of
+from tgi_deploy.operations.watching.extend import LeaseKeeper, Running
 from tgi_deploy.operations.watching.status import added_rules, second_machine
+from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import (
     alone,
@@ -68,7 +68,7 @@ from tgi_deploy.rollout.stages import (
     is_ending,
     leaving,
 )
-from tgi_deploy.targets.protocol import LaunchRequest, Opening
+from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
@@ -197,6 +197,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             context.reporter.warn(rule)
         deployment, plan = _starting_point(context, request, way, name, recorded, seen)
         deployment = replaced(deployment, plaintext=plaintext)
+        stopped = to_start(deployment, seen)
+        if stopped is not None:
+            return _start_again(context, request, deployment, stopped)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(_of_surplus(deployment, machine))
@@ -211,8 +214,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if deployment != recorded and not request.dry_run:
             deployment = context.executor().save(deployment)
         better = tuple(better_choice(deployment, request.plan))
-        deployment, moved = _with_limits(context, request, deployment, seen)
-        opened = _opened(way, seen, dry_run=request.dry_run)
+        deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
+        opened = with_networks(way, seen, dry_run=request.dry_run)
         return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *better))
 
 
@@ -220,17 +223,6 @@ def _way_of(context: Context, request: UpRequest, deployment: Deployment | None 
     """`deployment`: one that a machine serves which runs on meanwhile."""
     spent = partial(spent_in_all, context, deployment, request.plan)
     return context.target(request.target).launch(context, request, spent=spent)
-
-
-def _opened(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:
-    """Let networks connect that options name anew; return a word about it."""
-    networks = way.not_let_in(seen) if isinstance(way, Opening) else ()
-    if not networks or not isinstance(way, Opening):
-        return ()
-    if dry_run:
-        return (warning("networks_added", f"{', '.join(networks)} would be let in"),)
-    way.let_in(seen, networks)
-    return (warning("networks_added", f"{', '.join(networks)} may connect now; what was let in before still may"),)
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:
@@ -346,6 +338,29 @@ def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bo
     return finished and alive
 
 
+def _start_again(context: Context, request: UpRequest, deployment: Deployment, stopped: Running) -> UpOutcome:
+    """Start the machine that is there, with what it has on its disk."""
+    step = step_of(stopped.machine, "start")
+    proposal = Proposal(
+        deployment=deployment,
+        candidate=request.plan.chosen,
+        changes=ChangeSet(steps=(step,)),
+        zone=step.place,
+        ends=deployment.ends,
+    )
+    if request.dry_run or not request.confirm(proposal):
+        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=not request.dry_run)
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+        deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
+        asked = SwitchRequest(
+            name=deployment.name, level=request.ready, reported_as=lambda _release: request.versions, wait=request.wait
+        )
+        came = started(context, asked, replace(stopped, recorded=deployment))
+    deployment = came.deployment or deployment
+    outcome = UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=moved)
+    return replace(outcome, ready=came.ready, proof=came.proof)
+
+
 def _end_surplus(
     context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...], changes: ChangeSet
 ) -> UpOutcome:
@@ -420,7 +435,7 @@ def _bring_up(
         launched = _launch(context, request, way, deployment, before)
         moved: tuple[Problem, ...] = ()
         if before.has_machine_of(launched.deployment):
-            limited, moved = _with_limits(context, request, launched.deployment, seen)
+            limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=request.dry_run)
             launched = replace(launched, deployment=limited)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal, remarks=moved)
         kept = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
@@ -430,26 +445,6 @@ def _bring_up(
 def _update_of(context: Context, request: UpRequest, deployment: Deployment, candidate: Candidate) -> Update | None:
     front = front_of(context, deployment) if deployment.rolling else None
     return update_of(deployment, request.plan, candidate, front)
-
-
-def _with_limits(
-    context: Context, request: UpRequest, deployment: Deployment, seen: Sequence[Found]
-) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Give a machine that stays the limits that are asked for now; return the record, and a word about it."""
-    machine, wanted = machine_of(deployment, seen), other_limits(deployment, request.ends)
-    if machine is None or wanted is None:
-        return deployment, ()
-    name, options = deployment.name, " and ".join(limit_options(wanted))
-    if request.dry_run:
-        return deployment, (warning("limits_moved", f"{options} would be applied to the machine that runs"),)
-    running = Running(name=name, recorded=deployment, machine=machine, seen=seen)
-    try:
-        recorded, _ = move_limits(context, running, wanted)
-    except InputError as error:
-        told = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
-        return deployment, (warning("limits_kept", told),)
-    told = f"{options} applied to the machine that runs: 'tgi-deploy status {name}' shows how it ends now"
-    return recorded or deployment, (warning("limits_moved", told),)
 
 
 def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> Deployment:
@@ -554,7 +549,7 @@ def _make_ready(
     if made.machine is None:
         raise ValueError("there is no record of a machine")
     try:
-        ready = wait(lease.kept_by(context), candidate, made.machine, deployment=made)
+        ready = wait(lease.kept_by(context), made, estimate(candidate))
         proof = prove_service(context, _question(request, made, url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.removing.down import asked_for, await_settled, issue, not_shown_yet, remove_own, sweep
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
-    from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Store
+    from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Pausing, Store
     from tgi_deploy.values.deployment import Deployment, Event
     from tgi_deploy.values.resource import Found
 
@@ -149,6 +149,18 @@ class _GuardedHandler:
             return frozenset()
         with self.stops.held():
             return self.inner.delete_many(many)
+
+    def stop(self, attributes: Mapping[str, str]) -> None:
+        with self.stops.held():
+            cast("Pausing", self.inner).stop(attributes)
+
+    def start(self, attributes: Mapping[str, str]) -> None:
+        with self.stops.held():
+            cast("Pausing", self.inner).start(attributes)
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        with self.stops.held():
+            return cast("Pausing", self.inner).restart(attributes)
 
     def size_bytes(self, thing_id: str) -> int | None:
         return self.inner.size_bytes(thing_id) if isinstance(self.inner, SizedHandler) else None

@@ -73,8 +73,9 @@ class Receipt:
 
     @property
     def usd(self) -> Decimal | None:
-        known = [line.usd for line in self.machines if line.usd is not None]
-        return sum(known, Decimal(0)) if len(known) == len(self.machines) else None
+        billed = [line for line in self.lines if line.is_machine or line.usd_per_hour is not None]
+        known = [line.usd for line in billed if line.usd is not None]
+        return sum(known, Decimal(0)) if len(known) == len(billed) else None
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON: times and money are text, so that the hash means the same everywhere."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import look_at, money, price_of
+from tgi_deploy.operations.watching.known import is_stopped, look_at, money, price_of
 from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import (
@@ -94,18 +94,23 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
 
 def _living_machine(sight: Sight) -> Found:
     machine = sight.machine
-    if machine is None or not machine.alive:
+    if machine is None or not (machine.alive or is_stopped(sight.recorded, machine)):
         raise DeployError(
             "no_machine",
-            f"'{sight.name}' has no machine that runs, whose limits could be changed",
+            f"'{sight.name}' has no machine that runs or is stopped, whose limits could be changed",
             hint=f"'tgi-deploy status {sight.name}' shows what there is, 'tgi-deploy up' makes a new one",
         )
     return machine
 
 
 def _living(context: Context, running: Running) -> tuple[End, ...]:
-    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives."""
+    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives.
+
+    So may any end of a machine that is stopped.
+    """
     ends = ends_of(running.recorded, [running.machine.tags])
+    if not running.machine.alive:
+        return ends
     past = next((end.at for end in ends if end.at is not None and is_past(end.at, context.clock.now())), None)
     if past is not None:
         raise ConflictError(
@@ -176,7 +181,7 @@ def _ends(context: Context, running: Running, wanted: WantedEnds, now: datetime)
 
 def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, now: datetime) -> Ends:
     """Return the ends with the earlier one of --ttl and --max-spend; each counts from now."""
-    ceiling = _ceiling(running, ends) if wanted.max_spend_usd is None else wanted.max_spend_usd or None
+    ceiling = ceiling_of(running) if wanted.max_spend_usd is None else wanted.max_spend_usd or None
     if wanted.ttl_s is not None:
         until = now + timedelta(seconds=wanted.ttl_s) if wanted.ttl_s else None
         ends = replaced(ends, asked_ttl_s=wanted.ttl_s or None, ttl_until=until)
@@ -201,12 +206,13 @@ def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, n
     )
 
 
-def _ceiling(running: Running, ends: Ends) -> Decimal | None:
+def ceiling_of(running: Running) -> Decimal | None:
     """Return the --max-spend that stays, by the tag, where the machine has one that this record may not know of."""
+    known = running.recorded.ends.max_spend_usd if running.recorded else None
     if not reads_tags(running.machine.tags):
-        return ends.max_spend_usd
+        return known
     tag = running.machine.tags.get(TAG_MAX_SPEND, NO_LIMIT)
-    return None if tag == NO_LIMIT else money(tag) or ends.max_spend_usd
+    return None if tag == NO_LIMIT else money(tag) or known
 
 
 def _price(running: Running) -> Decimal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.claim import own
@@ -15,7 +15,16 @@ from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
 from tgi_deploy.values.container import is_folder
 from tgi_deploy.values.deployment import Pool, ResourceRecord, Revision, TaggedDeployment
 from tgi_deploy.values.ends import Ends
-from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_NAME, TAG_OWNER, TAG_PRICE, revision_of
+from tgi_deploy.values.resource import (
+    STARTABLE,
+    TAG_CREATED,
+    TAG_ID,
+    TAG_NAME,
+    TAG_OWNER,
+    TAG_PRICE,
+    TAG_STOPPED_PRICE,
+    revision_of,
+)
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
@@ -26,6 +35,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import Found
+
+# States of the record of a machine that somebody stops, has stopped, or starts again.
+SWITCHED: Final = frozenset({"stopping", "stopped", "starting"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,11 +201,25 @@ def _others(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, 
     return tuple(found for found in own(seen, deployment_id) if found.is_machine and found.alive and found is not first)
 
 
+def is_stopped(recorded: Deployment | None, machine: Found | None) -> bool:
+    """Return whether a machine is stopped, or stopping, and can be started with what is on its disk.
+
+    A container that ended by itself is one only if somebody has stopped it here.
+    """
+    if machine is None or machine.state not in {"stopping", "stopped"}:
+        return False
+    record = recorded.machine if recorded else None
+    return STARTABLE in machine.attributes or (record is not None and record.state in SWITCHED)
+
+
 def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:
-    """Return what a deployment costs an hour while it runs, by its record or else by its tags; every machine counts."""
+    """Return what a deployment costs an hour now, by its record or else by its tags; every machine counts."""
     machine = machine_of(recorded, seen)
-    tagged = money(machine.tags.get(TAG_PRICE)) if machine is not None else None
-    first = tagged if recorded is None else recorded.usd_per_hour
+    stopped = is_stopped(recorded, machine)
+    tagged = money(machine.tags.get(TAG_STOPPED_PRICE if stopped else TAG_PRICE)) if machine is not None else None
+    first = tagged
+    if recorded is not None:
+        first = recorded.stopped_usd_per_hour if stopped else recorded.usd_per_hour
     others = price_of_all(recorded, _others(recorded, seen))
     return None if first is None or others is None else first + others
 

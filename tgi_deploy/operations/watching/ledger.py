@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _HOUR_S: Final = 3600
 MOVED: Final = "extended"  # the event of a machine whose limits were changed while it ran
+# Of a machine that no longer runs and whose disk is billed from then on, and of one that is asked to run again.
+STOPPED: Final = "stopped"
+STARTED: Final = "started"
+_DISK: Final = "disk"
 # The reply to a launch comes seconds after it. What is more than that is a clock's.
 _AGREED: Final = timedelta(minutes=1)
 _MICRO: Final = Decimal("0.000001")
@@ -38,12 +42,13 @@ _MICRO: Final = Decimal("0.000001")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One thing that existed.
+    """One thing that existed; a machine that was stopped and started has a line for each time that it ran.
 
     `gone` is when it was seen to be gone, or, where `exact` is False, the latest moment at which it can have gone.
-    Only machines have a price: it is the deployment's for everything billed by the hour. `expires`: the end it was made
-    with, if that is known. `clocks_agree` is False where this computer and the cloud differ about when it was made:
-    `created` is the earlier of the two then, and the time from there to `gone` may be too long by the difference.
+    Machines have a price, the deployment's for everything billed by the hour, and so has the disk of one while it is
+    stopped. `expires`: the end it was made with, if that is known. `clocks_agree` is False where this computer and the
+    cloud differ about when it was made: `created` is the earlier of the two then, and the time from there to `gone` may
+    be too long by the difference. `run` is 1 until the machine is started again.
     """
 
     kind: str
@@ -56,6 +61,7 @@ class Line:
     expires: datetime | None = None
     clocks_agree: bool = True
     is_machine: bool = False
+    run: int = 1
 
     @property
     def seconds(self) -> int | None:
@@ -73,7 +79,7 @@ class Line:
 
 @dataclass(slots=True)
 class Ledger:
-    """Collects the lines of one removal, by id."""
+    """Collects the lines of one removal, by id; what a machine's id had before it was started again comes beside."""
 
     lines: dict[str, Line] = field(default_factory=dict)
 
@@ -95,18 +101,67 @@ class Ledger:
             created=None,
             is_machine=data.get("is_machine") is True,
         )
+        if event.code == STOPPED:
+            self._stopped(known, event)
+        elif event.code == STARTED:
+            self._started(known, event)
+        elif (disk := self._disk_of(known)) is None:
+            self._seen(known, event)
+        elif event.code in {"deleted", "gone"}:
+            self._put(_gone_by(disk, event.at, None) if event.code == "gone" else replace(disk, gone=event.at))
+        elif event.code == MOVED:
+            self._put(replace(known, expires=moment_of(event.data.get("expires"))))
+
+    def _put(self, line: Line) -> None:
+        """The current lines of a machine and of its disk have plain keys."""
+        self.lines[line.id if line.kind != _DISK else f"{line.id} {_DISK}"] = line
+
+    def _disk_of(self, machine: Line) -> Line | None:
+        """Return the line of a stopped machine's disk while that is there."""
+        disk = self.lines.get(f"{machine.id} {_DISK}")
+        return disk if disk is not None and disk.gone is None else None
+
+    def _stopped(self, machine: Line, event: Event) -> None:
+        if self._disk_of(machine) is not None:
+            return
+        self._put(replace(machine, gone=event.at))
+        self._put(
+            Line(
+                kind=_DISK,
+                id=machine.id,
+                region=machine.region,
+                created=event.at,
+                usd_per_hour=money(event.data.get("stopped_usd_per_hour")),
+            )
+        )
+
+    def _started(self, machine: Line, event: Event) -> None:
+        """Set the lines so far aside, and begin another of the machine."""
+        disk = self._disk_of(machine)
+        if disk is None:
+            return
+        del self.lines[f"{machine.id} {_DISK}"]
+        self.lines[f"{machine.id} {machine.run}"] = machine
+        self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, gone=event.at)
+        del self.lines[machine.id]
+        self._put(replace(machine, created=event.at, gone=None, exact=True, clocks_agree=True, run=machine.run + 1))
+
+    def _seen(self, known: Line, event: Event) -> None:
+        data = event.data
         cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
         line = replace(
             known,
-            created=min((at for at in (known.created, cloud, here) if at is not None), default=None),
+            created=min((at for at in (known.created, cloud, here) if at is not None), default=None)
+            if known.run == 1
+            else known.created,
             gone=event.at if event.code == "deleted" else known.gone,
             usd_per_hour=price if known.is_machine else None,
             expires=moment_of(data.get("expires"))
             if event.code == MOVED
             else known.expires or moment_of(data.get("expires")),
-            clocks_agree=known.clocks_agree and agree,
+            clocks_agree=known.clocks_agree and (agree or known.run > 1),
         )
         found_gone = event.code == "gone" and line.gone is None
         self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
@@ -163,17 +218,28 @@ def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
 def spent_by(context: Context, deployment: Deployment) -> Spent:
     """Return what this deployment and those of its name that `up` gave up before it have cost until now.
 
-    A machine that nobody saw end counts until now, or its end. One without a price counts for nothing.
+    A machine that nobody saw end counts until now, or its end; a stopped one counts with the price of its disk. One
+    without a price counts for nothing.
     """
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.ends.expires_at, left=())
-    costs = {line.id: line.usd for line in lines if line.is_machine and line.usd is not None}
+    costs = _by_id((line.id, line.usd) for line in lines)
     # A machine may be in both: of a removal that did not finish, or where its id comes to light again.
-    for line in (line for document in given_up(context, deployment.name) for line in lines_of(document)):
-        cost, thing_id = money(line.get("usd")), str(line.get("id"))
-        if cost is not None:
+    for document in given_up(context, deployment.name):
+        for thing_id, cost in _by_id(
+            (str(line.get("id")), money(line.get("usd"))) for line in lines_of(document)
+        ).items():
             costs[thing_id] = max(cost, costs.get(thing_id, cost))
     return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs))
+
+
+def _by_id(costs: Iterable[tuple[str, Decimal | None]]) -> dict[str, Decimal]:
+    """Return what each thing with a price has cost, a machine with its disk, in all the times that it ran."""
+    found: dict[str, Decimal] = {}
+    for thing_id, cost in costs:
+        if cost is not None:
+            found[thing_id] = found.get(thing_id, Decimal(0)) + cost
+    return found
 
 
 def given_up(context: Context, name: str) -> tuple[Mapping[str, Any], ...]:

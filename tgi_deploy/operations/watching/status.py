@@ -10,6 +10,7 @@ from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import (
     born,
+    is_stopped,
     look_at,
     machine_of,
     price_of_all,
@@ -220,6 +221,12 @@ def not_serving(found: Status) -> NotHealthyError | None:
     name = found.name
     if found.healthy or found.deployment is None:
         return None
+    if is_stopped(found.recorded, machine_of(found.recorded, found.seen)):
+        return NotHealthyError(
+            "stopped",
+            f"'{name}' does not serve: its machine is stopped",
+            hint=f"'tgi-deploy start {name}' starts it again, 'tgi-deploy down {name}' removes it with its disk",
+        )
     if found.gone:
         return NotHealthyError(
             "machine_gone",
@@ -274,7 +281,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     differences.extend(
         warning("not_running", f"{found.kind} {found.id} is {found.state}", key=found.key)
         for found in seen
-        if found.id in known and not found.alive
+        if found.id in known and not found.alive and not (recorded and recorded.status == found.state == "stopped")
     )
     return [*differences, *added_rules(context, seen)]
 

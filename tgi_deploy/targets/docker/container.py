@@ -93,17 +93,35 @@ class Containers:
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Its engine accepts nothing more and has its grace to finish what is open; then the container goes."""
         container_id = attributes["id"]
-        grace_s = self.inspect(container_id, lambda item: item.part("Config").integer("StopTimeout")) or 0
-        self.api.look(
-            "stopping the container",
-            lambda client: client.stop(container_id, timeout=grace_s),
-            lambda _nothing: None,
-        )
+        self.stop(attributes)
         self.api.look(
             "removing the container",
             lambda client: client.remove_container(container_id, force=True, v=True),
             lambda _nothing: None,
         )
+
+    def stop(self, attributes: Mapping[str, str]) -> None:
+        """Return once it has ended, as `_grace_s` allows; one that is gone has."""
+        container_id, grace_s = attributes["id"], self._grace_s(attributes)
+        self.api.look(
+            "stopping the container", lambda client: client.stop(container_id, timeout=grace_s), lambda _nothing: None
+        )
+
+    def start(self, attributes: Mapping[str, str]) -> None:
+        self.complete(attributes, {})
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        container_id, grace_s = attributes["id"], self._grace_s(attributes)
+        self.api.ask(
+            "restarting the container",
+            lambda client: client.restart(container_id, timeout=grace_s),
+            lambda _nothing: None,
+        )
+        return True
+
+    def _grace_s(self, attributes: Mapping[str, str]) -> int:
+        """Named in the request: Docker's own client would stop waiting for the reply before the grace is over."""
+        return self.inspect(attributes["id"], lambda item: item.part("Config").integer("StopTimeout")) or 0
 
     def inspect(self, container_id: str, read: Callable[[Reply], _T]) -> _T | None:
         """What `read` makes of its description, None when it is unknown."""
@@ -200,8 +218,8 @@ def _host_config(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restart_policy(restarts: int | None) -> dict[str, Any]:
-    """None: for ever, whatever it ended with."""
-    return {"Name": "always"} if restarts is None else {"Name": "on-failure", "MaximumRetryCount": restarts}
+    """None: for ever, whatever it ended with, unless somebody stops it: `always` would start it with the daemon."""
+    return {"Name": "unless-stopped"} if restarts is None else {"Name": "on-failure", "MaximumRetryCount": restarts}
 
 
 def _volumes(volumes: Mapping[str, str]) -> Iterable[Mount]:

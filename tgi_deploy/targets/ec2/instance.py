@@ -11,7 +11,7 @@ from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
-from tgi_deploy.values.resource import RECLAIMED, Found, MachineState, key_of, machine_key
+from tgi_deploy.values.resource import RECLAIMED, STARTABLE, Found, MachineState, key_of, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,7 @@ KIND = "instance"
 _THERE: Final[tuple[_State, ...]] = ("pending", "running", "stopping", "stopped", "shutting-down")
 _STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
+_STOPPED: Final = ("stopping", "stopped")
 _TAGGED: Final = ("volume", "network-interface")  # with the machine
 _NEW_S: Final = 60.0
 _BATCH: Final = 100  # of ids in one TerminateInstances: one that is refused costs the others their batch
@@ -104,6 +105,21 @@ class Instances:
                 ended.update(some)
         return frozenset(ended)
 
+    def stop(self, attributes: Mapping[str, str]) -> None:
+        """Its system shuts down as for a termination, and has some minutes for that; its engine ends first."""
+        self._switch("stop_instances", "stopping the instance", attributes)
+
+    def start(self, attributes: Mapping[str, str]) -> None:
+        self._switch("start_instances", "starting the instance", attributes)
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        """Reboot it: it keeps its address and what is on its own drives. That takes a moment to begin."""
+        self._switch("reboot_instances", "rebooting the instance", attributes)
+        return False
+
+    def _switch(self, method: str, doing: str, attributes: Mapping[str, str]) -> None:
+        self.api.ask(method, doing, acknowledged, InstanceIds=[attributes["id"]])
+
     def state(self, instance_id: str) -> MachineState:
         """As EC2 describes it, ended ones included."""
         return self._read(instance_id, _machine_state) or MachineState(state="missing")
@@ -123,6 +139,8 @@ class Instances:
     def _found(self, item: Reply, tags: Mapping[str, str]) -> Found:
         state = _state(item)
         why = _reason(item) if state not in _ALIVE else {}
+        if state in _STOPPED:
+            why[STARTABLE] = "its disk is kept"
         return Found(
             key=key_of(tags, machine_key(KIND, 1)),
             kind=KIND,

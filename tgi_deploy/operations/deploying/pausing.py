@@ -1,0 +1,539 @@
+"""`stop`, `start` and `restart`: the same machine at the same revision, which keeps its disk and is proved again.
+
+What is about to be asked for is on record before, and what came of it after: a run that was killed is finished by the
+next `stop`, `start` or `up`, and `down` removes what there is. What a stopped machine costs is a line of the ledger.
+Its end by --ttl or --max-spend holds while it is stopped; its lease and its time without requests begin anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.failure_report import with_diagnosis
+from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.service import prove_known, unknown_release
+from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, ceiling_of, move_limits
+from tgi_deploy.operations.watching.known import SWITCHED, is_stopped, look_at, machine_of, price_of
+from tgi_deploy.operations.watching.ledger import STARTED, STOPPED
+from tgi_deploy.planner.time_to_ready import planned_again
+from tgi_deploy.reconcile.ends import (
+    NO_LIMIT,
+    TAG_LEASE,
+    TAG_LEASE_S,
+    certain_end,
+    ends_of,
+    lease_end,
+    moved_tag,
+    reads_tags,
+    stamp,
+)
+from tgi_deploy.reconcile.executor import event_data
+from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds
+from tgi_deploy.values.resource import STARTABLE, TAG_EXPIRES, Found, MachineState, Step
+from tgi_deploy.values.serving import url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from decimal import Decimal
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.service import Proof, ReadyLevel, ReportedAs
+    from tgi_deploy.readiness.waiting import ReadyReport
+    from tgi_deploy.reconcile.ends import End
+    from tgi_deploy.reconcile.ports import Pausing
+    from tgi_deploy.values.deployment import Deployment, DeploymentStatus, RecordState
+
+Switch = Literal["stop", "start", "restart"]
+# Beside the engine's own grace: for all else that a machine does before it is down. A cloud cuts it off after minutes.
+_SHUTDOWN_S: Final = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is about to be done: `usd_per_hour` is what is billed then, `emptied` whether weights are lost on the way.
+
+    `grace_s` is how long open requests may take to finish.
+    """
+
+    switch: Switch
+    name: str
+    machine: Found
+    usd_per_hour: Decimal | None
+    ends: tuple[End, ...]
+    grace_s: int
+    emptied: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Switched:
+    """What came of it. `changed` is False where nothing was to be done, or was declined.
+
+    `deployment` is None without a record: then nothing waits for the engine, and nothing is proved.
+    """
+
+    switch: Switch
+    name: str
+    machine_id: str
+    deployment: Deployment | None
+    usd_per_hour: Decimal | None
+    ends: tuple[End, ...] = ()
+    endpoint: str | None = None
+    changed: bool = True
+    declined: bool = False
+    ready: ReadyReport | None = None
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchRequest:
+    """`reported_as` returns all that a release may report itself as; without `wait` nothing is asked of the engine."""
+
+    name: str
+    confirm: Callable[[Question], bool] = lambda _question: True
+    level: ReadyLevel = "full"
+    reported_as: ReportedAs = unknown_release
+    wait: bool = True
+
+
+def stop(context: Context, request: SwitchRequest) -> Switched:
+    """Stop its machine once its engine has finished what is open. The disk stays, with its price.
+
+    Raises:
+        InputError: `unknown_deployment`; `spot_stays` for a machine that cannot be stopped.
+        ConflictError: `locked`, `being_removed`, `update_unfinished`.
+        DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
+    """
+    with context.store.lock(request.name, command=context.command):
+        at = _at_hand(context, request.name)
+        if at.machine.attributes.get("market") == "spot":
+            raise InputError(
+                "spot_stays",
+                f"'{at.name}' runs on a spot machine, which cannot be stopped and started again",
+                hint=f"'tgi-deploy down {at.name}' ends it; 'up' with --market on-demand makes one that can be stopped",
+            )
+        settled = at.recorded is None or at.recorded.status == "stopped"
+        if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):
+            return _outcome("stop", at, changed=False)
+        if not request.confirm(_question("stop", at)):
+            return _outcome("stop", at, changed=False, declined=True)
+        with naming_what_exists(context, at.name, go_on="the same 'stop' goes on with it", machine=at.machine):
+            return _outcome("stop", _stopped(context, at))
+
+
+def start(context: Context, request: SwitchRequest) -> Switched:
+    """Start its machine again, wait for the engine, and prove it; one that runs is waited for and proved.
+
+    Raises:
+        InputError: `unknown_deployment`; `max_spend_reached`.
+        ConflictError: `locked`, `being_removed`, `update_unfinished`; `end_passed`.
+        DeployError: `no_machine`; `not_started`, also where there is no capacity: then it is stopped as before;
+            NotHealthyError for an engine that does not become ready: then the machine runs.
+    """
+    with context.store.lock(request.name, command=context.command):
+        at = _at_hand(context, request.name)
+        if _serves(context, at):
+            return _outcome("start", at, changed=False)
+        check_time_left(context, at)
+        if not request.confirm(_question("start", at)):
+            return _outcome("start", at, changed=False, declined=True)
+        with naming_what_exists(context, at.name, go_on="the same 'start' goes on with it", machine=at.machine):
+            return started(context, request, at)
+
+
+def started(context: Context, request: SwitchRequest, at: Running) -> Switched:
+    """Start what is at hand, wait for it and prove it; raises as `start`."""
+    found = context.cloud(at.machine.place).handler(at.machine.kind).read(at.machine.attributes)
+    at = replace(at, machine=found or at.machine)
+    before = _console(context, at.machine)
+    at, address = _resumed(context, at)
+    return _proved(context, request, "start", at, address, before=before)
+
+
+def to_start(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
+    """Return what `up` has to start, or to go on starting, in place of making another.
+
+    Raises ConflictError `name_taken` for a stopped machine that is not on record here.
+    """
+    machine, record = machine_of(deployment, seen), deployment.machine
+    if machine is None or deployment.rollout is not None:
+        return None
+    if is_stopped(deployment, machine) and record is None:
+        raise ConflictError(
+            "name_taken",
+            f"a machine named '{deployment.name}' is stopped in {machine.place} ({machine.id}), "
+            "and its record is not on this computer",
+            hint=f"'tgi-deploy start {deployment.name}' starts it, then the same 'up' takes it over; "
+            f"'tgi-deploy down {deployment.name}' removes it",
+        )
+    if not (is_stopped(deployment, machine) or (machine.alive and record is not None and record.state in SWITCHED)):
+        return None
+    return Running(name=deployment.name, recorded=deployment, machine=machine, seen=seen)
+
+
+def restart(context: Context, request: SwitchRequest) -> Switched:
+    """Have the engine end and begin anew on the machine that runs, wait for it, and prove it. Raises as `start`."""
+    with context.store.lock(request.name, command=context.command):
+        at = _at_hand(context, request.name)
+        if not at.machine.alive:
+            raise DeployError(
+                "no_machine",
+                f"'{at.name}' has no machine that runs: {at.machine.id} is {at.machine.state}",
+                hint=f"'tgi-deploy start {at.name}' starts one that was stopped",
+            )
+        if not request.confirm(_question("restart", at)):
+            return _outcome("restart", at, changed=False, declined=True)
+        with naming_what_exists(context, at.name, go_on="the same 'restart' begins anew", machine=at.machine):
+            before = _console(context, at.machine)
+            at = _noted(context, at, status="running")
+            _step(context, at, "restart", "begun")
+            if not _pausing(context, at.machine).restart(at.machine.attributes):
+                _await_silence(context, at)
+            _step(context, at, "restart", "done")
+            address = context.cloud(at.machine.place).machine(at.machine.id).address or ""
+            return _proved(context, request, "restart", at, address, before=before)
+
+
+def _at_hand(context: Context, name: str) -> Running:
+    sight = look_at(context, name)
+    recorded, machine = sight.recorded, sight.machine
+    if recorded is not None and recorded.status == "deleting":
+        raise ConflictError(
+            "being_removed",
+            f"the removal of '{name}' was begun and is not finished",
+            hint=f"'tgi-deploy down {name}' finishes it",
+        )
+    if recorded is not None and recorded.rollout is not None:
+        raise ConflictError(
+            "update_unfinished",
+            f"an update of '{name}' is not finished",
+            hint=f"the same 'up' goes on with it, 'tgi-deploy rollback {name}' goes back; then try again",
+        )
+    if machine is None or not (machine.alive or is_stopped(recorded, machine)):
+        raise DeployError(
+            "no_machine",
+            f"'{name}' has no machine that runs, or that is stopped",
+            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
+        )
+    return Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
+
+
+def _is_under_way(recorded: Deployment | None) -> bool:
+    record = recorded.machine if recorded else None
+    return record is not None and record.state in {"stopping", "starting"}
+
+
+def _serves(context: Context, at: Running) -> bool:
+    if not at.machine.alive or at.recorded is None or at.recorded.status != "ready":
+        return at.machine.alive and at.recorded is None
+    probe = context.probe_of(at.recorded)
+    return probe is not None and probe.ok and not _is_under_way(at.recorded)
+
+
+def _question(switch: Switch, at: Running) -> Question:
+    current = at.recorded.current if at.recorded else None
+    then = _seen_as(at.machine, "stopped" if switch == "stop" else "running")
+    return Question(
+        switch=switch,
+        name=at.name,
+        machine=at.machine,
+        usd_per_hour=price_of(at.recorded, (then,)),
+        ends=ends_of(at.recorded, [at.machine.tags]),
+        grace_s=current.spec.container.stop.grace_s if current and current.spec and at.machine.alive else 0,
+        emptied=switch != "restart" and _on_own_drives(at.recorded),
+    )
+
+
+def _on_own_drives(recorded: Deployment | None) -> bool:
+    """Whether its weights lie on drives of the machine itself, which a stop empties."""
+    return recorded is not None and recorded.plan is not None and recorded.plan.storage.weights_on_nvme
+
+
+def _outcome(switch: Switch, at: Running, *, changed: bool = True, declined: bool = False) -> Switched:
+    return Switched(
+        switch=switch,
+        name=at.name,
+        machine_id=at.machine.id,
+        deployment=at.recorded,
+        usd_per_hour=price_of(at.recorded, (at.machine,)),
+        ends=ends_of(at.recorded, [at.machine.tags]),
+        endpoint=at.recorded.endpoint if at.recorded else None,
+        changed=changed,
+        declined=declined,
+    )
+
+
+def _stopped(context: Context, at: Running) -> Running:
+    """Stop it, wait until it is down, and let its disk be billed from then on."""
+    at = _noted(context, at, state="stopping")
+    _step(context, at, "stop", "begun")
+    if at.machine.state != "stopped":
+        _await_up(context, at)
+        _pausing(context, at.machine).stop(at.machine.attributes)
+        _await_down(context, at)
+    return rested(context, replace(at, machine=_seen_as(at.machine, "stopped")))
+
+
+def rested(context: Context, at: Running) -> Running:
+    """Record that it is stopped, the bill before the state: who is killed in between does it again."""
+    _billed(context, at, STOPPED)
+    at = _noted(context, at, state="stopped", status="stopped")
+    _step(context, at, "stop", "done")
+    return _ends_at_rest(context, at)
+
+
+def _resumed(context: Context, at: Running) -> tuple[Running, str]:
+    """Start it, wait until it runs, and return where it is reached then.
+
+    Raises DeployError `not_started` where it does not come to run: it is stopped as before then.
+    """
+    check_time_left(context, at)
+    if not at.machine.alive:
+        _await_down(context, at)
+        _step(context, at, "start", "begun")
+        at = _noted(context, _ends_again(context, at), state="starting")
+        _billed(context, at, STARTED)
+        try:
+            at, state = _started(context, at)
+        except DeployError as error:
+            if context.cloud(at.machine.place).machine(at.machine.id).state != "stopped":
+                raise
+            at = rested(context, replace(at, machine=_seen_as(at.machine, "stopped")))
+            raise _not_started(at, error) from error
+        _step(context, at, "start", "done")
+    else:
+        state = context.cloud(at.machine.place).machine(at.machine.id)
+    return _noted(context, at, state="created", status="running"), state.address or ""
+
+
+def _started(context: Context, at: Running) -> tuple[Running, MachineState]:
+    cloud, machine = context.cloud(at.machine.place), at.machine
+    why = cloud.machine(machine.id).why
+    _pausing(context, machine).start(machine.attributes)
+    state = MachineState(state="missing")
+    for _ in looks(context.clock, context.pace.running):
+        state = cloud.machine(machine.id)
+        at_once = context.target_at(machine.place).facts.shows_at_once
+        if at_once or (state.state == "running" and state.address) or (state.state == "stopped" and state.why != why):
+            break
+    if state.state != "running":
+        raise DeployError("not_started", f"starting {machine.kind} {machine.id}: it {state.told}")
+    found = cloud.handler(machine.kind).read(machine.attributes)
+    return replace(at, machine=found or _seen_as(machine, "running")), state
+
+
+def _not_started(at: Running, error: DeployError) -> DeployError:
+    price = price_of(at.recorded, (at.machine,))
+    costs = f" and costs ${price:.4f} an hour" if price else ""
+    return DeployError(
+        "not_started",
+        f"'{at.name}' could not be started: {error.message}",
+        hint=f"it is stopped as before: its disk is kept{costs}; 'tgi-deploy start {at.name}' tries again, "
+        f"'tgi-deploy down {at.name}' and 'up' make a machine elsewhere",
+    )
+
+
+def _proved(
+    context: Context, request: SwitchRequest, switch: Switch, at: Running, address: str, *, before: str
+) -> Switched:
+    """Wait for the engine and prove it. Without a record nobody knows what it serves."""
+    recorded = at.recorded
+    if recorded is None or recorded.plan is None or recorded.machine is None:
+        return _outcome(switch, at)
+    executor, plan = context.executor(), recorded.plan
+    recorded = executor.save(replaced(recorded, endpoint=url_of(address, plan.engine.port)))
+    if not request.wait:
+        return _outcome(switch, replace(at, recorded=recorded))
+    lease = LeaseKeeper.of(context, recorded)
+    phases = planned_again(plan.time_to_ready, plan.storage, emptied=switch == "start")
+    try:
+        ready = wait(lease.kept_by(context), recorded, phases, before=before)
+        proof = prove_known(context, recorded, request.level, request.reported_as)
+    except DeployError as error:
+        recorded = executor.save(replaced(recorded, status="failed").leased_until(lease.until))
+        executor.event(recorded, error.code, error.message, level="error")
+        raise with_diagnosis(context, recorded, error) from error
+    recorded = executor.save(replaced(recorded, status="ready").leased_until(lease.until))
+    executor.event(recorded, "ready", f"{recorded.endpoint} serves {plan.model.id} again")
+    return replace(_outcome(switch, replace(at, recorded=recorded)), ready=ready, proof=proof)
+
+
+def _pausing(context: Context, machine: Found) -> Pausing:
+    return cast("Pausing", context.cloud(machine.place).handler(machine.kind))
+
+
+def _console(context: Context, machine: Found) -> str:
+    """What it has written so far; a wait for what comes now leaves that out."""
+    try:
+        return context.cloud(machine.place).console(machine.id)
+    except DeployError:
+        return ""
+
+
+def _seen_as(machine: Found, state: Literal["stopped", "running"]) -> Found:
+    """Return the machine as it looks once it is stopped, or runs."""
+    attributes = {name: text for name, text in machine.attributes.items() if name != STARTABLE}
+    if state == "stopped":
+        attributes[STARTABLE] = "its disk is kept"
+    return replaced(machine, state=state, alive=state == "running", attributes=attributes)
+
+
+def step_of(machine: Found, switch: Switch) -> Step:
+    return Step(
+        action=switch,
+        key=machine.key,
+        kind=machine.kind,
+        place=machine.place,
+        reason="is stopped" if switch == "start" else "is asked for",
+        attributes=machine.attributes,
+        is_machine=True,
+    )
+
+
+def _step(context: Context, at: Running, switch: Switch, outcome: str) -> None:
+    context.reporter.step(step_of(at.machine, switch), outcome)
+
+
+def _noted(
+    context: Context, at: Running, *, state: RecordState | None = None, status: DeploymentStatus | None = None
+) -> Running:
+    """Put on record what is about to be asked for, or has come about. A stopped machine has no endpoint."""
+    recorded = at.recorded
+    record = recorded.machine if recorded else None
+    if recorded is None or record is None:
+        return at
+    attributes = {name: text for name, text in at.machine.attributes.items() if name != STARTABLE}
+    record = replaced(record, state=state or record.state, attributes=attributes)
+    url = None if (state or record.state) == "stopped" else recorded.endpoint
+    made = replaced(recorded.with_record(record), status=status or recorded.status, endpoint=url)
+    return replace(at, recorded=context.executor().save(made))
+
+
+def _billed(context: Context, at: Running, code: str) -> None:
+    """Put into the history that from now on the disk is billed, or all of the machine. To repeat it changes nothing."""
+    recorded = at.recorded
+    record = recorded.machine if recorded else None
+    if recorded is None or record is None:
+        return
+    price = recorded.stopped_usd_per_hour
+    data = event_data(record, at.machine.attributes, recorded)
+    data["stopped_usd_per_hour"] = None if price is None else str(price)
+    context.executor().event(recorded, code, f"{record.kind} {at.machine.id} {code}", step=record.key, data=data)
+
+
+def check_time_left(context: Context, at: Running) -> None:
+    """Raise ConflictError `end_passed` for a stopped machine whose end would come before its engine answers."""
+    ends = tuple(end for end in ends_of(at.recorded, [at.machine.tags]) if end.reason == "ttl")
+    end = certain_end(ends)
+    if at.machine.alive or end is None or end - context.clock.now() >= timedelta(seconds=SHORTEST_TTL_S):
+        return
+    raise ConflictError(
+        "end_passed",
+        f"the time of '{at.name}' is up at {stamp(end)}: a machine that is started now would end itself",
+        hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more, then 'tgi-deploy start {at.name}'; "
+        f"'tgi-deploy down {at.name}' removes it",
+    )
+
+
+def _ends_at_rest(context: Context, at: Running) -> Running:
+    """Let its lease rest, and --max-spend last as long as it does at the price of the disk."""
+    recorded, tags = at.recorded, at.machine.tags
+    if not reads_tags(tags):
+        return at
+    if TAG_LEASE_S in tags and tags.get(TAG_LEASE) != NO_LIMIT:
+        at = _tagged(context, at, {TAG_LEASE: NO_LIMIT})
+        recorded = at.recorded and context.executor().save(at.recorded.leased_until(None))
+        at = replace(at, recorded=recorded)
+    ceiling = ceiling_of(at)
+    if recorded is None or not ceiling:
+        return at
+    try:
+        recorded, moved = move_limits(context, at, WantedEnds(max_spend_usd=ceiling))
+    except InputError as error:  # what is left does not pay for five minutes, or an end from outside cannot be lifted
+        context.reporter.note(f"its end stays as it is: {error.message}")
+        return at
+    return replace(at, recorded=recorded, machine=_with_tags(at.machine, moved))
+
+
+def _ends_again(context: Context, at: Running) -> Running:
+    """Give the machine its limits anew before it reads them: a lease that begins now, what is left of the others.
+
+    Raises InputError `max_spend_reached`.
+    """
+    tags, now = at.machine.tags, context.clock.now().replace(microsecond=0)
+    if not reads_tags(tags):
+        return at
+    ceiling = ceiling_of(at)
+    if ceiling:
+        end = certain_end(end for end in ends_of(None, [tags]) if end.reason == "ttl")
+        ttl_s = None if at.recorded or end is None else round((end - now).total_seconds())
+        runs = replace(at, machine=_seen_as(at.machine, "running"))
+        recorded, moved = move_limits(context, runs, WantedEnds(max_spend_usd=ceiling, ttl_s=ttl_s))
+        at = replace(at, recorded=recorded, machine=_with_tags(at.machine, moved))
+    own: dict[str, str] = {}
+    end = certain_end(end for end in ends_of(None, [at.machine.tags]) if end.reason == "ttl")
+    if end is not None:
+        own[TAG_EXPIRES] = moved_tag(end, now)
+    lease_s = tags.get(TAG_LEASE_S, NO_LIMIT)
+    until = lease_end(int(lease_s), context.clock) if lease_s.isdecimal() else None
+    if until is not None:
+        own[TAG_LEASE] = moved_tag(until, now)
+    if own:
+        at = _tagged(context, at, own)
+    if at.recorded is None or until is None:
+        return at
+    return replace(at, recorded=context.executor().save(at.recorded.leased_until(until)))
+
+
+def _tagged(context: Context, at: Running, tags: dict[str, str]) -> Running:
+    context.cloud(at.machine.place).handler(at.machine.kind).complete({"id": at.machine.id}, {"tags": tags})
+    return replace(at, machine=_with_tags(at.machine, tags))
+
+
+def _with_tags(machine: Found, tags: dict[str, str]) -> Found:
+    return replaced(machine, tags={**machine.tags, **tags})
+
+
+def _await_up(context: Context, at: Running) -> None:
+    """Wait for one that is still coming up: no cloud stops it before."""
+    cloud = context.cloud(at.machine.place)
+    for _ in looks(context.clock, context.pace.running):
+        if cloud.machine(at.machine.id).state != "pending":
+            return
+
+
+def _await_down(context: Context, at: Running) -> None:
+    cloud, state = context.cloud(at.machine.place), MachineState(state="missing")
+    for _ in looks(context.clock, context.pace.deletion):
+        state = cloud.machine(at.machine.id)
+        if state.state == "stopped":
+            return
+        if state.state in {"shutting-down", "terminated"}:
+            break
+    raise DeployError(
+        "not_stopped",
+        f"stopping {at.machine.kind} {at.machine.id}: it {state.told}",
+        hint=f"'tgi-deploy status {at.name}' shows what there is",
+    )
+
+
+def _await_silence(context: Context, at: Running) -> None:
+    """Wait until what runs has ended: until then it answers, and would be taken for the one that comes after it."""
+    if at.recorded is None or at.recorded.endpoint is None:
+        return
+    grace_s = _question("restart", at).grace_s
+    patience = Patience(deadline_s=grace_s + _SHUTDOWN_S, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
+    for _ in looks(context.clock, patience):
+        probe = context.probe_of(at.recorded)
+        if probe is None or not probe.ok:
+            return
+    raise NotHealthyError(
+        "not_restarted",
+        f"'{at.name}' was asked to restart and still answers after {patience.deadline_s:.0f} s",
+        hint=f"'tgi-deploy stop {at.name}' and 'start' begin anew from its disk",
+    )
