@@ -2,8 +2,8 @@
 
     python scripts/update_readme.py [--check]
 
-Runs in a sandbox and a state folder of its own. `--check` changes nothing and exits 1 when the commands that only read
-(`plan`) print something else than the README shows.
+Draws the pictures of docs/choosing.md, too. Runs in a sandbox and a state folder of its own. `--check` changes nothing
+and exits 1 when the commands that only read (`plan`) print or draw something else than is shown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 README: Final = Path(__file__).resolve().parent.parent / "README.md"
+PICTURES: Final = README.parent / "docs" / "choosing"
 _BLOCK: Final = re.compile(r"```\n(\$ tgi-deploy .*?)```\n", re.DOTALL)
 _READS_ONLY: Final = ("plan",)
 
@@ -40,27 +41,42 @@ def renewed(block: str, environ: dict[str, str], *, all_commands: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def renewed_readme(text: str, *, all_commands: bool) -> str:
-    with tempfile.TemporaryDirectory() as home:
-        shown = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1", "TGI_DEPLOY_OWNER": "ann@laptop"}
-        environ = {**os.environ, "TGI_DEPLOY_HOME": home, **shown}
-        try:
-            return _BLOCK.sub(lambda match: f"```\n{renewed(match[1], environ, all_commands=all_commands)}```\n", text)
-        finally:
-            if all_commands:
-                run("tgi-deploy sandbox stop", environ)
+def draw(folder: Path, environ: dict[str, str]) -> None:
+    """Draw what each model of the pictures costs and yields; the files are named after the models."""
+    for picture in PICTURES.glob("*.svg"):
+        run(f"tgi-deploy plan {picture.stem} --plot {folder / picture.name}", environ)
+
+
+def outdated_pictures(environ: dict[str, str]) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        draw(Path(folder), environ)
+        return [
+            str(picture.relative_to(README.parent)) for picture in sorted(PICTURES.glob("*.svg"))
+            if picture.read_bytes() != (Path(folder) / picture.name).read_bytes()
+        ]  # fmt: skip
+
+
+def renewed_readme(text: str, environ: dict[str, str], *, all_commands: bool) -> str:
+    return _BLOCK.sub(lambda match: f"```\n{renewed(match[1], environ, all_commands=all_commands)}```\n", text)
 
 
 def main() -> int:
-    check = "--check" in sys.argv[1:]
     text = README.read_text(encoding="utf-8")
-    fresh = renewed_readme(text, all_commands=not check)
-    if check:
-        if fresh == text:
-            return 0
-        print("README.md is out of date: run python scripts/update_readme.py")
-        return 1
-    README.write_text(fresh, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as home:
+        shown = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1", "TGI_DEPLOY_OWNER": "ann@laptop"}
+        environ = {**os.environ, "TGI_DEPLOY_HOME": home, **shown}
+        if "--check" in sys.argv[1:]:
+            outdated = outdated_pictures(environ)
+            if renewed_readme(text, environ, all_commands=False) != text:
+                outdated.append(README.name)
+            for name in outdated:
+                print(f"{name} is out of date: run python scripts/update_readme.py")
+            return 1 if outdated else 0
+        try:
+            README.write_text(renewed_readme(text, environ, all_commands=True), encoding="utf-8")
+            draw(PICTURES, environ)
+        finally:
+            run("tgi-deploy sandbox stop", environ)
     return 0
 
 

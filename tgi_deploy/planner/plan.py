@@ -63,7 +63,16 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         bearing=bearing(search.evaluator, ranked[0].evaluation),
         cheaper=cheaper(request, ranked[0], (*ranked, *found.nearly)),
         surer=surer(request, ranked[0], ranked),
+        spare_usd_per_hour=_spare_usd_per_hour(search, ranked[0]),
     )
+
+
+def _spare_usd_per_hour(search: Search, chosen: Configuration) -> Decimal | None:
+    """Return what a machine more costs, so that none is missed when one fails; None for a single replica."""
+    if chosen.evaluation.replicas == 1:
+        return None
+    price = search.price(chosen.offer, chosen.evaluation.scheme, chosen.machines + 1)
+    return price and price[0] - chosen.usd_per_hour
 
 
 def _several_replicas(search: Search, chosen: Configuration) -> Configuration | None:

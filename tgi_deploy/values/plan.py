@@ -188,7 +188,10 @@ class NearMiss(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """What to run and why: the choice, ordered fallbacks, every rejection, and what was assumed."""
+    """What to run and why: the choice, ordered fallbacks, every rejection, and what was assumed.
+
+    `spare_usd_per_hour` is what one machine more would cost, of several replicas.
+    """
 
     request: Request
     chosen: Candidate
@@ -203,6 +206,7 @@ class Plan(Value, frozen=True, kw_only=True):
     bearing: Bearing | None = None
     cheaper: Neighbor | None = None
     surer: Neighbor | None = None
+    spare_usd_per_hour: Decimal | None = None
 
 
 class NoFeasiblePlan(Value, frozen=True, kw_only=True):

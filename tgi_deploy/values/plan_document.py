@@ -193,7 +193,10 @@ class PlannedLimit(Document, frozen=True, kw_only=True):
 
 
 class PlannedServiceLevel(Document, frozen=True, kw_only=True):
-    """Every limit, the most that one replica bears within them, and what more or less certainty costs."""
+    """Every limit, the most that one replica bears within them, and what more or less certainty costs.
+
+    `spare_usd_per_hour` is what a machine more would cost, of several replicas.
+    """
 
     met: bool
     chance: float
@@ -202,6 +205,7 @@ class PlannedServiceLevel(Document, frozen=True, kw_only=True):
     one_replica: Bearing | None
     cheaper: Neighbor | None
     surer: Neighbor | None
+    spare_usd_per_hour: Decimal | None = None
 
 
 class PlanDocument(Document, frozen=True, kw_only=True):

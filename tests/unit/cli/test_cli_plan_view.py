@@ -211,6 +211,17 @@ def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
     assert error.hint == f"no change of the request helps: {says}"
 
 
+def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalog):
+    """A machine more is an instance, its disk and its address; the load balancer stands there already."""
+    several = plan(OptionTexts(model="llama3.1-8b", rps="30", replicas="3", instance="p5.4xlarge"), catalog, {})
+    lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}
+    spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3
+    assert several.spare_usd_per_hour == spare
+    text = re.sub(r"\s+", " ", click.unstyle(plan_text(several, explain=False)))
+    assert f"of the load; all of it with a machine more for ${spare:.4f}/h." in text
+    assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
+
+
 def test_a_bar_where_nothing_is_left(made):
     over = MemoryBudget(
         total_bytes=100, reserved_bytes=10, weights_bytes=150, activation_bytes=5, overhead_bytes=5,

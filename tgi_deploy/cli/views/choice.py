@@ -52,7 +52,7 @@ def _bearing(plan: Plan) -> Iterator[str]:
         return
     yield f"One replica bears {most} within the service level; beyond that {_beyond(plan, bearing)}."
     if chosen.replicas > 1:
-        yield f"There are {chosen.replicas}; without one the others bear {_share_without_one(plan)} of the load."
+        yield f"There are {chosen.replicas}; without one the others bear {_without_one(plan)}."
 
 
 def _most(bearing: Bearing) -> str | None:
@@ -68,16 +68,20 @@ def _beyond(plan: Plan, bearing: Bearing) -> str:
     return f"{_METRICS[found.limit.metric]} exceeds {_limit(found)}"
 
 
-def _share_without_one(plan: Plan) -> str:
-    bearing, request = plan.bearing, plan.request
+def _without_one(plan: Plan) -> str:
+    """Return how much of the load is left to fewer replicas, and what it costs to lose none of it."""
+    bearing, request, spare = plan.bearing, plan.request, plan.spare_usd_per_hour
     if bearing is None:
-        return "an unknown part"
+        return "an unknown part of the load"
     left = plan.chosen.replicas - 1
     if request.arrivals_per_s is not None:
         borne = left * (bearing.arrivals_per_s or 0.0) / request.arrivals_per_s
     else:
         borne = left * (bearing.requests or 0) / request.concurrency
-    return "all" if borne >= 1 else f"{borne:.0%}"
+    if borne >= 1:
+        return "all of the load"
+    met = all(outcome.met for outcome in plan.chosen.outcomes)
+    return f"{borne:.0%} of the load" + (f"; all of it with a machine more for {usd(spare)}/h" if spare and met else "")
 
 
 def _neighbors(plan: Plan) -> Iterator[str]:

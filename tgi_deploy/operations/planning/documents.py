@@ -136,6 +136,7 @@ def _service_level(plan: Plan) -> PlannedServiceLevel:
             for item in outcomes
         ),
         one_replica=plan.bearing,
+        spare_usd_per_hour=plan.spare_usd_per_hour,
         cheaper=plan.cheaper,
         surer=plan.surer,
     )  # fmt: skip
