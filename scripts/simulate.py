@@ -4,6 +4,7 @@
 scripts/simulate.py histories [--first 0] [--count 20000]     run histories; shrink and print the first that fails
 scripts/simulate.py show SEED|FILE                            run one history and print what happened
 scripts/simulate.py planted [--count 1000] [--only N ...]     which planted bugs are found, and after how many histories
+scripts/simulate.py matrix [--sample 6] [--only N ...]        which of them a sample of the kill matrix finds
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPOSITORY = Path(__file__).parents[1]
 PATHS = (str(REPOSITORY), str(REPOSITORY / "tests"))
@@ -67,7 +75,7 @@ def show(what: str) -> int:
     return 1 if report.broken else 0
 
 
-def search(number: int, count: int) -> tuple[int, list[list[str]]] | None:
+def search(count: int, number: int) -> str | None:
     """Run histories with one planted bug, in a process of its own; return the first seed that fails, and how."""
     done = subprocess.run(  # noqa: S603 -- this interpreter
         [sys.executable, "-m", "simulation.planted", str(number), str(count)],
@@ -77,10 +85,29 @@ def search(number: int, count: int) -> tuple[int, list[list[str]]] | None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
     )
     found: tuple[int, list[list[str]]] | None = json.loads(done.stdout)["found"]
-    return found
+    return found and f"history {found[0]}: {', '.join(name for name, _ in found[1])}"
 
 
-def planted(count: int, workers: int, only: list[int]) -> int:
+def kill(points: int, operations: str, number: int) -> str | None:
+    """Run a sample of the kill matrix on a copy with one planted bug; return what failed, None where nothing did."""
+    from simulation.planted import bugs, planted_source  # noqa: PLC0415 -- likewise
+
+    bug = bugs()[number]
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        for part in ("tgi_deploy", "tests", "scripts", "profiles", "templates"):
+            shutil.copytree(REPOSITORY / part, Path(folder, part))
+        Path(folder, bug.path.relative_to(REPOSITORY)).write_text(planted_source(bug), encoding="utf-8")
+        words = ["matrix", "--operations", operations, "--signals", "KILL", "--sample", str(points), "--jobs", "1"]
+        done = subprocess.run(  # noqa: S603 -- this interpreter
+            [sys.executable, "scripts/chaos.py", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    if not failed and done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return f"{len(failed)} failures" if failed else None
+
+
+def planted(find: Callable[[int], str | None], workers: int, only: list[int]) -> int:
     """Print which bugs are found; return 1 where one is not."""
     from simulation.planted import bugs  # noqa: PLC0415 -- likewise
 
@@ -88,12 +115,12 @@ def planted(count: int, workers: int, only: list[int]) -> int:
     numbers = only or list(range(len(rows)))
     missed = Counter[str]()
     with ThreadPoolExecutor(workers) as pool:
-        for number, found in zip(numbers, pool.map(search, numbers, [count] * len(numbers)), strict=True):
+        for number, found in zip(numbers, pool.map(find, numbers), strict=True):
             bug = rows[number]
-            what = f"history {found[0]}: {', '.join(name for name, _ in found[1])}" if found else "NOT FOUND"
+            what = found or "NOT FOUND"
             print(f"{number:3} {bug.group:20} {bug.module.rpartition('.')[2]}.{bug.function:22} {what}", flush=True)
             missed[bug.group] += found is None
-    print(f"{len(numbers) - missed.total()} of {len(numbers)} found within {count} histories each")
+    print(f"{len(numbers) - missed.total()} of {len(numbers)} found")
     return 1 if missed.total() else 0
 
 
@@ -109,12 +136,18 @@ def main() -> int:
     bugs = commands.add_parser("planted")
     bugs.add_argument("--count", type=int, default=1000)
     bugs.add_argument("--only", type=int, nargs="*", default=[])
+    killed = commands.add_parser("matrix")
+    killed.add_argument("--sample", type=int, default=6)
+    killed.add_argument("--operations", default="up")
+    killed.add_argument("--only", type=int, nargs="*", default=[])
     asked = parser.parse_args()
     if asked.command == "histories":
         return histories(asked.first, asked.count, asked.workers)
     if asked.command == "show":
         return show(asked.what)
-    return planted(asked.count, asked.workers, asked.only)
+    if asked.command == "matrix":
+        return planted(partial(kill, asked.sample, asked.operations), asked.workers, asked.only)
+    return planted(partial(search, asked.count), asked.workers, asked.only)
 
 
 if __name__ == "__main__":

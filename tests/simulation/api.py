@@ -1,6 +1,6 @@
 """The calls that the product makes to EC2, as boto3 has them: parameters in, reply or ClientError out.
 
-Each rule that a reader could doubt is named in simulation/rules.json, with where AWS says so.
+Each rule that a reader could doubt is named in simulation/rules.toml, with where AWS says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from botocore.exceptions import ClientError
 from fakes.cloud import BEGINNING
-from simulation.world import ZONES
+from simulation.world import LOOK_S, ZONES
 
 IMAGE = "ami-00000001"
 _CODES = {
@@ -48,10 +48,15 @@ def tags_in(specifications):
 
 
 class Api:
-    """One caller's requests to a world. `maker` is the command that makes them; `stale_s` as of when it is answered."""
+    """One caller's requests to a world. `maker` is the command that makes them.
 
-    def __init__(self, world, maker):
-        self.world, self.maker, self.stale_s = world, maker, 0.0
+    `lag` and `stale_s` are how far the replica that answers is behind (World.lag_of); `machine_faults` are what goes
+    wrong with the machines that are asked for, by their number.
+    """
+
+    def __init__(self, world, maker, machine_faults):
+        self.world, self.maker, self.machine_faults = world, maker, machine_faults
+        self.lag, self.stale_s, self.launched = 1.0, 0.0, 0
 
     def call(self, region, method, parameters):
         """Carry out a request; return its reply. Raises ClientError."""
@@ -65,9 +70,12 @@ class Api:
     def _now(self):
         return self.world.clock()
 
+    def _lag_of(self, thing):
+        return self.world.lag_of(thing, self.lag, self.stale_s)
+
     def _shown(self, kind, region, filters=(), ids=None, method=""):
         """What a look shows: (thing, members) of each that fits."""
-        seen = [(thing, self.world.looked_at(thing, self.stale_s)) for thing in self.world.of(kind, region)]
+        seen = [(thing, thing.seen(self._now - self._lag_of(thing))) for thing in self.world.of(kind, region)]
         there = {thing.id: (thing, members) for thing, members in seen if members is not None}
         for thing_id in ids or ():
             if thing_id not in there:
@@ -78,8 +86,7 @@ class Api:
     def _named(self, kind, thing_id, method):
         """Return a thing that a request changes: one that does not show yet is not known to it."""
         thing = self.world.things.get(thing_id)
-        late_s = self.world.late_s.get(kind, 0.0)
-        if thing is None or thing.now is None or self._now - thing.made_at < late_s:
+        if thing is None or thing.now is None or self._now - thing.made_at < self._lag_of(thing):
             raise refusal(method, _CODES[kind], f"{thing_id} does not exist")
         return thing
 
@@ -213,9 +220,11 @@ class Api:
         method = "run_instances"
         made = self._earlier(region, method, asked)
         if made is None or made.now is None:
-            if self.world.lacks_capacity(region, asked["Placement"]["AvailabilityZone"]):
-                raise refusal(method, "InsufficientInstanceCapacity", status=500)
-            made = self.world.launch(region, self.maker, self._now, self._launch(asked, method))
+            if short := self.world.shortage(region, asked["Placement"]["AvailabilityZone"]):
+                raise refusal(method, short[0], status=short[1])
+            wanted, fault = self._launch(asked, method), self.machine_faults.get(self.launched, "")
+            made = self.world.launch(region, self.maker, self._now, wanted, fault)
+            self.launched += 1
             self._remember(region, method, asked, made)
         return {"Instances": [_instance(made, made.now)]}
 
@@ -278,6 +287,8 @@ class Api:
         for thing_id in asked["Resources"]:
             thing = self._named(self.world.things[thing_id].kind, thing_id, "create_tags")
             thing.change(self._now, tags={**thing.now["tags"], **added})
+            if thing.kind == "instance":
+                self.world.at(self._now + LOOK_S, lambda moment, thing=thing: self.world.look(thing, moment))
         return {}
 
 

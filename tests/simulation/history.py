@@ -14,6 +14,15 @@ from msgspec.structs import replace
 KINDS = ("instance", "security-group", "launch-template", "volume", "network-interface", "spot-request")
 REGIONS = ("us-east-1", "us-west-2")
 NAMES = ("demo", "other")
+ACTIONS = (
+    "describe_instances",
+    "describe_instances",
+    "run_instances",
+    "terminate_instances",
+    "create_tags",
+    "create_launch_template",
+    "delete_security_group",
+)
 TWO_REGIONS = 3  # the number of the request whose second choice is in another region
 MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
 LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
@@ -27,37 +36,43 @@ class Command(Fact):
     """`user` runs `verb` on `name` from `at_s`; `plan` is the number of what is asked for (simulation/requests.py).
 
     With `after` it begins so long after the end of the command before it. `ahead_s` is how far that computer's clock is
-    wrong while it runs.
+    wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first.
     """
 
     user: int
-    verb: Literal["up", "down", "gc", "extend"]
+    verb: Literal["up", "down", "gc", "extend", "rollback"]
     name: str
     at_s: float
     after: bool = False
     plan: int = 0
     ahead_s: float = 0.0
     waits: bool = False
+    recreates: bool = False
 
 
 class Fault(Fact):
-    """What goes wrong with a command's request or write number `at`, counted from 0 among those of `among`.
+    """What goes wrong with a command's request, write or machine number `at`, counted from 0 among those of `among`.
 
-    `changes` are the requests that change something. `seconds` is a delay or a length, by kind (simulation/rules.toml).
+    `changes` are the requests that change something, `looks` the first ones after each of these. `seconds` is a delay
+    or a length, by kind (simulation/rules.toml).
     """
 
     kind: str
     command: int
-    among: Literal["requests", "changes", "writes"]
+    among: Literal["requests", "changes", "looks", "writes", "machines"]
     at: int
     seconds: float = 0.0
 
 
 class Event(Fact):
-    """What goes wrong in the cloud by itself, from `at_s` on for `seconds`. `where` is a zone, kind or region."""
+    """What goes wrong in the cloud by itself, from `at_s` on for `seconds`. `where` is a zone, region or name.
+
+    `at_s` counts from the beginning of a command, where there is one.
+    """
 
     kind: str
     at_s: float
+    command: int | None = None
     seconds: float = 0.0
     where: str = ""
 
@@ -86,126 +101,220 @@ class History(Fact):
 
 CALL_FAULTS = {
     "killed before": 3,
-    "killed after": 6,
+    "killed in flight": 2,
+    "killed after": 5,
     "throttled": 3,
     "not sent": 2,
+    "dropped": 2,
     "lost": 4,
     "late": 2,
     "cut": 2,
     "doubled": 2,
     "failed after": 2,
+    "denied": 2,
     "stale": 3,
-    "killed before write": 2,
-    "killed after write": 3,
 }
+WRITE_FAULTS = {"killed before write": 2, "killed after write": 3}
+MACHINE_FAULTS = {"dies at start": 3, "wrong model": 3, "keeps volume": 1, "keeps network-interface": 1}
 EVENTS = {
     "no capacity": 3,
+    "no quota": 1,
     "throttling": 2,
-    "dies at start": 2,
     "spot notice": 2,
-    "keeps volume": 1,
-    "keeps interface": 1,
     "stranger": 1,
     "unreachable": 2,
-    "wrong model": 1,
+    "forbidden": 2,
 }
-_AGAIN, _FOLLOWS = 0.4, 0.7  # shares of commands that repeat the one before, or come right after it
-# Where faults strike, by what they are among: a launch is the fourth change.
-# Shares of histories, one after the other: a launch breaks off, a machine's end is near, two want one name.
-_INTERRUPTED, _ENDING, _RACE = 0.3, 0.4, 0.55
-_LATE = {"instance": 0.5}
-_STRIKES = {"requests": range(60), "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7), "writes": range(20)}
+_ENDING_KINDS = ("killed after", "killed after", "killed in flight", "killed in flight", "killed before")
+_DOUBTFUL_KINDS = ("lost", "cut", "late", "dropped", "failed after")
+_SECONDS = {"late": 30.0, "killed in flight": 30.0, "stale": 45.0, "doubled": 3.0}
+# Where faults strike, by what they are among: a launch is the fourth change of a first `up`.
+_STRIKES = {
+    "requests": range(60),
+    "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7),
+    "looks": (0, 1, 2, 3, 3, 3, 4, 5),
+    "writes": range(30),
+    "machines": (0, 0, 0, 1),
+}
+_PLANS = (0, 0, 0, 0, 1, 1, 2, TWO_REGIONS, 4, 4, 5)
+_SOON, _HOUR_LATER = (0.4, 20.0), (3600.0, 4200.0)
+_PATTERNS = {
+    ("up", "up", "down"): 5,
+    ("up", "up", "up"): 3,
+    ("up", "up"): 2,
+    ("up", "down"): 3,
+    ("up", "down", "up"): 1,
+    ("up", "gc"): 1,
+}
 
 
 def make(seed):
     """Return the history of a seed."""
     chance = random.Random(seed)  # noqa: S311 -- a choice of cases, not a secret
-    how = chance.random()
-    if how < _INTERRUPTED:
-        return _interrupted(chance, seed)
-    if how < _ENDING:
-        return _ending(chance, seed)
-    if how < _RACE:
-        return _race(chance, seed)
+    shape = chance.choices(tuple(_SHAPES), tuple(_SHAPES.values()))[0]
+    return shape(chance, seed)
+
+
+def _mixed(chance, seed):
+    """Anything: one to five commands, faults and events wherever they fall."""
     commands = _commands(chance)
     quiet = chance.random() < 0.1
     return History(
         seed=seed,
         commands=commands,
-        faults=() if quiet else tuple(_fault(chance, len(commands)) for _ in range(chance.choice((1, 1, 2, 2, 3)))),
-        events=() if quiet else tuple(_event(chance) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))),
-        late_s={
-            kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < _LATE.get(kind, 0.25)
-        },
-        boot_s=round(chance.uniform(1, 60), 1),
-        ending_s=round(chance.choice((1, 10, 60, 240, 1500)) * chance.uniform(0.5, 1), 1),
-        end=chance.choice(("again", "again", "leave")),
+        faults=() if quiet else _faults(chance, len(commands), (1, 1, 2, 2, 3)),
+        events=() if quiet else _events(chance, len(commands), (0, 0, 1, 1, 2, 3)),
+        late_s=_late(chance, 0.25, instance=0.5),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
+        end=_end(chance),
     )
 
 
 def _interrupted(chance, seed):
-    """A launch that breaks off, and what its user does right after it, while EC2 does not show the machine yet."""
+    """Commands that break off one after the other, often at the same place, and what their user does after each."""
     first = _command(chance, 1, "up", 0.0)
-    second = _following(chance, first, again=chance.random() < 0.6)
-    third = _following(chance, second, again=chance.random() < 0.5)
-    if chance.random() < 0.4:  # as far apart as two clocks can be
+    commands = []
+    for number, verb in enumerate(chance.choices(tuple(_PATTERNS), tuple(_PATTERNS.values()))[0]):
+        plan = first.plan if chance.random() < 0.8 else _plan(chance)
+        at_s = chance.uniform(*(_HOUR_LATER if number == 1 and chance.random() < 0.4 else _SOON))
+        when = {"at_s": round(at_s, 1), "after": True} if number else {}
+        commands.append(replace(first, verb=verb, plan=plan if verb == "up" else 0, ahead_s=_ahead_s(chance), **when))
+    if chance.random() < 0.3:  # as far apart as two clocks can be
         ahead_s = chance.choice((-MOST_AHEAD_S, MOST_AHEAD_S))
-        first, second = replace(first, ahead_s=ahead_s), replace(second, ahead_s=-ahead_s)
-    kind = chance.choice(("killed after", "killed after", "killed after write", "lost", "cut", "late"))
-    among, places = ("writes", range(7, 14)) if kind.endswith("write") else ("changes", (3,))
-    seconds = 10.0 if kind == "late" else 0.0
+        commands = [replace(item, ahead_s=ahead_s * (-1) ** number) for number, item in enumerate(commands)]
+    place = chance.choice((0, 0, 0, 1, 2, 3, 3, 3))
+    broken = [
+        fault
+        for number in range(len(commands) - 1)
+        for fault in _break(chance, number, place if chance.random() < 0.7 else chance.randrange(6))
+    ]
     return History(
         seed=seed,
-        commands=(first, second, third)[: chance.choice((2, 2, 3))],
-        faults=(
-            Fault(kind=kind, command=0, among=among, at=chance.choice(places), seconds=seconds),
-            *(_fault(chance, 2) for _ in range(chance.choice((0, 0, 1)))),
-        ),
-        events=tuple(_event(chance) for _ in range(chance.choice((0, 0, 1)))),
-        late_s={"instance": round(chance.uniform(15, LATEST_S), 1)},
-        boot_s=round(chance.uniform(1, 60), 1),
-        end=chance.choice(("again", "again", "leave")),
+        commands=tuple(commands),
+        faults=(*broken, *_faults(chance, len(commands), (0, 0, 1))),
+        events=_events(chance, len(commands), (0, 0, 0, 1)),
+        late_s=_late(chance, 0.3, instance=0.8),
+        boot_s=_boot_s(chance),
+        end=_end(chance),
+    )
+
+
+def _break(chance, command, place):
+    """A command that does not come to its end, or does not know what came of a request, and is refused at the next."""
+    if chance.random() < 0.15:
+        return [_fault_at(chance, chance.choice(tuple(WRITE_FAULTS)), command, "writes", chance.randrange(20))]
+    kind = chance.choice(_ENDING_KINDS if chance.random() < 0.6 else _DOUBTFUL_KINDS)
+    found = [_fault_at(chance, kind, command, "changes", place)]
+    if kind in _DOUBTFUL_KINDS and chance.random() < 0.35:
+        found.append(_fault_at(chance, chance.choice(("denied", "killed before")), command, "changes", place + 1))
+    return found
+
+
+def _updated(chance, seed):
+    """A machine that serves, and what asks for another one, or to go back; perhaps two users at once."""
+    first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 3, 4)), waits=True)
+    second = _next(chance, first, "up")
+    commands = [first, replace(second, plan=chance.choice([plan for plan in (0, 4, 5) if plan != first.plan]))]
+    for _ in range(chance.choice((0, 0, 1, 1, 2))):
+        verb = chance.choice(("up", "up", "up", "rollback", "rollback", "rollback", "down", "extend", "gc"))
+        commands.append(_next(chance, commands[-1], verb))
+    faults = [
+        fault
+        for _ in range(chance.choice((0, 1, 1, 1, 2)))
+        for fault in _break(chance, chance.randrange(1, len(commands)), chance.randrange(7))
+    ]
+    faults.extend(_faults(chance, len(commands), (0, 0, 1)))
+    if chance.random() < 0.35:
+        faults.append(_machine_fault(chance, chance.randrange(1, len(commands))))
+    return History(
+        seed=seed,
+        commands=tuple(commands),
+        faults=tuple(faults),
+        events=_events(chance, len(commands), (0, 0, 0, 1)),
+        late_s=_late(chance, 0.25, instance=0.4),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
+        end=_end(chance),
+    )
+
+
+def _next(chance, command, verb):
+    """What comes after a command on the same name: by the same user once it has ended, or by another one meanwhile."""
+    after = chance.random() < 0.85
+    return replace(
+        command,
+        user=command.user if after else 1 - command.user,
+        verb=verb,
+        plan={"up": chance.choice((0, 4, 4, 5, 5)), "extend": chance.randrange(5)}.get(verb, 0),
+        after=after,
+        at_s=round(chance.choice((5.0, 60.0, 1200.0)) * chance.uniform(0.3, 1) + (0.0 if after else 150.0), 1),
+        ahead_s=_ahead_s(chance),
+        waits=chance.random() < 0.9,
+        recreates=chance.random() < 0.35,
     )
 
 
 def _ending(chance, seed):
-    """What others do when a machine's end is near, by clocks that differ."""
-    first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 1, TWO_REGIONS)), waits=False)
+    """What others do when a machine's end is near, by clocks that differ, and what its owner does to put that off."""
+    first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 1, 2, TWO_REGIONS)), waits=False)
+    near_s = chance.choice((1800.0, 7200.0, 7200.0)) + chance.uniform(-500, 500)
+    extension = replace(
+        first, verb="extend", plan=chance.choice((1, 1, 2, 3, 4, 0)), at_s=round(chance.uniform(300, near_s - 300), 1)
+    )
     later = Command(
-        user=1,
-        verb=chance.choice(("gc", "gc", "up", "down")),
+        user=chance.choice((0, 1, 1)),
+        verb=chance.choice(("gc", "gc", "gc", "up", "down", "extend")),
         name=first.name,
-        at_s=round(chance.choice((1800.0, 7200.0, 7200.0)) + chance.uniform(-500, 500), 1),
+        at_s=round(near_s, 1),
         ahead_s=chance.choice((-MOST_AHEAD_S, MOST_AHEAD_S, MOST_AHEAD_S)),
     )
+    commands = (first, extension, later) if chance.random() < 0.6 else (first, later)
+    kind = chance.choice(("denied", "cut", "lost", "dropped", "not sent"))
+    faults = [_fault_at(chance, kind, 1, "changes", 0)] if chance.random() < 0.4 else []
     return History(
         seed=seed,
-        commands=(first, later),
-        faults=tuple(_fault(chance, 2) for _ in range(chance.choice((0, 1)))),
-        boot_s=round(chance.uniform(1, 60), 1),
-        end=chance.choice(("again", "leave")),
+        commands=commands,
+        faults=(*faults, *_faults(chance, len(commands), (0, 0, 1))),
+        boot_s=_boot_s(chance),
+        end=_end(chance),
     )
 
 
 def _race(chance, seed):
-    """Two who want one name, at once or while the first one waits; perhaps one has to go to another region for it."""
+    """Two who want one name, at once or while the first one waits."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0])
-    later_s = round(chance.choice((chance.uniform(0, 10), chance.uniform(0, 10), chance.uniform(65, 130))), 1)
+    later_s = round(chance.choice((chance.uniform(0, 10), chance.uniform(10, 60), chance.uniform(60, 130))), 1)
     second = replace(first, user=1, at_s=later_s, ahead_s=_ahead_s(chance), plan=_plan(chance))
-    events = ()
-    if chance.random() < 0.5:
-        first, second = replace(first, plan=TWO_REGIONS), replace(second, plan=TWO_REGIONS)
-        short = Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(5, 40), 1), where=REGIONS[0])
-        events = (short,)
-    kind = chance.choice(("lost", "lost", "killed after", "cut"))
-    fault = Fault(kind=kind, command=0, among="changes", at=chance.choice((0, 1, 2, 3)))
+    if chance.random() < 0.15:
+        second = replace(second, verb="gc", plan=0)
+    kinds = ("lost", "lost", "lost", "killed after", "cut", "killed in flight")
+    faults = tuple(
+        _fault_at(chance, chance.choice(kinds), 0, "changes", chance.choice((0, 1, 2, 2, 3)))
+        for _ in range(chance.choice((0, 1, 1, 2)))
+    )
     return History(
         seed=seed,
         commands=(first, second),
-        faults=(fault,) if chance.random() < 0.6 else (),
-        events=events,
-        late_s={kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < 0.25},
-        boot_s=round(chance.uniform(1, 60), 1),
+        faults=faults,
+        events=_events(chance, 2, (0, 0, 1)),
+        late_s=_late(chance, 0.25, instance=0.4),
+        boot_s=_boot_s(chance),
+    )
+
+
+def _race_apart(chance, seed):
+    """Two who want one name while it is uncertain in which of two regions they get a machine."""
+    first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0], plan=TWO_REGIONS)
+    second = replace(first, user=1, at_s=round(chance.uniform(0, 40), 1), ahead_s=_ahead_s(chance))
+    short = Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(3, 40), 1), where=REGIONS[0])
+    return History(
+        seed=seed,
+        commands=(first, second),
+        faults=_faults(chance, 2, (0, 0, 0, 1)),
+        events=(short,),
+        late_s=_late(chance, 0.6, instance=0.3),
+        boot_s=_boot_s(chance),
     )
 
 
@@ -217,31 +326,31 @@ def _commands(chance):
     at_s = 0.0
     for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))):
         at_s += chance.uniform(0, pause_s)
-        how = chance.random()
-        if how < _FOLLOWS:
-            made.append(_following(chance, made[-1], again=how < _AGAIN))
+        if chance.random() < 0.7:
+            made.append(_following(chance, made[-1], again=chance.random() < 0.55))
         else:
-            verb = chance.choice(("up", "up", "up", "down", "down", "gc", "extend"))
+            verb = chance.choice(("up", "up", "up", "down", "down", "gc", "extend", "rollback"))
             made.append(_command(chance, users, verb, round(at_s, 1)))
     return tuple(made)
 
 
 def _following(chance, command, *, again):
-    """What the same user does right after a command has ended: the same again, perhaps asked for otherwise, or more."""
-    verb = command.verb if again else chance.choice(("down", "down", "up", "gc", "extend"))
+    """What the same user does after a command has ended: the same again, perhaps asked for otherwise, or more."""
+    verb = command.verb if again else chance.choice(("down", "down", "down", "up", "up", "gc", "extend", "rollback"))
     plan = _plan(chance) if chance.random() < 0.2 else command.plan
+    at_s = chance.choice((20.0, 20.0, 20.0, 4000.0)) * chance.uniform(0.02, 1)
     return replace(
         command,
         verb=verb,
-        at_s=round(chance.uniform(0.5, 20), 1),
+        at_s=round(at_s, 1),
         after=True,
-        plan=plan if verb == "up" else 0,
+        plan=plan if verb == "up" else chance.randrange(5) if verb == "extend" else 0,
         ahead_s=_ahead_s(chance),
     )
 
 
 def _plan(chance):
-    return chance.choice((0, 0, 0, 0, 1, 1, 2, TWO_REGIONS))
+    return chance.choice(_PLANS)
 
 
 def _command(chance, users, verb, at_s):
@@ -250,9 +359,9 @@ def _command(chance, users, verb, at_s):
         verb=verb,
         name=chance.choice((NAMES[0], NAMES[0], NAMES[0], NAMES[1])),
         at_s=at_s,
-        plan=_plan(chance) if verb == "up" else 0,
+        plan=_plan(chance) if verb == "up" else chance.randrange(5) if verb == "extend" else 0,
         ahead_s=_ahead_s(chance),
-        waits=chance.random() < 0.25,
+        waits=chance.random() < 0.4,
     )
 
 
@@ -262,33 +371,72 @@ def _ahead_s(chance):
     )
 
 
+def _boot_s(chance):
+    return round(chance.uniform(1, 60), 1)
+
+
+def _ending_s(chance):
+    return round(chance.choice((1, 10, 60, 240, 1500)) * chance.uniform(0.5, 1), 1)
+
+
+def _end(chance):
+    return chance.choice(("again", "again", "leave"))
+
+
+def _late(chance, share, **shares):
+    """How late things show, by kind: that share of the kinds does."""
+    return {kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < shares.get(kind, share)}
+
+
+def _faults(chance, commands, numbers):
+    return tuple(_fault(chance, commands) for _ in range(chance.choice(numbers)))
+
+
+def _events(chance, commands, numbers):
+    return tuple(_event(chance, commands) for _ in range(chance.choice(numbers)))
+
+
 def _fault(chance, commands):
-    kind = chance.choices(tuple(CALL_FAULTS), tuple(CALL_FAULTS.values()))[0]
-    among = "writes" if kind.endswith("write") else chance.choice(("requests", "changes", "changes"))
-    seconds = {"late": 10.0, "stale": 45.0, "doubled": 3.0}.get(kind, 0.0) * chance.random()
-    return Fault(
-        kind=kind,
-        command=chance.randrange(commands),
-        among=among,
-        at=chance.choice(_STRIKES[among]),
-        seconds=round(seconds, 1),
-    )
+    command, what = chance.randrange(commands), chance.random()
+    if what < 0.1:
+        return _machine_fault(chance, command)
+    among = "writes" if what < 0.25 else chance.choice(("requests", "changes", "looks"))
+    known = WRITE_FAULTS if among == "writes" else CALL_FAULTS
+    kind = chance.choices(tuple(known), tuple(known.values()))[0]
+    return _fault_at(chance, kind, command, among, chance.choice(_STRIKES[among]))
 
 
-def _event(chance):
+def _machine_fault(chance, command):
+    kind = chance.choices(tuple(MACHINE_FAULTS), tuple(MACHINE_FAULTS.values()))[0]
+    return _fault_at(chance, kind, command, "machines", chance.choice(_STRIKES["machines"]))
+
+
+def _fault_at(chance, kind, command, among, at):
+    seconds = round(_SECONDS.get(kind, 0.0) * chance.random(), 1)
+    return Fault(kind=kind, command=command, among=among, at=at, seconds=seconds)
+
+
+def _event(chance, commands):
     kind = chance.choices(tuple(EVENTS), tuple(EVENTS.values()))[0]
-    where = {
-        "no capacity": lambda: chance.choice((*REGIONS, "us-east-1a", "us-east-1b")),
-        "unreachable": lambda: chance.choice(REGIONS),
-        "throttling": lambda: chance.choice(REGIONS),
-        "stranger": lambda: chance.choice(NAMES),
-    }.get(kind, str)()
+    somewhere = (REGIONS[0], REGIONS[0], REGIONS[1])
+    places = {
+        "no capacity": (*somewhere, "us-east-1a", "us-east-1b"),
+        "no quota": somewhere,
+        "unreachable": somewhere,
+        "throttling": somewhere,
+        "stranger": NAMES,
+        "forbidden": ACTIONS,
+    }
     return Event(
         kind=kind,
-        at_s=round(chance.choice((0.0, chance.uniform(0, 120), chance.uniform(0, 120), chance.uniform(0, 3000))), 1),
+        at_s=round(chance.choice((0.0, chance.uniform(0, 60), chance.uniform(0, 3000))), 1),
+        command=chance.randrange(commands) if chance.random() < 0.7 else None,
         seconds=round(chance.choice((20, 120, 900)) * chance.uniform(0.3, 1), 1),
-        where=where,
+        where=chance.choice(places.get(kind, ("",))),
     )
+
+
+_SHAPES = {_interrupted: 28, _updated: 24, _ending: 10, _race: 12, _race_apart: 5, _mixed: 21}
 
 
 def as_json(history):

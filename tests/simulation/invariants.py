@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+from math import inf
+
 from simulation.api import CREATING, moment, tags_in
-from simulation.requests import asked
+from simulation.requests import asked, digests
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
-from tgi_deploy.reconcile.ends import TAG_LEASE, certain_end, ends_of, stamp
+from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
 
 # How long something new may go unseen: with it, what another computer removes is not all that there is.
 _UNSEEN_S = 60.0
 _ENDLESS_STEPS = 20_000
+UPS = ("up", "rollback")
+_RECORDED = ("instance", "security-group", "launch-template")
+_SCHEME = re.compile(r"--quantize[^a-z]+([a-z0-9]+)")
 _DELETING = {
     "terminate_instances": "InstanceIds",
     "delete_security_group": "GroupId",
@@ -40,6 +47,7 @@ class Invariants:
         self._receipted = set()
         self._recorded = set()
         self._deleted = set()
+        self._downs = []
 
     def _check(self, holds, name, text):
         if not holds and name not in {known for known, _ in self.broken}:
@@ -53,6 +61,12 @@ class Invariants:
             self._intent_before_call(program, what, parameters)
         if what == "run_instances":
             self._ends_and_claims_first(program, parameters, region)
+            self._room_made(program)
+        if what == "terminate_instances":
+            known = (self._run.world.things.get(thing_id) for thing_id in parameters["InstanceIds"])
+            for machine in (thing for thing in known if thing is not None and thing.alive):
+                program.ended_machines.add(machine)
+                self._rolls(program, machine)
         if what in _DELETING:
             ids = parameters[_DELETING[what]]
             for thing_id in (ids,) if isinstance(ids, str) else ids:
@@ -66,9 +80,10 @@ class Invariants:
     def after_save(self, program, deployment):
         """What holds of a record (revisions: at most one is pending, and what is active serves)."""
         self._recorded.update((program.command.user, item.attributes.get("id")) for item in deployment.resources)
-        before = self._run.records.get(program.command.user, {}).get(deployment.name)
-        proved = deployment.status != "ready" or before is None or before.status == "ready" or not self._run.wrong_model
-        self._check(proved, "proof before ready", "it is recorded as ready although another model answers")
+        proved = deployment.status != "ready" or _machine_id(deployment) in self._run.proved
+        self._check(proved, "proof before ready", f"{_machine_id(deployment)} is recorded as ready and was not proved")
+        if deployment.rollout is not None:
+            program.updates = deployment.rollout.source
         pending = [item.number for item in deployment.revisions if item.state == "pending"]
         serving = [item.number for item in deployment.revisions if item.state == "serving"]
         active = [] if deployment.active is None else [deployment.active]
@@ -78,6 +93,7 @@ class Invariants:
     def after_time(self):
         self._one_machine()
         self._found()
+        self._came_to_light()
 
     def _intent_before_call(self, program, what, parameters):
         tags = self._tags_of(parameters)
@@ -104,11 +120,27 @@ class Invariants:
             ]
             self._check(claims, "claims before the machine", f"a machine is asked for without its {kind}")
         ends = ends_of(None, [tags])
-        wanted = asked()[program.command.plan].ends
+        wanted = {} if program.command.verb == "rollback" else asked()[program.command.plan].ends
         has = {end.reason for end in ends}
         expected = {"ttl": "ttl_s", "lease": "lease_s", "idle": "idle_s"}
         missing = [reason for reason, option in expected.items() if option in wanted and reason not in has]
         self._check(not missing, "ends before the machine", f"it lacks {missing}")
+
+    def _room_made(self, program):
+        """A machine that was ended to make room is gone before another one is asked for."""
+        ending = sorted(machine.id for machine in program.ended_machines if machine.exists)
+        self._check(not ending, "gone before the next", f"{ending} are not gone when the next machine is asked for")
+
+    def _rolls(self, program, machine):
+        """In a rolling update what serves stays until the next is promoted, and drains before it is ended."""
+        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        rollout = record.rollout if record is not None and program.command.verb in UPS else None
+        if rollout is None or rollout.strategy != "rolling" or machine.id not in self._run.proved:
+            return
+        serves = rollout.stage == "starting" and machine.id == _machine_id(record)
+        self._check(not serves, "what serves stays", f"{machine.id} is ended before the next is promoted")
+        drained = rollout.stage != "promoted"
+        self._check(drained, "drained before it goes", f"{machine.id} is ended with its requests open")
 
     def _may_delete(self, program, thing):
         if thing is None or thing.now is None:
@@ -116,7 +148,7 @@ class Invariants:
         self._on_record(program, thing)
         if program.command.verb == "gc" and not program.command.plan:
             self._spared_by_gc(thing)
-        if program.command.verb == "up":
+        if program.command.verb in UPS:
             record = self._run.records.get(program.command.user, {}).get(program.command.name)
             mine = record is not None and thing.tags.get(TAG_ID) == record.id
             self._check(mine, "up spares others", f"{thing.id} of {thing.tags.get(TAG_ID)} is deleted by another's up")
@@ -142,7 +174,7 @@ class Invariants:
         making = [
             item.number
             for item in self._run.programs
-            if item.command.verb == "up"
+            if item.command.verb in UPS
             and item.gate is not None
             and not (item.ended or item.dead)
             and (owner_of(item.command.user), item.command.name) in names
@@ -156,13 +188,18 @@ class Invariants:
         self._check(over or removing, "gc spares what is used", f"gc ends {thing.id}, which runs and may be in use")
 
     def _one_machine(self):
-        """Of one deployment at most one machine is asked for."""
+        """Of one deployment at most one machine is asked for, in a rolling update two."""
         alive = {}
         for machine in self._run.world.machines:
             if machine.alive:
                 alive.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine.id)
-        many = [ids for ids in alive.values() if len(ids) > 1]
+        many = [ids for name, ids in alive.items() if len(ids) > 1 and len(ids) > self._most_of(name)]
         self._check(not many, "one machine", f"{many} are billed at once")
+
+    def _most_of(self, deployment_id):
+        known = (item for records in self._run.records.values() for item in records.values())
+        rollouts = (item.rollout for item in known if item.id == deployment_id)
+        return 2 if any(rollout and rollout.strategy == "rolling" for rollout in rollouts) else 1
 
     def _found(self):
         """Every machine can be found: by its tags, or by the record of whoever made it."""
@@ -199,16 +236,49 @@ class Invariants:
                 if item.exists and item.now.get("name") and item.maker is None
             ]
             self._check(holders, "errors are true", f"{program.command.verb} of {program.command.name}: {error}")
-        if outcome.done and program.command.verb == "up":
+        if error is not None:
+            self._goes_back(program, error)
+        if not outcome.killed:
+            self.what_is_left_is_on_record(program)
+        if outcome.done and program.command.verb in UPS:
             self._after_up(program, outcome)
         if outcome.done and program.command.verb == "down":
             self._after_down(program, outcome)
         if outcome.done and program.command.verb == "extend":
-            machine = self._run.world.things[outcome.result.machine_id]
-            until = machine.tags.get(TAG_LEASE, "").partition(" ")[0]
-            self._check(
-                until == stamp(outcome.result.lease.at), "extend moves the end", f"{machine.id} ends at {until}"
-            )
+            self._after_extend(outcome)
+
+    def _goes_back(self, program, error):
+        """An update whose revision is refused by its proof puts back what served, or says that it could not.
+
+        Where what it has made could not be removed, nothing is put back: there might be two.
+        """
+        if error.code != "wrong_model" or program.updates is None:
+            return
+        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        serves_on = record is not None and record.active is not None
+        told = serves_on or "restored" in error.data or error.data.get("fate") != "removed"
+        self._check(told, "updates go back", f"{error!r} restores nothing")
+        if error.data.get("restored") and program.command.waits:
+            back = record.status == "ready" and record.rollout is None
+            self._check(back, "updates go back", f"{record.status} with {record.rollout} after {error!r}")
+
+    def what_is_left_is_on_record(self, program):
+        """Whatever a command has made and left is on its user's record, or an open intent of it is."""
+        for thing in self._run.world.things.values():
+            if thing.maker != program.number or thing.kind not in _RECORDED or not (thing.exists and thing.tags):
+                continue
+            record = self._record(program, thing.tags)
+            known = record and record.record(thing.tags.get(TAG_KEY, ""))
+            on_record = known is not None and known.attributes.get("id", thing.id) == thing.id
+            going = thing.kind == "instance" and not thing.alive
+            self._check(on_record or going, "what is left is on record", f"{thing.id} is left, and {known} on record")
+
+    def _after_extend(self, outcome):
+        """The machine has the tags of the ends that were shown."""
+        machine = self._run.world.things[outcome.result.machine_id]
+        truth = {(end.reason, end.at) for end in ends_of(None, [machine.tags])}
+        shown = {(end.reason, end.at) for end in outcome.result.ends}
+        self._check(shown <= truth, "extend moves the end", f"{machine.id} has {truth}, and {shown} was shown")
 
     def _after_up(self, program, outcome):
         deployment, name = outcome.result.deployment, program.command.name
@@ -225,11 +295,25 @@ class Invariants:
         self._check(
             not others, "one owner", f"up of {deployment.id} succeeds while {others} serve '{name}' for another"
         )
-        machine = deployment.machine
-        there = machine and self._run.world.things.get(machine.attributes.get("id"))
-        self._check(there is not None, "up has a machine", f"up succeeds with {machine}")
-        if there is not None and program.command.waits:
-            self._check(not self._run.wrong_model, "proof before ready", "up succeeds although another model answers")
+        machine = self._run.world.things.get(_machine_id(deployment))
+        since = self._began[program.number] - _UNSEEN_S
+        lives = machine is not None and (machine.ends_at is None or machine.ends_at > since)
+        self._check(lives, "up has a machine", f"up succeeds with {deployment.machine}")
+        if machine is not None:
+            self._runs_what_was_asked_for(program, deployment, machine)
+
+    def _runs_what_was_asked_for(self, program, deployment, machine):
+        """The machine runs what the record says, that is what was asked for, and its caller may connect to it."""
+        revision = deployment.current
+        scheme = _SCHEME.search(machine.user_data)
+        runs = scheme[1] if scheme else "none"
+        planned = revision.plan.chosen.quantize
+        self._check(runs == planned, "up does what it says", f"{machine.id} runs {runs}, and {planned} is on record")
+        meant = program.command.verb == "rollback" or revision.spec.digest in digests(program.command.plan)
+        self._check(meant, "up does what it says", f"{machine.id} runs {planned} after plan {program.command.plan}")
+        groups = [self._run.world.things[item] for item in machine.groups]
+        closed = [group.id for group in groups if group.now is not None and not group.now["rules"]]
+        self._check(not closed, "up lets its caller in", f"nobody may connect through {closed}")
 
     def _looked_at(self, program):
         """Where a program's plan may go: a name belongs to whoever has it in one of these regions."""
@@ -240,7 +324,7 @@ class Invariants:
         """Whether an `up` that ended well has given it to somebody."""
         return any(
             outcome.done
-            and outcome.command.verb == "up"
+            and outcome.command.verb in UPS
             and outcome.result.deployment.machine
             and outcome.result.deployment.machine.attributes.get("id") == machine.id
             for outcome in self._run.outcomes
@@ -255,7 +339,22 @@ class Invariants:
             if _counts(thing) and thing.tags.get(TAG_NAME) == name and self._was_his(program, thing, began)
         ]
         self._check(not left, "down leaves nothing", f"down of '{name}' succeeds and leaves {left}")
+        self._downs.append((program, began, self._run.schedule.now))
         self._receipts(program, outcome)
+
+    def _came_to_light(self):
+        """What this user's earlier commands have asked for does not appear after a `down` that found nothing more."""
+        for program, began, ended in self._downs:
+            late = [
+                thing.id
+                for thing in self._run.world.things.values()
+                if thing.made_at > ended
+                and thing.maker is not None
+                and thing.tags.get(TAG_NAME) == program.command.name
+                and self._run.programs[thing.maker].command.user == program.command.user
+                and self._ended_s(self._run.programs[thing.maker]) < began
+            ]
+            self._check(not late, "down leaves nothing", f"{late} appear after the down of '{program.command.name}'")
 
     def _was_his(self, program, thing, began):
         maker = self._run.programs[thing.maker]
@@ -264,12 +363,14 @@ class Invariants:
         return maker.command.user == program.command.user or thing.made_at < began - _UNSEEN_S
 
     def _ended_s(self, program):
-        return next(item.ended_s for item in self._run.outcomes if item.number == program.number)
+        return next(item.ended_s or inf for item in self._run.outcomes if item.number == program.number)
+
+    def after_receipt(self, text):
+        self._receipted.update(line["id"] for line in json.loads(text)["resources"])
 
     def _receipts(self, program, outcome):
         """Every machine that this user has learned of is on a receipt of its deployment's removals."""
         ids = {receipt.id for receipt in outcome.result.receipts}
-        self._receipted |= {line.id for receipt in outcome.result.receipts for line in receipt.lines}
         for machine in self._run.world.machines:
             known = (program.command.user, machine.id) in self._run.known
             if known and machine.tags.get(TAG_ID) in ids:
@@ -278,12 +379,9 @@ class Invariants:
     # At the end
 
     def did_not_converge(self, outcome):
-        error = outcome.error
-        self._check(
-            getattr(error, "code", "") in _LAWFUL and isinstance(error, (ConflictError, InputError)),
-            "converges",
-            f"{outcome.command.verb} {outcome.command.name} of user {outcome.command.user}: {error!r} every time",
-        )
+        command = outcome.command
+        text = f"{command.verb} {command.name} of user {command.user}: {outcome.error!r} every time"
+        self._check(holds=False, name="converges", text=text)
 
     def settled(self):
         """When everybody has said it again, every name has one machine at most."""
@@ -302,6 +400,14 @@ class Invariants:
         self._run.pass_time(3600.0)
         left = [thing.id for thing in self._run.world.things.values() if _counts(thing) and thing.tags]
         self._check(not left, "nothing is left at the end", f"{left}")
+
+
+def is_lawful(error):
+    return getattr(error, "code", "") in _LAWFUL and isinstance(error, (ConflictError, InputError))
+
+
+def _machine_id(deployment):
+    return deployment.machine.attributes.get("id") if deployment.machine else None
 
 
 def _counts(thing):

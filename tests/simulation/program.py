@@ -33,12 +33,14 @@ class Program:
         self.number, self.command, self.run = number, command, run
         self.schedule, self.world, self.invariants = run.schedule, run.world, run.invariants
         self.faults = {(fault.among, fault.at): fault for fault in run.history.faults if fault.command == number}
-        self.api = Api(run.world, number)
+        broken = {place: fault.kind for (among, place), fault in self.faults.items() if among == "machines"}
+        self.api = Api(run.world, number, broken)
         self.chance = random.Random(f"{run.history.seed} {number}")  # noqa: S311 -- how long each call takes
         self.learned = set()
-        self.gate = None
+        self.ended_machines = set()
+        self.gate = self.updates = None
         self.calls = self.changes = self.writes = 0
-        self.dead = self.ended = False
+        self.dead = self.ended = self.has_changed = False
 
     def pause(self, seconds):
         self.live()
@@ -76,6 +78,7 @@ class Program:
             raise SimulatorError(f"before {method}") from error
         fault = self._fault_of(method)
         took_s = 0.02 + self.chance.random() ** 3
+        self.api.lag = self.chance.choice((1.0, self.chance.random()))
         self.pause(took_s / 2)
         if fault is not None:
             self.run.note(self, f"{fault.kind}: request {self.calls - 1}, {method}")
@@ -93,25 +96,27 @@ class Program:
     def _fault_of(self, method):
         fault = self.faults.get(("requests", self.calls))
         self.calls += 1
-        if not method.startswith(LOOKS):
-            fault = fault or self.faults.get(("changes", self.changes))
-            self.changes += 1
+        if method.startswith(LOOKS):
+            first_look, self.has_changed = self.has_changed, False
+            return fault or (self.faults.get(("looks", self.changes - 1)) if first_look else None)
+        fault = fault or self.faults.get(("changes", self.changes))
+        self.changes += 1
+        self.has_changed = True
         return fault
 
     def _refuse(self, region, method, kind):
         """What goes wrong before anything reaches the cloud."""
         if kind == "killed before":
             self.die()
-        happening = self._happening(region)
+        happening = self.run.happening(region, method)
         if kind == "not sent" or "unreachable" in happening:
             raise EndpointConnectionError(endpoint_url=_URL)
         if kind == "throttled" or "throttling" in happening:
             raise refusal(method, "RequestLimitExceeded", status=503)
-
-    def _happening(self, region):
-        """What of the region's troubles there is right now."""
-        now = self.schedule.now
-        return {item.kind for item in self.run.troubles if item.where == region and 0 <= now - item.at_s < item.seconds}
+        if kind == "denied" or "forbidden" in happening:
+            raise refusal(method, "UnauthorizedOperation", status=403)
+        if kind == "dropped":
+            raise ConnectionClosedError(endpoint_url=_URL)
 
     def _reach(self, region, method, parameters):
         try:
@@ -124,11 +129,12 @@ class Program:
             self.invariants.after_step()
 
     def _with(self, fault, region, method, parameters):
-        if fault.kind == "late":
-            self.world.at(
-                self.schedule.now + fault.seconds, lambda _moment: self._reach_late(region, method, parameters)
-            )
-            raise ConnectionClosedError(endpoint_url=_URL)
+        if fault.kind in {"late", "killed in flight"}:
+            arrives = self.schedule.now + fault.seconds
+            self.world.at(arrives, lambda _moment: self._reach_late(region, method, parameters, fault.seconds))
+            if fault.kind == "late":
+                raise ConnectionClosedError(endpoint_url=_URL)
+            self.die()
         if fault.kind == "doubled" and not method.startswith(LOOKS):
             self._try(region, method, parameters)
             self.pause(fault.seconds + 0.1)
@@ -159,14 +165,19 @@ class Program:
         except ClientError:
             return
 
-    def _reach_late(self, region, method, parameters):
+    def _reach_late(self, region, method, parameters, delayed_s):
         """A request that the network has held back: whoever sent it has stopped listening."""
+        known = set(self.world.things)
         try:
             self.api.call(region, method, parameters)
         except ClientError:
             return
         finally:
             self.invariants.after_step()
+        for thing_id in self.world.things.keys() - known:
+            self.world.things[thing_id].delayed_s = delayed_s
+        if self.ended and not self.dead:
+            self.invariants.what_is_left_is_on_record(self)
 
     def write(self, act):
         """A write to the disk, or what comes in its place."""
@@ -235,6 +246,8 @@ class Disk:
         if name == "save":
             self._program.invariants.after_save(self._program, result)
             self._saved[result.name] = result
+        if name == "save_receipt":
+            self._program.invariants.after_receipt(words[1])
         if name == "remove":
             self._saved.pop(words[0], None)
         self._program.invariants.after_step()

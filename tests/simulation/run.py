@@ -7,7 +7,7 @@ The seam is the boto3 client, so that what AWS refuses, loses, doubles or cuts m
 
 Programs take turns at every request and pause (simulation/schedule.py); who is next follows from how long each call
 takes, which the seed decides. EC2 (simulation/world.py, simulation/api.py) holds the truth, and shows each kind of
-thing as late as the history says. What may go wrong is in simulation/rules.json, each rule with its source.
+thing as late as the history says. What may go wrong is in simulation/rules.toml, each rule with its source.
 
 After every request that reaches EC2 and every write to a disk, and at the end of every command, the invariants
 (simulation/invariants.py) are checked against the truth. When all commands have ended, nothing goes wrong any more:
@@ -32,20 +32,20 @@ from fakes.surroundings import FakeEngine, Heard, fake_ec2
 from msgspec.structs import replace
 from simulation import requests
 from simulation.history import REGIONS, Command, History
-from simulation.invariants import Invariants, owner_of
+from simulation.invariants import Invariants, is_lawful, owner_of
 from simulation.program import Clock, Disk, Program, Sessions
 from simulation.schedule import Endless, Killed, Schedule
 from simulation.world import World
 
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.context import Context
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.extend import extend
+from tgi_deploy.operations.watching.known import unrecorded_deployment
 from tgi_deploy.readiness.waiting import Probe
-from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.state import codec
 from tgi_deploy.state.local import LocalStore
@@ -53,12 +53,12 @@ from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.errors import ErrorTable
 from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.ec2.cloud import Ec2Cloud
-from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.wiring import engine_named
 
 ENGINE_STARTS_S = 40.0
 QUIET_S = 1200.0
 TRIES = 3
+_SHORTAGES = {"no capacity": ("InsufficientInstanceCapacity", 500), "no quota": ("VcpuLimitExceeded", 400)}
 LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
 _MEMORY = Path("/dev/shm")  # noqa: S108 -- records are written and read in memory where there is such a disk
 _IMAGES = [{"arch": "x86_64", "name": "/image"}]
@@ -136,21 +136,32 @@ def _table():
     return ErrorTable.of(Store.behind().json("aws/errors.json"))
 
 
-class _World(World):
-    def lease_of(self, machine, first_s):
-        """When its lease ends, in seconds: so long after its tag got the text that it has."""
-        text = machine.now["tags"].get(TAG_LEASE, "")
-        seen = next(at for at, members in machine.states if members["tags"].get(TAG_LEASE, "") == text)
-        return max(seen, machine.running_at) + int(text.partition(" ")[2] or first_s)
+class _Engine(FakeEngine):
+    """What answers at a machine's address; one that has shown what it serves counts as asked."""
+
+    def __init__(self, run, url):
+        super().__init__()
+        self._run, self._url = run, url
+
+    def ask(self, probe):
+        machine = self._run.serving(self._url)
+        if machine is None:
+            raise NotHealthyError("engine_unreachable", f"{self._url} does not answer")
+        if machine.fault == "wrong model":
+            self.model_id = "somebody/else"
+        elif probe.step == "info":
+            self._run.proved.add(machine.id)
+        return super().ask(probe)
 
 
 class _Run:
     def __init__(self, history, home):
         self.history, self.home = history, home
         self.schedule = Schedule()
-        self.world = _World(
+        self.world = World(
             lambda: self.schedule.now, late_s=history.late_s, boot_s=history.boot_s, ending_s=history.ending_s
         )
+        self.proved = set()
         self.records = {}
         self.known = set()
         self._ended = set()
@@ -158,12 +169,11 @@ class _Run:
         self.outcomes = []
         self.log = []
         self.ids = 0
-        self.wrong_model = any(event.kind == "wrong model" for event in history.events)
-        self.troubles = [event for event in history.events if event.kind in {"throttling", "unreachable"}]
+        self.troubles = []
         self.invariants = Invariants(self)
 
     def run(self):
-        self._arrange(self.history.events)
+        self._arrange(None, 0.0)
         self._add_from(0)
         try:
             self.schedule.run()
@@ -172,21 +182,27 @@ class _Run:
             self.invariants.broken.append(("ends", str(error)))
         return Report(self.history, self.invariants.broken, self.outcomes, self.log)
 
-    def _arrange(self, events):
-        world = self.world
-        for event in events:
-            if event.kind == "no capacity":
-                world.no_capacity.append((event.at_s, event.at_s + event.seconds, event.where))
-            elif event.kind == "dies at start":
-                world.deaths.append("Server.InternalError")
-            elif event.kind.startswith("keeps"):
-                world.keeps.append({"keeps volume": "volume", "keeps interface": "network-interface"}[event.kind])
+    def _arrange(self, command, now):
+        """Have the events happen that count from this moment: the beginning (None) or that of a command."""
+        for event in self.history.events:
+            if event.command != command:
+                continue
+            at_s, until_s = now + event.at_s, now + event.at_s + event.seconds
+            if event.kind in _SHORTAGES:
+                self.world.shortages.append((at_s, until_s, event.where, *_SHORTAGES[event.kind]))
+            elif event.kind in {"throttling", "unreachable", "forbidden"}:
+                self.troubles.append((event.kind, event.where, at_s, until_s))
             elif event.kind == "spot notice":
-                world.at(event.at_s, self._reclaim)
+                self.world.at(at_s, self._reclaim)
             elif event.kind == "stranger":
                 name = f"tgi-deploy-{event.where}"
                 members = {"name": name, "network": "vpc-us-east-1", "tags": {}, "rules": ()}
-                world.at(event.at_s, lambda at, members=members: self._stranger(at, members))
+                self.world.at(at_s, lambda at, members=members: self._stranger(at, members))
+
+    def happening(self, region, method):
+        """Return what troubles of a region, or of an action, there are right now."""
+        now, places = self.schedule.now, {region, method}
+        return {kind for kind, where, since, until in self.troubles if where in places and since <= now < until}
 
     def _reclaim(self, at):
         for machine in self.world.machines:
@@ -215,6 +231,8 @@ class _Run:
 
     def _execute(self, program, gate):
         program.gate = gate
+        if program.number < len(self.history.commands):
+            self._arrange(program.number, self.schedule.now)
         outcome = Outcome(program.command, program.number, self.schedule.now)
         self.outcomes.append(outcome)
         self.invariants.before_command(program)
@@ -247,7 +265,12 @@ class _Run:
         if command.verb == "down":
             return down(context, [command.name], lambda _removals: True)
         if command.verb == "extend":
-            return extend(context, command.name, WantedEnds())
+            return extend(context, command.name, requests.WANTED[command.plan])
+        if command.verb == "rollback":
+            recorded = context.store.load(command.name)
+            if recorded is None:
+                raise unrecorded_deployment(context, command.name)
+            return up(context, requests.rollback_request(command, recorded))
         late = command.plan == LATE_GC
         return gc(context, GcRequest(older_than_s=3600.0, confirm=lambda _groups: True, include_unrecorded=late))
 
@@ -270,7 +293,7 @@ class _Run:
             cloud=region,
             probe=lambda url: self._probe(program, url),
             engine=engine_named,
-            engine_client=lambda _url: FakeEngine("somebody/else" if self.wrong_model else FakeEngine.model_id),
+            engine_client=lambda url: _Engine(self, url),
             log_grammar=lambda _engine: GRAMMAR,
             regions=self.history.regions,
             version="0.1.0",
@@ -288,20 +311,22 @@ class _Run:
     def _probe(self, program, url):
         program.pause(0.05)
         self.world.advance()
-        answers = any(
-            f"//{machine.states[0][1]['address']}:" in url
-            and machine.alive
-            and machine.running_at is not None
-            and self.schedule.now - machine.running_at >= ENGINE_STARTS_S
-            for machine in self.world.machines
-        )
+        answers = self.serving(url) is not None
         return Probe(outcome="status", status=200) if answers else Probe(outcome="refused")
+
+    def serving(self, url):
+        """Return the machine whose engine answers at an address; None for none."""
+        for machine in self.world.machines:
+            if machine.alive and machine.running_at is not None and f"//{machine.now['address']}:" in url:
+                return machine if self.schedule.now - machine.running_at >= ENGINE_STARTS_S else None
+        return None
 
     def _finish(self):
         """Nothing goes wrong any more: everything has to come to its end."""
-        over_s = max((event.at_s + event.seconds for event in self.history.events), default=0.0)
-        self.wrong_model = False
-        self.pass_time(max(0.0, over_s - self.schedule.now) + QUIET_S)
+        ends_s = [*(until for *_, until in self.troubles), *(until for _, until, *_ in self.world.shortages)]
+        self.pass_time(max(0.0, max(ends_s, default=0.0) - self.schedule.now) + QUIET_S)
+        for machine in self.world.machines:
+            machine.fault = ""
         self.note(None, f"is calm: {self.history.end}")
         if self.history.end == "again":
             self._say_again()
@@ -323,12 +348,12 @@ class _Run:
             self.say(Command(user=user, verb="down", name=name, at_s=0.0))
 
     def say(self, command):
-        """Run a command until it does what it should, three times at most."""
+        """Run a command until it does what it should, or what it may end with at any time; three times at most."""
         for _ in range(TRIES):
             self._add(replace(command, at_s=self.schedule.now, ahead_s=0.0), len(self.programs))
             self.schedule.run()
             outcome = self.outcomes[-1]
-            if outcome.done:
+            if outcome.done or is_lawful(outcome.error):
                 return
         self.invariants.did_not_converge(outcome)
 

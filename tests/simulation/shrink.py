@@ -37,10 +37,13 @@ def _smaller(history):
 
 
 def _without_command(history, number):
-    """Faults belong to commands by their number."""
-    faults = tuple(
-        replace(fault, command=fault.command - (fault.command > number))
-        for fault in history.faults
-        if fault.command != number
-    )
-    return replace(history, commands=history.commands[:number] + history.commands[number + 1 :], faults=faults)
+    """Faults, and some events, belong to commands by their number."""
+    left = {
+        name: tuple(
+            replace(item, command=item.command - (item.command > number)) if item.command is not None else item
+            for item in getattr(history, name)
+            if item.command != number
+        )
+        for name in ("faults", "events")
+    }
+    return replace(history, commands=history.commands[:number] + history.commands[number + 1 :], **left)

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 from simulation import planted
-from simulation.history import CALL_FAULTS, EVENTS, Command, Fault, History, from_json, make
+from simulation.history import (
+    CALL_FAULTS,
+    EVENTS,
+    MACHINE_FAULTS,
+    WRITE_FAULTS,
+    Command,
+    Fault,
+    History,
+    from_json,
+    make,
+)
 from simulation.rules import read_rules
 from simulation.run import run
 from simulation.shrink import MOST_STEPS, shrink
@@ -88,7 +98,7 @@ def test_every_rule_has_a_source():
 
 def test_everything_that_goes_wrong_is_a_rule():
     names = Counter(rule.name for rule in read_rules())
-    assert names == Counter({*CALL_FAULTS, *EVENTS, *MODEL_RULES})
+    assert names == Counter({*CALL_FAULTS, *WRITE_FAULTS, *MACHINE_FAULTS, *EVENTS, *MODEL_RULES})
 
 
 def test_every_planted_bug_applies():

@@ -11,13 +11,20 @@ import heapq
 import re
 from itertools import count
 
+from tgi_deploy.values.resource import TAG_PREFIX
+
 ZONES = {"us-east-1": ("us-east-1a", "us-east-1b"), "us-west-2": ("us-west-2a",)}
+MOST_LATE_S = 55.0  # less than the minute that the product waits
 REMEMBERED_S = 3600.0  # how long an ended instance is still described
-SHUTDOWN_CHECK_S = 60.0  # how often a machine reads its lease
 ALIVE = ("pending", "running")
-_TTL = re.compile(r'"\$1" expires (\d+)')
-_IDLE = re.compile(r"limit idle-s (\d+)")
-_LEASE = re.compile(r'"\$1" lease-until (\d+)')
+LOOK_S = 30.0  # how often a machine reads its tags
+# What a machine was made with, in seconds since its boot, and the tag with what its owner says since.
+_LIMITS = {
+    "expires": re.compile(r'"\$1" expires (\d+)'),
+    "idle-s": re.compile(r"limit idle-s (\d+)"),
+    "lease-until": re.compile(r'"\$1" lease-until (\d+)'),
+}
+_SAID = re.compile(r"(none|[\d-]{10}T[\d:]{8})?(?:Z|\+00:00)? ?([1-9][0-9]{0,9})?")
 _PREFIX = {
     "instance": "i-",
     "security-group": "sg-",
@@ -33,6 +40,7 @@ class Thing:
 
     def __init__(self, thing_id, kind, region, maker, at, members):
         self.id, self.kind, self.region, self.maker, self.made_at = thing_id, kind, region, maker, at
+        self.delayed_s = 0.0
         self.states = [(at, members)]
 
     @property
@@ -75,16 +83,14 @@ class Thing:
 
 
 class World:
-    """All regions. `clock` returns the seconds that have passed; `deaths` are reasons of the next machines to die."""
+    """All regions. `clock` returns the seconds that have passed; a shortage is (since, until, where, code, status)."""
 
     def __init__(self, clock, *, late_s, boot_s, ending_s):
         self.clock, self.late_s, self.boot_s, self.ending_s = clock, late_s, boot_s, ending_s
         self.things = {}
         self.machines = []
         self.tokens = {}
-        self.deaths = []
-        self.keeps = []
-        self.no_capacity = []
+        self.shortages = []
         self._numbers = count(1)
         self._orders = count()
         self._due = []
@@ -108,12 +114,15 @@ class World:
     def of(self, kind, region):
         return [thing for thing in self.things.values() if thing.kind == kind and thing.region == region]
 
-    def looked_at(self, thing, stale_s=0.0):
-        """Return what a look shows of a thing that may be late, and answered by a replica that lags behind."""
-        late_s = min(55.0, self.late_s.get(thing.kind, 0.0) + stale_s)
-        return thing.seen(self.clock() - late_s)
+    def lag_of(self, thing, share, stale_s):
+        """Return by how much a replica is behind with a thing. `share`: with machines, replicas differ in that.
 
-    def launch(self, region, maker, at, request):
+        What a request made that was under way for long shows so much earlier: a minute is the most for both.
+        """
+        late_s = self.late_s.get(thing.kind, 0.0) * (share if thing.kind == "instance" else 1.0)
+        return min(MOST_LATE_S - thing.delayed_s, late_s + stale_s)
+
+    def launch(self, region, maker, at, request, fault=""):
         """Make a machine, with its disk, its interface and, for a spot machine, its request."""
         tags = request["tags"]
         machine = self.add(
@@ -130,29 +139,19 @@ class World:
             address=f"198.51.{len(self.machines) // 250 + 100}.{len(self.machines) % 250 + 1}",
             shutdown=request["shutdown"],
         )
-        keeps = self.keeps.pop(0) if self.keeps else ""
         parts = []
         for kind in ("volume", "network-interface"):
             part = self.add(kind, region, maker, at, state="in-use", tags=tags.get(kind, {}), groups=request["groups"])
-            parts.append((part, kind == keeps))
+            parts.append((part, fault == f"keeps {kind}"))
         if request["spot"]:
-            sir = self.add(
-                "spot-request",
-                region,
-                maker,
-                at,
-                state="active",
-                status="fulfilled",
-                tags=tags.get("spot-instances-request", {}),
-            )
-            parts.append((sir, False))
-        machine.parts = parts
+            wanted = {"state": "active", "status": "fulfilled", "tags": tags.get("spot-instances-request", {})}
+            parts.append((self.add("spot-request", region, maker, at, **wanted), False))
+        machine.parts, machine.groups, machine.fault = parts, request["groups"], fault
         machine.user_data = base64.b64decode(request["user_data"]).decode()
-        machine.running_at = None
-        machine.ended_at = None
+        machine.running_at = machine.ends_at = None
         self.machines.append(machine)
-        if self.deaths:
-            reason = self.deaths.pop(0)
+        if fault == "dies at start":
+            reason = "Server.InternalError"
             self.at(at + min(3.0, self.boot_s), lambda moment: self.end(machine, moment, reason=reason))
         self.at(at + self.boot_s, lambda moment: self._boot(machine, moment))
         return machine
@@ -162,23 +161,34 @@ class World:
             return
         machine.change(at, state="running")
         machine.running_at = at
-        ttl, idle = _TTL.search(machine.user_data), _IDLE.search(machine.user_data)
-        for found in filter(None, (ttl, idle)):
-            self.at(at + int(found[1]), lambda moment: self._shut_down(machine, moment))
-        if lease := _LEASE.search(machine.user_data):
-            self.at(at + SHUTDOWN_CHECK_S, lambda moment: self._read_lease(machine, moment, int(lease[1])))
+        found = {name: pattern.search(machine.user_data) for name, pattern in _LIMITS.items()}
+        machine.limits = {name: (int(first[1]) if first else None, at) for name, first in found.items()}
+        machine.made_with = {name: length for name, (length, _) in machine.limits.items()}
+        machine.said = {}
+        self.look(machine, at)
 
-    def _read_lease(self, machine, at, first_s):
+    def look(self, machine, at):
+        """The machine reads its limits, and ends when one is reached; so it does again when the next one may be."""
         if machine.state != "running":
             return
-        until = self.lease_of(machine, first_s)
-        if until <= at:
+        for name in _LIMITS:
+            self._read_limit(machine, name, at)
+        end = end_of(machine)
+        if end is not None and end <= at:
             self._shut_down(machine, at)
-        else:
-            self.at(max(at + SHUTDOWN_CHECK_S, until), lambda moment: self._read_lease(machine, moment, first_s))
+        elif end is not None:
+            self.at(end, lambda moment: self.look(machine, moment))
 
-    def lease_of(self, machine, first_s):
-        raise NotImplementedError
+    def _read_limit(self, machine, name, at):
+        """As templates/user-data/expire.j2 does: seconds count from when they are read."""
+        read = _SAID.fullmatch(machine.now["tags"].get(f"{TAG_PREFIX}{name}", ""))
+        said, seconds = read.groups() if read else (None, None)
+        if seconds is None and name == "lease-until" and said is not None:
+            seconds = machine.made_with[name]
+        if (said, seconds) == machine.said.get(name) or not (seconds or said == "none"):
+            return
+        machine.said[name] = said, seconds
+        machine.limits[name] = (None if said == "none" else int(seconds)), at
 
     def _shut_down(self, machine, at):
         """The machine powers itself off: what that means is said by its shutdown behavior."""
@@ -193,11 +203,11 @@ class World:
         if machine.state not in {*ALIVE, "stopped"}:
             return
         machine.change(at, state="shutting-down", reason=reason)
+        machine.ends_at = at
         self.at(at + self.ending_s, lambda moment: self._ended(machine, moment))
 
     def _ended(self, machine, at):
         machine.change(at, state="terminated")
-        machine.ended_at = at
         for part, kept in machine.parts:
             if part.kind == "spot-request":
                 part.change(at, state="closed", status="instance-terminated-by-user")
@@ -214,6 +224,13 @@ class World:
                 part.change(at, status="marked-for-termination")
         self.at(at + 120, lambda moment: self.end(machine, moment, reason="Server.SpotInstanceTermination"))
 
-    def lacks_capacity(self, region, zone):
+    def shortage(self, region, zone):
+        """Return the (code, status) with which a launch there is refused now; None where it is not."""
         now = self.clock()
-        return any(since <= now < until and where in {region, zone} for since, until, where in self.no_capacity)
+        short = (item for item in self.shortages if item[0] <= now < item[1] and item[2] in {region, zone})
+        return next((item[3:] for item in short), None)
+
+
+def end_of(machine):
+    """Return when a machine that runs ends by itself, as it knows by now; None for never."""
+    return min((since + length for length, since in machine.limits.values() if length is not None), default=None)
