@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.ec2.external_end import SCHEDULE
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
 from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
 from tgi_deploy.values.base import Frozen
@@ -114,6 +113,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
         """A schedule of EC2's own ends one machine: a second one would be without."""
+        from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- likewise
         from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- likewise
 
         if any(record.kind == SCHEDULE for record in deployment.resources):
