@@ -190,11 +190,11 @@ def with_option(command: str, texts: OptionTexts, option: str) -> str:
     """`command` with the options that were given, of which those that `option` sets again are left out."""
     changed = shlex.split(option)
     replaced = {word for word in changed if word.startswith("--")}
-    kept = [word for flag, words in _given(texts) if flag not in replaced for word in words]
+    kept = [word for flag, words in given_options(texts) if flag not in replaced for word in words]
     return shlex.join([PROGRAM, *command.split(), texts.model, *kept, *changed])
 
 
-def _given(texts: OptionTexts) -> list[tuple[str, list[str]]]:
+def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
     """Each option that was given: its flag, and the words that set it."""
     given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
     return [(flag, _words(flag, value)) for flag, value in given if value]

@@ -13,6 +13,7 @@ from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.in_sandbox import said
 from tgi_deploy.cli.options import (
+    given_options,
     name_option,
     plan_options,
     profiles_dir_option,
@@ -22,6 +23,8 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import decide, no_plan_result
 from tgi_deploy.cli.progress import acting
+from tgi_deploy.errors import DeployError
+from tgi_deploy.values.names import is_name
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def runbook_command(
     subject = _subject(texts, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoFeasiblePlan):
         return no_plan_result("runbook", texts, subject)
-    engine = wiring.engine_named(subject.plan.engine.name)
+    engine = wiring.engine_named(subject.service.engine)
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
     text = runbook(subject, alerts, engine, templates_dir=templates_dir)
     if sandbox:
@@ -72,14 +75,32 @@ def runbook_command(
 def _subject(
     texts: OptionTexts, name: str | None, profiles_dir: Path | None, *, sandbox: bool
 ) -> Subject | NoFeasiblePlan:
-    """The recorded deployment of that name, else the plan for that model."""
-    from tgi_deploy.operations.watching.runbook import recorded_subject  # noqa: PLC0415 -- see above
-
-    if texts.model in wiring.recorded_names(sandbox=sandbox):
-        with acting(sandbox=sandbox) as context:
-            return recorded_subject(context, texts.model)
+    """The deployment of that name, by its record or by tags, else the plan for that model."""
+    there = _there(texts, sandbox=sandbox)
+    if there is not None:
+        return there
     plan = decide(texts, profiles_dir)
     return plan if isinstance(plan, NoFeasiblePlan) else _planned(plan, texts, name)
+
+
+def _there(texts: OptionTexts, *, sandbox: bool) -> Subject | None:
+    """A name without any option of a plan may be that of a deployment whose record is elsewhere: its tags tell."""
+    from tgi_deploy.operations.watching.known import known  # noqa: PLC0415 -- see above
+    from tgi_deploy.operations.watching.runbook import known_subject  # noqa: PLC0415 -- likewise
+
+    recorded = texts.model in wiring.recorded_names(sandbox=sandbox)
+    alone = not any(flag != "--region" for flag, _ in given_options(texts)) and is_name(texts.model)
+    if not (recorded or (alone and not (sandbox and wiring.sandbox_status() is None))):
+        return None
+    regions = () if recorded else wiring.targets()[0].locations(texts.regions)
+    with acting(sandbox=sandbox, regions=regions) as context:
+        try:
+            deployment = known(context, texts.model)
+        except DeployError:
+            if recorded:
+                raise
+            return None
+        return known_subject(context, deployment)
 
 
 def _planned(plan: Plan, texts: OptionTexts, name: str | None) -> Subject:

@@ -333,8 +333,11 @@ class Commands(Frozen, frozen=True, kw_only=True):
 class ByHand(Protocol):
     """Commands for a person. A module can be one."""
 
-    def commands(self, name: str, place: str, machine_id: str) -> Commands:
-        """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known."""
+    def commands(self, name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:
+        """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known.
+
+        `nvidia`: its accelerators are NVIDIA's.
+        """
 
     def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
         """Return what to paste to look at one thing; None for a kind that has no such command."""

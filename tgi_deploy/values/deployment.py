@@ -83,6 +83,20 @@ class Pool(Value, frozen=True, kw_only=True):
     machine_usd_per_hour: Decimal | None = None
 
 
+def service_of(plan: PlanDocument) -> Service:
+    """Return what a plan has a machine serve."""
+    engine, served, request = plan.engine, plan.model.served_id, plan.requirements
+    promise = Promise(
+        model_id=served_as(served),
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        concurrency=request.concurrency,
+        max_input_tokens=engine.max_input_tokens,
+        max_total_tokens=engine.max_total_tokens,
+    )
+    return Service(engine=engine.name, release=engine.version, model=served, port=engine.port, promise=promise)
+
+
 class Revision(Value, frozen=True, kw_only=True):
     """A numbered spec, and the plan that it is of, without rejections: request, choice and predictions.
 
@@ -104,18 +118,7 @@ class Revision(Value, frozen=True, kw_only=True):
     @property
     def service(self) -> Service | None:
         """What its plan has its machine serve."""
-        if self.plan is None:
-            return None
-        engine, served, request = self.plan.engine, self.plan.model.served_id, self.plan.requirements
-        promise = Promise(
-            model_id=served_as(served),
-            input_tokens=request.input_tokens,
-            output_tokens=request.output_tokens,
-            concurrency=request.concurrency,
-            max_input_tokens=engine.max_input_tokens,
-            max_total_tokens=engine.max_total_tokens,
-        )
-        return Service(engine=engine.name, release=engine.version, model=served, port=engine.port, promise=promise)
+        return service_of(self.plan) if self.plan else None
 
     @property
     def usd_per_hour(self) -> Decimal | None:

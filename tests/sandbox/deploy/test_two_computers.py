@@ -43,6 +43,9 @@ def test_everything_that_tags_answer_works(second):
         assert asked.code == 0, asked.out
         assert asked.json["data"]["tokens"] == 20
         assert asked.json["data"]["answer"]
+    page = second.run("runbook", "shared", "--json")
+    assert page.code == 0, page.out
+    assert data["url"] in page.json["data"]["markdown"]
     proved = second.run("smoke", "shared", "--json")
     assert proved.code == 0, proved.out
     assert proved.json["data"]["proofs"]["shared"]["level"] == "full"

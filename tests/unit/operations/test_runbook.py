@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 import click
 import pytest
 from builders import plans, records
-from fakes.surroundings import candidate, offer, plan, request
+from fakes.surroundings import Surroundings, candidate, offer, plan, request
 
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.output import plain
 from tgi_deploy.engines.tgi import Tgi
-from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.runbook import Subject, planned_subject, recorded_subject, runbook
+from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.runbook import Subject, known_subject, planned_subject, runbook
 from tgi_deploy.values.base import as_dict, as_value, replaced
+from tgi_deploy.values.container import HostAccess
 from tgi_deploy.values.deployment import ResourceRecord
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
@@ -94,7 +95,7 @@ def test_the_up_command_asks_for_the_same_again():
 def test_a_recorded_deployment_names_its_things_and_their_removal(around):
     context = around.context()
     deployment = up(context, request(wait=True)).deployment
-    text = page(recorded_subject(context, "demo"))
+    text = page(known_subject(context, context.store.load("demo")))
     for resource in deployment.resources:
         assert f"`{resource.attributes['id']}`" in text
     removals = [line for line in commands(text, "aws ec2") if "terminate" in line or "delete" in line]
@@ -104,11 +105,6 @@ def test_a_recorded_deployment_names_its_things_and_their_removal(around):
     assert f"curl -s {deployment.endpoint}/generate" in text
     assert "Values=demo" in text
     assert "ADDRESS" not in text
-
-
-def test_an_unknown_deployment(around):
-    with pytest.raises(InputError, match="no record of 'demo'"):
-        recorded_subject(around.context(), "demo")
 
 
 def test_a_plan_read_back_from_a_record_gives_the_same_page():
@@ -229,7 +225,7 @@ def test_every_end_of_a_machine_is_told(around):
         records.ending(deployment, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
         expected_serial=deployment.serial,
     )
-    text = page(recorded_subject(around.context(), "demo"))
+    text = page(known_subject(around.context(), around.store.load("demo")))
     assert "It ends at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
     assert "It ends 1800 s after its last request." in text
     assert "Nothing ends it by itself" not in text
@@ -250,4 +246,67 @@ def test_the_up_command_gives_the_machine_its_ends_again(around):
     assert second == f"{line}-2"
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(records.ending(deployment, ttl_s=5400), expected_serial=deployment.serial)
-    assert " --ttl 1h30m --name demo" in page(recorded_subject(around.context(), "demo"))
+    assert " --ttl 1h30m --name demo" in page(known_subject(around.context(), around.store.load("demo")))
+
+
+def without_nvidia(around):
+    """A recorded deployment on cards that another maker's devices hand over."""
+    access = HostAccess(devices=("/dev/kfd", "/dev/dri"), groups=("video",), remark="ROCm")
+    deployment = up(around.context(), request(wait=True)).deployment
+    spec = deployment.current.spec
+    container = replaced(spec.container, host=access)
+    return deployment.with_revision(replaced(deployment.current, spec=replaced(spec, container=container)))
+
+
+def test_cards_that_are_not_nvidia_s_are_handed_over_as_they_are_where_it_runs(around):
+    text = page(known_subject(around.context(), without_nvidia(around)))
+    (line,) = commands(text, "docker run")
+    words = shlex.split(line)
+    assert "--gpus" not in words
+    assert words[words.index("--device") + 1] == "/dev/kfd"
+
+
+def test_a_page_names_no_command_of_nvidia_s_for_the_cards_of_others(around):
+    for access, there in ((None, True), (HostAccess(runtime="habana", remark="Gaudi"), False)):
+        text = page(replace(of_ones_own(), host=access))
+        assert ("nvidia-smi" in text) is there
+
+
+@pytest.fixture
+def by_tags(around, tmp_path):
+    """The page of a deployment on a computer without its record."""
+    up(around.context(), request(wait=True))
+    second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock)
+    return page(known_subject(second.context(), known(second.context(), "demo")))
+
+
+def test_a_page_by_tags_has_what_they_say_and_nothing_of_a_plan(by_tags, around):
+    recorded = around.store.load("demo")
+    assert "from tags, on a computer without the record" in by_tags
+    assert "| model | `example-org/example-13b` |" in by_tags
+    assert "| machine | `g6e.xlarge` in us-east-1, on-demand |" in by_tags
+    assert f"**${recorded.usd_per_hour:.4f} an hour** for its machine." in by_tags
+    assert "| promised | 8 requests at once of 1024 + 256 tokens;" in by_tags
+    for absent in ("predicted", "docker run", "tgi-deploy up", "what-if", "should become ready", "None", "{{"):
+        assert absent not in by_tags.partition("\n## ")[2].partition("## Alerts")[0], absent
+
+
+def test_a_page_by_tags_names_every_thing_and_its_removal(by_tags, around):
+    removals = [line for line in commands(by_tags, "aws ec2") if "terminate" in line or "delete" in line]
+    ids = [item.attributes["id"] for item in reversed(around.store.load("demo").resources)]
+    assert [line.split()[4] for line in removals] == ids
+    assert "curl -s http://127.0.0.1:8080/generate" in by_tags
+
+
+def test_alerts_by_tags_leave_out_what_only_a_plan_predicts(by_tags):
+    found = {alert.name for alert in read_alerts("tgi") if f"### {alert.name} " in by_tags}
+    assert {alert.name for alert in read_alerts("tgi")} - found == {"SlowTokens"}
+    for place in ("{name}", "{url}", "{model}", "{concurrency}", "{slow_token_s}"):
+        assert place not in by_tags
+
+
+def test_every_command_of_a_page_by_tags_can_be_parsed(by_tags):
+    for line in commands(by_tags, "tgi-deploy"):
+        with ROOT.make_context("tgi-deploy", shlex.split(line)[1:], resilient_parsing=False) as ctx:
+            name, sub_, args = ROOT.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
+            sub_.make_context(name, args, parent=ctx)

@@ -240,3 +240,13 @@ def test_a_key_goes_to_a_public_address_only_where_that_was_agreed_to(tmp_path):
     with pytest.raises(InputError) as caught:
         prove_known(second.context(), known(second.context(), "demo"), "fast")
     assert caught.value.code == "plaintext_key"
+
+
+def test_both_machines_of_an_update_are_replicas(first, second):
+    (machine,) = first.world.running()
+    other = {**machine.attributes, "id": "instance-9"}
+    tags = {**machine.tags, "tgi-deploy:key": "instance@2.1", "tgi-deploy:usd-per-hour": "3.5"}
+    first.world.things["instance-9"] = replaced(machine, key="instance@2.1", attributes=other, tags=tags)
+    found = status(second.context(), "demo").replicas
+    assert {(item.id, item.revision) for item in found} == {(machine.id, 1), ("instance-9", 2)}
+    assert sorted(str(item.usd_per_hour) for item in found) == ["1.861", "3.5"]

@@ -16,7 +16,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
-from tgi_deploy.operations.watching.runbook import recorded_subject, runbook
+from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
@@ -201,7 +201,7 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
     found = access(public(around), "demo")
     assert found.unencrypted.startswith("the API key, prompts and answers travel unencrypted")
     assert found.tunnel == ""
-    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
+    page = runbook(known_subject(public(around), around.store.load("demo")), read_alerts("tgi"), Tgi())
     assert found.unencrypted in page
     assert "--api-key-from-env KEY --plaintext" in page
     assert "start-session" not in page
@@ -239,5 +239,5 @@ def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
 
 def test_the_runbook_of_a_stored_key_brings_up_the_same_again(around):
     bring_up(around, STORED, plaintext=True)
-    page = runbook(recorded_subject(public(around), "demo"), read_alerts("tgi"), Tgi())
+    page = runbook(known_subject(public(around), around.store.load("demo")), read_alerts("tgi"), Tgi())
     assert "--api-key-parameter /tgi-deploy/team/key --plaintext" in page

@@ -493,3 +493,17 @@ def test_limits_mean_nothing_to_a_container(around, docker):
     with pytest.raises(InputError) as caught:
         extend(context(around, docker), "demo", WantedEnds(ttl_s=3600))
     assert caught.value.code == "no_end_on_docker"
+
+
+def test_another_computer_with_the_same_host_needs_no_record(around, docker, tmp_path):
+    bring_up(around, docker, wait=True)
+    there = status(context(around, docker), "demo")
+    second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock)
+    here = status(context(second, docker), "demo")
+    assert here.recorded is None
+    assert (here.healthy, here.url, here.replicas) == (True, there.url, there.replicas)
+    assert access(context(second, docker), "demo") == access(context(around, docker), "demo")
+    (row,) = list_deployments(context(second, docker)).rows
+    assert (row.now, row.model, row.usd_per_hour) == ("ready", "example-org/example-13b", None)
+    assert down(context(second, docker), ("demo",), lambda _removals: True).removed == ("demo",)
+    assert not docker.containers_by_id

@@ -40,8 +40,12 @@ class Access:
 
 
 def access(context: Context, name: str) -> Access:
-    """Raises InputError `unknown_deployment` and `unknown_engine`, DeployError `no_endpoint`."""
-    deployment = known(context, name)
+    """Raises InputError `unknown_deployment`, and what `access_to` raises."""
+    return access_to(context, known(context, name))
+
+
+def access_to(context: Context, deployment: Deployment) -> Access:
+    """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
     url, record = reached(deployment)
     port = urlsplit(url).port or 80
     engine, service = context.engine_of(deployment), deployment.service
@@ -49,7 +53,7 @@ def access(context: Context, name: str) -> Access:
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
     return Access(
-        name=name,
+        name=deployment.name,
         url=url,
         curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
         python=engine.client_line(url, variable, asked),

@@ -190,10 +190,11 @@ def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple
     """Return the living machines of the same deployment beside its own, and beside those of an unfinished update."""
     rollout = recorded.rollout if recorded else None
     updated = {rollout.source, rollout.destination} if rollout else set()
-    return tuple(found for found in _others(recorded, seen) if revision_of(found.key) not in updated)
+    return tuple(found for found in other_machines(recorded, seen) if revision_of(found.key) not in updated)
 
 
-def _others(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
+def other_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Return the living machines of the same deployment beside its own, those of an unfinished update too."""
     first = machine_of(recorded, seen)
     if first is None:
         return ()
@@ -220,7 +221,7 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
     first = tagged
     if recorded is not None:
         first = recorded.stopped_usd_per_hour if stopped else recorded.usd_per_hour
-    others = price_of_all(recorded, _others(recorded, seen))
+    others = price_of_all(recorded, other_machines(recorded, seen))
     return None if first is None or others is None else first + others
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.access import access
-from tgi_deploy.operations.watching.known import unrecorded_deployment
+from tgi_deploy.operations.watching.access import access_to
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.targets.protocol import Traffic
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
+from tgi_deploy.values.deployment import service_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
 from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import RequestDocument
+    from tgi_deploy.values.serving import Service
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
@@ -49,7 +50,7 @@ _SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the page is about. `deployment` and `access` are None before its `up`.
+    """What the page is about. `deployment` and `access` are None before its `up`, `plan` where tags alone tell of it.
 
     `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
     have it ask for the same API key. `unencrypted` says what travels so, None where nothing does. `host` is how
@@ -58,7 +59,7 @@ class Subject:
 
     name: str
     target: Target
-    plan: PlanDocument
+    plan: PlanDocument | None
     ends: tuple[str, ...] = ()
     end_options: tuple[str, ...] = ()
     key_options: tuple[str, ...] = ()
@@ -69,22 +70,33 @@ class Subject:
 
     @property
     def region(self) -> str:
-        return self.deployment.region if self.deployment else self.plan.chosen.region
+        if self.deployment is not None:
+            return self.deployment.region
+        return self.plan.chosen.region if self.plan else ""
+
+    @property
+    def service(self) -> Service:
+        """What it serves. Raises ValueError where neither a plan nor tags say it: then there is no page."""
+        found = service_of(self.plan) if self.plan else self.deployment.service if self.deployment else None
+        if found is None:
+            raise ValueError("a runbook is written of something that nothing is known of")
+        return found
 
     @property
     def folder(self) -> str | None:
         """Of a model that is one."""
-        served = self.plan.model.served_id
+        served = self.service.model
         return served if is_folder(served) else None
 
     @property
     def model(self) -> str:
         """As a command line names it."""
-        return shlex.quote(self.folder or self.plan.requirements.model)
+        named = self.plan.requirements.model if self.plan else self.service.model
+        return shlex.quote(self.folder or named)
 
     @property
     def rented(self) -> bool:
-        return self.plan.chosen.market != _OWNED
+        return self.plan.chosen.market != _OWNED if self.plan else self.target.facts.regions
 
     @property
     def place(self) -> str:
@@ -95,7 +107,7 @@ class Subject:
 
     @property
     def url(self) -> str:
-        return self.access.url if self.access else f"http://ADDRESS:{self.plan.engine.port}"
+        return self.access.url if self.access else f"http://ADDRESS:{self.service.port}"
 
     @property
     def machine_id(self) -> str:
@@ -103,27 +115,26 @@ class Subject:
         return record.attributes.get("id", "INSTANCE_ID") if record else "INSTANCE_ID"
 
 
-def recorded_subject(context: Context, name: str) -> Subject:
-    """Raises InputError `unknown_deployment`, DeployError `no_plan_recorded`."""
-    recorded = context.store.load(name)
-    if recorded is None:
-        raise unrecorded_deployment(context, name)
-    if recorded.plan is None:
+def known_subject(context: Context, deployment: Deployment) -> Subject:
+    """Return what is there, by its record or by tags. Raises DeployError `no_plan_recorded`."""
+    name, spec = deployment.name, deployment.current.spec
+    if deployment.service is None:
         raise DeployError(
             "no_plan_recorded",
-            f"nothing is on record of what '{name}' was planned as",
+            f"nothing is on record of what '{name}' was planned as, and no tag says what it serves",
             hint="run its 'up' again: that completes the record; or write the runbook of its MODEL",
         )
     return Subject(
         name=name,
-        target=context.target_at(recorded.region),
-        plan=recorded.plan,
-        ends=tuple(_ends_of_a_machine(ends_of(recorded, ()))),
-        end_options=_end_options(recorded.ends),
-        key_options=tuple(_key_options(recorded)),
-        unencrypted=unencrypted(recorded),
-        deployment=recorded,
-        access=access(context, name) if recorded.endpoint else None,
+        target=context.target_at(deployment.region),
+        plan=deployment.plan,
+        ends=tuple(_ends_of_a_machine(ends_of(deployment, ()))),
+        end_options=_end_options(deployment.ends),
+        key_options=tuple(_key_options(deployment)),
+        unencrypted=unencrypted(deployment),
+        host=spec.container.host if spec else None,
+        deployment=deployment,
+        access=access_to(context, deployment) if deployment.endpoint else None,
     )
 
 
@@ -177,13 +188,15 @@ def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templa
 
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
-    plan = subject.plan
-    commands = subject.target.by_hand.commands(subject.name, subject.place, subject.machine_id)
+    commands = subject.target.by_hand.commands(
+        subject.name, subject.place, subject.machine_id, nvidia=subject.host is None
+    )
+    deployment = subject.deployment
     return {
         "name": subject.name,
-        "plan": plan,
-        "chosen": plan.chosen,
-        "engine": plan.engine,
+        "plan": subject.plan,
+        "service": subject.service,
+        "pool": next(iter(deployment.current.pools), None) if deployment else None,
         "engine_title": engine.title,
         "pages": engine.pages,
         "rented": subject.rented,
@@ -194,15 +207,24 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,
         "ends": subject.ends,
-        "up_command": " ".join(_up_words(plan.requirements, subject)),
-        "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,
-        "resources": subject.deployment.resources if subject.deployment else (),
+        "resources": deployment.resources if deployment else (),
         "alerts": list(_filled(subject, alerts)),
         "model": subject.model,
-        "docker_run": _docker_run(plan, engine, subject.folder, subject.host),
         "looks": commands.looks,
         "removals": _removals(subject) or commands.removal,
         "proof": commands.proof,
+        **(_planned(subject.plan, subject, engine) if subject.plan else {}),
+    }
+
+
+def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, Any]:
+    """Return what only a plan has."""
+    return {
+        "chosen": plan.chosen,
+        "engine": plan.engine,
+        "up_command": " ".join(_up_words(plan.requirements, subject)),
+        "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,
+        "docker_run": _docker_run(plan, engine, subject.folder, subject.host),
     }
 
 
@@ -249,16 +271,19 @@ def _word(value: object) -> str:
 
 
 def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
-    concurrency, tpot_ms = subject.plan.requirements.concurrency, subject.plan.performance.tpot_ms
-    values = {
-        "name": subject.name,
-        "model": subject.model,
-        "url": subject.url,
-        "concurrency": str(concurrency),
-        "double_concurrency": str(2 * concurrency),
-        "slow_token_s": f"{_SLOW_FACTOR * tpot_ms / 1000:.3f}",
-    }
+    """Yield alerts. One whose threshold is a figure of the plan needs the plan."""
+    promise, plan = subject.service.promise, subject.plan
+    values = {"name": subject.name, "model": subject.model, "url": subject.url}
+    unknown = ["{concurrency}", "{slow_token_s}"]
+    if promise is not None:
+        values |= {"concurrency": str(promise.concurrency), "double_concurrency": str(2 * promise.concurrency)}
+        unknown.remove("{concurrency}")
+    if plan is not None:
+        values["slow_token_s"] = f"{_SLOW_FACTOR * plan.performance.tpot_ms / 1000:.3f}"
+        unknown.remove("{slow_token_s}")
     for alert in alerts:
+        if any(place in alert.expression for place in unknown):
+            continue
         yield {
             "name": alert.name,
             "expression": _fill(alert.expression, values),

@@ -13,6 +13,8 @@ from tgi_deploy.operations.watching.known import (
     is_stopped,
     look_at,
     machine_of,
+    other_machines,
+    price_of,
     price_of_all,
     second_machines,
     tagged_deployment,
@@ -204,7 +206,7 @@ def _replicas(
 ) -> Iterator[Replica]:
     """Yield the machines of a deployment, the one that serves first."""
     first, now = machine_of(deployment, seen), context.clock.now()
-    for found in (first, *second_machines(deployment, seen)) if first else ():
+    for found in (first, *other_machines(deployment, seen)) if first else ():
         made = born(found)
         yield Replica(
             id=found.id,
@@ -212,7 +214,7 @@ def _replicas(
             location=found.place,
             status="ready" if healthy and found is first else found.state,
             age_s=None if made is None else max(0, round((now - made).total_seconds())),
-            usd_per_hour=price_of_all(deployment, (found,)),
+            usd_per_hour=price_of(deployment, (found,)) if found is first else price_of_all(deployment, (found,)),
         )
 
 

@@ -24,12 +24,13 @@ def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     return None if words is None else f"{_docker(place)} {words} {shlex.quote(thing_id)}"
 
 
-def commands(name: str, place: str, machine_id: str) -> Commands:  # noqa: ARG001 -- the protocol's
+def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:  # noqa: ARG001 -- the protocol's
     """Return commands that go by the container's name: what it is called is known before it is there."""
     container, docker = container_name(name), _docker(place)
     filtered = f"--filter label={TAG_NAME}={name}"
-    words = (f"ps --all {filtered}", f"logs --tail 200 {container}", f"inspect {container}",
-             f"exec {container} nvidia-smi", f"restart {container}")  # fmt: skip
+    smi = (f"exec {container} nvidia-smi",) if nvidia else ()
+    words = (f"ps --all {filtered}", f"logs --tail 200 {container}", f"inspect {container}", *smi,
+             f"restart {container}")  # fmt: skip
     return Commands(
         looks=tuple(f"{docker} {word}" for word in words),
         removal=(f"{docker} {_COMMANDS['container']} {container}",),

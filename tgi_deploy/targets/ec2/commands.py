@@ -52,7 +52,7 @@ def removal_command(kind: str, thing_id: str, region: str) -> str | None:
     return None if words is None else f"aws ec2 {words} {thing_id} --region {region}"
 
 
-def commands(name: str, region: str, machine_id: str) -> Commands:
+def commands(name: str, region: str, machine_id: str, *, nvidia: bool = True) -> Commands:  # noqa: ARG001 -- the protocol's
     """Return commands that find what is there by its tags."""
     there = f"aws ec2 describe-instances --region {region} --filters 'Name=tag:{TAG_NAME},Values={name}'"
     tagged = f"--tag-filters Key={TAG_NAME},Values={name}"
