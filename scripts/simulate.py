@@ -102,9 +102,7 @@ def kill(points: int, operations: str, number: int) -> str | None:
             [sys.executable, "scripts/chaos.py", *words], cwd=folder, capture_output=True, text=True, check=False
         )
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    if not failed and done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    return f"{len(failed)} failures" if failed else None
+    return (f"{len(failed)} failures" if failed else "it breaks off") if done.returncode else None
 
 
 def planted(find: Callable[[int], str | None], workers: int, only: list[int]) -> int:

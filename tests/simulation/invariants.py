@@ -197,9 +197,11 @@ class Invariants:
         self._check(not many, "one machine", f"{many} are billed at once")
 
     def _most_of(self, deployment_id):
-        known = (item for records in self._run.records.values() for item in records.values())
-        rollouts = (item.rollout for item in known if item.id == deployment_id)
-        return 2 if any(rollout and rollout.strategy == "rolling" for rollout in rollouts) else 1
+        """Two in a rolling update, and while the machine of one that was taken back is on record and goes."""
+        known = [item for records in self._run.records.values() for item in records.values()]
+        mine = [item for item in known if item.id == deployment_id]
+        rolls = any(item.rollout is not None and item.rollout.strategy == "rolling" for item in mine)
+        return 2 if rolls or any(len(item.machines) > 1 for item in mine) else 1
 
     def _found(self):
         """Every machine can be found: by its tags, or by the record of whoever made it."""
