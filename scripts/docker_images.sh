@@ -17,6 +17,7 @@ make_images() {
   for release in "${engine_releases[@]}"; do
     make_engine_image "${release% *}" "${release#* }"
   done
+  build "$(proxy_image)" tests/images/proxy/Dockerfile
   build "$machine_image" tests/images/machine/Dockerfile
   make_machine_store
 }
@@ -72,6 +73,11 @@ fetch_packages() {
 
 make_engine_image() {
   build "$repository:$1" tests/images/engine/Dockerfile --build-arg "VERSION=$1" --build-arg "CACHE_VARIABLE=$2"
+}
+
+# As the docker target names it.
+proxy_image() {
+  sed -n 's/^ *"image": "\(.*\)"$/\1/p' profiles/docker/proxy.json
 }
 
 # /var/lib/docker of a machine that holds the engine's images: each machine of a test gets a copy.

@@ -27,10 +27,18 @@ def api_error(status: int, said: str) -> errors.APIError:
 
 @dataclass
 class FakeDocker:
-    """`refusals`: call → (status, words), for the next such calls; `images` are present, others come by `layers`."""
+    """`refusals`: call → (status, words), for the next such calls; `images` are present, others come by `layers`.
+
+    `files` are the archives put into containers, `reloads` how often each got a signal, `finishing` how many workers of
+    a proxy are seen beside the newest one, one less at each look.
+    """
 
     containers_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
     volumes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    networks_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    reloads: dict[str, int] = field(default_factory=dict)
+    finishing: int = 0
     images: set[str] = field(default_factory=set)
     messages: list[dict[str, Any]] = field(default_factory=list)
     deaths: list[dict[str, Any]] = field(default_factory=list)
@@ -59,7 +67,9 @@ class FakeDocker:
         if any(item["Name"] == f"/{request['name']}" for item in self.containers_by_id.values()):
             raise api_error(409, f'Conflict. The container name "/{request["name"]}" is already in use')
         made = hashlib.sha256(f"{request['name']} {len(self.calls)}".encode()).hexdigest()
-        ((port, (bind, host_port)),) = request["host_config"]["port_bindings"].items()
+        bound = request["host_config"].get("port_bindings", {})
+        network = request["host_config"].get("network_mode")
+        assert network is None or network in self.networks_by_id
         self.containers_by_id[made] = {
             "Id": made,
             "Name": f"/{request['name']}",
@@ -70,7 +80,13 @@ class FakeDocker:
                 "Labels": dict(request["labels"]),
                 "StopTimeout": request["stop_timeout"],
             },
-            "HostConfig": {"PortBindings": {f"{port}/tcp": [{"HostIp": bind, "HostPort": str(host_port)}]}},
+            "HostConfig": {
+                "PortBindings": {
+                    f"{port}/tcp": [{"HostIp": bind, "HostPort": str(host_port)}]
+                    for port, (bind, host_port) in bound.items()
+                },
+                "DeviceRequests": [dict(item) for item in request["host_config"].get("device_requests", ())],
+            },
             "State": {"Status": "created", "FinishedAt": "0001-01-01T00:00:00Z"},
             "request": request,
         }
@@ -112,6 +128,60 @@ class FakeDocker:
         del self.containers_by_id[self._one(container_id)["Id"]]
         self.leave("remove_container")
 
+    def create_network(
+        self, name: str, *, driver: str, check_duplicate: bool, labels: dict[str, str]
+    ) -> dict[str, Any]:
+        self.enter("create_network")
+        assert (driver, check_duplicate) == ("bridge", True)
+        if any(item["Name"] == name for item in self.networks_by_id.values()):
+            raise api_error(409, f"network with name {name} already exists")
+        made = hashlib.sha256(f"network {name} {len(self.calls)}".encode()).hexdigest()
+        self.networks_by_id[made] = {"Id": made, "Name": name, "Created": "2026-01-09T00:00:00Z", "Labels": labels}
+        self.leave("create_network")
+        return {"Id": made}
+
+    def networks(self, *, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        self.enter("networks")
+        every = list(self.networks_by_id.values())
+        if "name" in filters:
+            return [item for item in every if filters["name"] in item["Name"]]
+        return [item for item in every if _labelled(item["Labels"], filters)]
+
+    def inspect_network(self, network_id: str) -> dict[str, Any]:
+        self.enter("inspect_network")
+        if network_id not in self.networks_by_id:
+            raise api_error(404, f"network {network_id} not found")
+        return self.networks_by_id[network_id]
+
+    def remove_network(self, network_id: str) -> None:
+        self.enter("remove_network")
+        joined = [item["request"]["host_config"].get("network_mode") for item in self.containers_by_id.values()]
+        if network_id in joined:
+            raise api_error(403, f"error while removing network: network {network_id} has active endpoints")
+        self.networks_by_id.pop(network_id, None)
+        self.leave("remove_network")
+
+    def put_archive(self, container_id: str, path: str, data: bytes) -> bool:
+        self.enter("put_archive")
+        self.files[f"{self._one(container_id)['Id']}:{path}"] = data
+        return True
+
+    def get_archive(self, container_id: str, path: str) -> tuple[list[bytes], dict[str, Any]]:
+        self.enter("get_archive")
+        folder = path.rpartition("/")[0]
+        return [self.files[f"{self._one(container_id)['Id']}:{folder}"]], {}
+
+    def kill(self, container_id: str, signal: str) -> None:
+        self.enter("kill")
+        assert signal == "SIGHUP"
+        made = self._one(container_id)["Id"]
+        self.reloads[made] = self.reloads.get(made, 0) + 1
+
+    def top(self, container_id: str) -> dict[str, Any]:
+        self._one(container_id)
+        workers, self.finishing = 1 + self.finishing, max(0, self.finishing - 1)
+        return {"Titles": ["PID", "CMD"], "Processes": [["1", "haproxy"]] * (1 + workers)}
+
     def create_volume(self, *, name: str, driver: str, labels: dict[str, str]) -> dict[str, Any]:
         self.enter("create_volume")
         made = self.volumes.setdefault(name, {"Name": name, "CreatedAt": "2026-01-09T00:00:00Z", "Labels": labels})
@@ -135,8 +205,8 @@ class FakeDocker:
         return {"Volumes": [{"Name": name, "UsageData": {"Size": 16_000_000_000}} for name in self.volumes]}
 
     def logs(self, container_id: str, *, timestamps: bool, tail: int) -> bytes:
-        self._one(container_id)
-        return self.log
+        loaded = self.reloads.get(self._one(container_id)["Id"], 0)
+        return self.log + b"".join(b"%d : Loading success.\n" % at for at in range(loaded))
 
     def events(self, **_filters: Any) -> list[dict[str, Any]]:
         return self.deaths
@@ -156,10 +226,13 @@ class FakeDocker:
 def _fits(item: dict[str, Any], filters: dict[str, Any]) -> bool:
     if "volume" in filters:
         return filters["volume"] in _volumes_of(item)
-    labels = item["Config"]["Labels"]
+    return _labelled(item["Config"]["Labels"], filters)
+
+
+def _labelled(labels: dict[str, str], filters: dict[str, Any]) -> bool:
     pairs = [word.partition("=") for word in filters["label"]]
     return all(name in labels and (not equals or labels[name] == value) for name, equals, value in pairs)
 
 
 def _volumes_of(item: dict[str, Any]) -> list[str]:
-    return [mount["Source"] for mount in item["request"]["host_config"]["mounts"] if mount["Type"] == "volume"]
+    return [mount["Source"] for mount in item["request"]["host_config"].get("mounts", ()) if mount["Type"] == "volume"]

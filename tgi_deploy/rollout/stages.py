@@ -15,6 +15,7 @@ from tgi_deploy.values.resource import Step, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from tgi_deploy.values.deployment import Deployment, DeploymentStatus, ResourceRecord, Revision, Strategy
     from tgi_deploy.values.resource import Found
@@ -40,6 +41,7 @@ def begun(deployment: Deployment, revision: Revision, strategy: Strategy) -> Dep
         stage="starting" if strategy == "rolling" else "ending",
         strategy=strategy,
         ends=deployment.ends if strategy == "rolling" else None,
+        refuses_since=known.refuses_since if known else None,
     )
     return at_status(replaced(deployment.with_revision(revision), rollout=rollout), "creating")
 
@@ -61,6 +63,14 @@ def as_recreate(deployment: Deployment) -> Deployment:
         return deployment
     changed = replaced(deployment, rollout=replaced(rollout, strategy="recreate", stage="ending", ends=None))
     return at_status(changed, "creating")
+
+
+def refusing_from(deployment: Deployment, at: datetime) -> Deployment:
+    """Return the record as its old machine begins to end; an update that goes on has begun that before."""
+    rollout = deployment.rollout
+    if rollout is None or rollout.refuses_since is not None:
+        return deployment
+    return replaced(deployment, rollout=replaced(rollout, refuses_since=at))
 
 
 def ended(deployment: Deployment) -> Deployment:

@@ -262,6 +262,9 @@ class Front(Protocol):
     def stable(self) -> bool:
         """Whether the URL that callers use stays the same when traffic moves."""
 
+    def no_room(self, deployment: Deployment) -> str:
+        """Return why the machine that is wanted can't run beside the one that serves; empty where nothing is known."""
+
     @property
     def cuts(self) -> bool:
         """Whether a shift cuts connections that are open: then the old machine drains before it, else after it."""

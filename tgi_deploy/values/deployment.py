@@ -139,7 +139,8 @@ class Rollout(Value, frozen=True, kw_only=True):
     `source` is the revision that served and is put back if the destination fails, None where none ever has.
     `recreate`: while the stage is `ending`, the machine is one of the revision before the destination; while it is
     `starting`, the destination's. `rolling`: the machine of the source, which ends by `ends`, serves until the stage is
-    `promoted`; from then on that of the destination does, and the other one drains and goes.
+    `promoted`; from then on that of the destination does, and the other one drains and goes. `refuses_since`: when the
+    machine that served began to end, so that new requests are refused.
     """
 
     source: int | None
@@ -147,6 +148,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     stage: Literal["ending", "starting", "promoted"]
     strategy: Strategy = "recreate"
     ends: Ends | None = None
+    refuses_since: Moment | None = None
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):

@@ -24,7 +24,8 @@ class Service(Value, frozen=True, kw_only=True):
 
 
 def url_of(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    host, slash, path = address.partition("/")
+    return f"http://[{host}]:{port}{slash}{path}" if ":" in host else f"http://{host}:{port}{slash}{path}"
 
 
 class Metrics(Value, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable
+from tgi_deploy.targets.docker.proxy import Proxies
 from tgi_deploy.targets.docker.pull import pull
 
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
@@ -44,6 +45,7 @@ CONTAINER = {
         "LogConfig": {"Type": "json-file"},
     },
 }
+NETWORK = {"Id": ID, "Name": "tgi-deploy-demo", "Created": "2026-01-09T00:00:00Z", "Labels": TAGS}
 LINE = b"2026-01-09T00:00:01.000000000Z hello\n"
 MESSAGES = (
     {"status": "Downloading", "id": "a", "progressDetail": {"current": 10, "total": 100}},
@@ -58,6 +60,14 @@ REPLIES = {
     "POST /containers/create": {"Id": ID, "Warnings": []},
     f"POST /containers/{ID}/start": None,
     f"POST /containers/{ID}/stop": None,
+    f"POST /containers/{ID}/kill": None,
+    f"GET /containers/{ID}/top": {"Titles": ["CMD"], "Processes": [["haproxy"], ["haproxy"]]},
+    f"GET /containers/{ID}/archive": b"server aaaaaaaaaaaa x:80",
+    f"PUT /containers/{ID}/archive": None,
+    "GET /networks": [NETWORK],
+    f"GET /networks/{ID}": NETWORK,
+    "POST /networks/create": {"Id": ID},
+    f"DELETE /networks/{ID}": None,
     f"DELETE /containers/{ID}": None,
     f"GET /containers/{ID}/logs": b"\x01\0\0\0" + len(LINE).to_bytes(4, "big") + LINE,
     "GET /events": {"timeNano": 1767916805 * 10**9, "Actor": {"Attributes": {"exitCode": "1"}}},
@@ -69,8 +79,12 @@ REPLIES = {
     "GET /images/new/json": Spoiled(404, b'{"message": "No such image: new"}', {"Content-Type": "application/json"}),
     "POST /images/create": b"\r\n".join(json.dumps(item).encode() for item in MESSAGES),
 }
-STREAMS = (f"GET /containers/{ID}/logs", "GET /events", "POST /images/create")
-CREATING = {"create container": "POST /containers/create", "create volume": "POST /volumes/create"}
+STREAMS = (f"GET /containers/{ID}/logs", f"GET /containers/{ID}/archive", "GET /events", "POST /images/create")
+CREATING = {
+    "create container": "POST /containers/create",
+    "create network": "POST /networks/create",
+    "create volume": "POST /volumes/create",
+}
 # A redirect would lead out of this computer.
 KINDS = ("cut", "empty", "of another protocol", *(kind for kind in INTERCEPTED if "redirect" not in kind))
 PROPERTIES = {
@@ -99,6 +113,13 @@ STEPS = {
     "delete container": lambda cloud: cloud.handler("container").delete({"id": ID}),
     "look at the machine": lambda cloud: cloud.machine(ID),
     "look at the console": lambda cloud: cloud.console(ID),
+    "create network": lambda cloud: cloud.handler("network").create({"name": "demo"}, tags=TAGS, token="t"),
+    "read network": lambda cloud: cloud.handler("network").read({"id": ID}),
+    "delete network": lambda cloud: cloud.handler("network").delete({"id": ID}),
+    "write where requests go": lambda cloud: Proxies(cloud.api).configure(ID, "aaaaaaaaaaaa"),
+    "read where requests go": lambda cloud: Proxies(cloud.api).serves(ID, "aaaaaaaaaaaa"),
+    "reload": lambda cloud: Proxies(cloud.api).reload(ID),
+    "count workers": lambda cloud: Proxies(cloud.api).workers(ID),
     "create volume": lambda cloud: cloud.handler("volume").create({"name": "cache"}, tags=TAGS, token="t"),
     "read volume": lambda cloud: cloud.handler("volume").read({"id": "cache"}),
     "delete volume": lambda cloud: cloud.handler("volume").delete({"id": "cache"}),
@@ -132,7 +153,7 @@ class Engine:
                 self.end_headers()
                 self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(reply.body), reply.body) if streamed else reply.body)
 
-            do_GET = do_POST = do_DELETE = answer  # noqa: N815 -- the server's own names
+            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 -- the server's own names
 
             def log_message(self, *_words):
                 pass

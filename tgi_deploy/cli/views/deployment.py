@@ -153,8 +153,8 @@ def update_text(update: Update) -> str:
 
 
 def _recreating(update: Update) -> Iterator[str]:
-    yield f"  silent    nothing answers for about {duration(update.silent_s)}, until the new one is proved"
     yield f"  requests  open ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
+    yield f"  silent    nothing answers for about {duration(update.silent_s)} after that, until the new one is proved"
 
 
 def _rolling(update: Update) -> Iterator[str]:
@@ -163,7 +163,9 @@ def _rolling(update: Update) -> Iterator[str]:
     yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
     if update.silent_s:
         yield f"  silent    new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
-    elif not update.stable:
+    elif update.stable:
+        yield "  front     new requests go to the new machine once it is proved: none is refused"
+    else:
         yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
     yield f"  requests  open ones have {duration(update.drain_s)} to finish"
 
@@ -194,6 +196,7 @@ def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any
         "changes": changes_document(proposal.changes) if proposal else [],
         "endpoint": outcome.deployment.endpoint,
         "update": None if proposal is None or proposal.update is None else update_document(proposal.update),
+        "refused_s": None if outcome.refused_s is None else round(outcome.refused_s, 1),
         "healed": [{"code": cure.code, "edit": cure.edit, "what": cure.what} for cure in cures],
         "ready": ready_document(ready),
         "proof": None if proof is None else proof_document(proof),
@@ -230,6 +233,8 @@ def up_text(outcome: UpOutcome) -> str:
     lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
     if outcome.proof is not None:
         lines.extend(proof_lines(outcome.proof))
+    if outcome.refused_s is not None:
+        lines.append(f"  new requests were refused for {duration(outcome.refused_s)}; open ones had their time to end")
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))

@@ -78,9 +78,8 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
         return "nothing serves that could go on meanwhile"
     if not wait:
         return "with --no-wait nothing would be proved before the old machine goes"
-    if front_of(context, deployment) is None:
-        return "two machines of this deployment can't run beside each other"
-    return ""
+    front = front_of(context, deployment)
+    return "two machines of this deployment can't run beside each other" if front is None else front.no_room(deployment)
 
 
 def hindrance(deployment: Deployment, attempt: Attempt) -> str:

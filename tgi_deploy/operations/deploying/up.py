@@ -67,6 +67,7 @@ from tgi_deploy.rollout.stages import (
     endings,
     is_ending,
     leaving,
+    refusing_from,
 )
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_value, replaced
@@ -159,7 +160,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 class UpOutcome:
     """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run).
 
-    `remarks` are about what is there and stays as it is.
+    `remarks` are about what is there and stays as it is. `refused_s` is how long an update by `recreate` refused new
+    requests: from the moment its old machine began to end until the new one was proved.
     """
 
     deployment: Deployment
@@ -168,6 +170,7 @@ class UpOutcome:
     ready: ReadyReport | None = None
     proof: Proof | None = None
     declined: bool = False
+    refused_s: float | None = None
     remarks: tuple[Problem, ...] = ()
 
 
@@ -452,7 +455,8 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> D
     executor = context.executor()
     if not is_ending(deployment):
         return executor.execute(deployment, ending)
-    return executor.save(ended(executor.execute(executor.save(deployment), ending)))
+    refusing = executor.save(refusing_from(deployment, context.clock.now()))
+    return executor.save(ended(executor.execute(refusing, ending)))
 
 
 def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -> tuple[Problem, ...]:
@@ -553,10 +557,13 @@ def _make_ready(
         proof = prove_service(context, _question(request, made, url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
+    update = deployment.rollout
     deployment = promote(context, deployment.leased_until(lease.until), url)
+    refused = context.clock.now() - update.refuses_since if update and update.refuses_since else None
     what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
     executor.event(deployment, "ready", what, data=proof.measured)
-    return replace(outcome, deployment=finish(context, deployment), ready=ready, proof=proof)
+    outcome = replace(outcome, ready=ready, proof=proof, refused_s=refused.total_seconds() if refused else None)
+    return replace(outcome, deployment=finish(context, deployment))
 
 
 def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.docker.console import console_of
-from tgi_deploy.targets.docker.container import KIND as CONTAINER
 from tgi_deploy.targets.docker.container import Containers
-from tgi_deploy.targets.docker.volume import KIND as VOLUME
+from tgi_deploy.targets.docker.network import Networks
+from tgi_deploy.targets.docker.proxy import Proxies
+from tgi_deploy.targets.docker.resources import CONTAINER, NETWORK, PROXY, VOLUME
 from tgi_deploy.targets.docker.volume import Volumes
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.resource import Found
 
-_KINDS: Final = (VOLUME, CONTAINER)
+_KINDS: Final = (VOLUME, NETWORK, PROXY, CONTAINER)
 _STATES: Final = {
     "created": "pending",
     "running": "running",
@@ -50,7 +51,12 @@ class DockerCloud:
         return _KINDS
 
     def handler(self, kind: str) -> Handler:
-        handlers: dict[str, Handler] = {VOLUME: Volumes(self.api), CONTAINER: Containers(self.api)}
+        handlers: dict[str, Handler] = {
+            VOLUME: Volumes(self.api),
+            NETWORK: Networks(self.api),
+            PROXY: Proxies(self.api),
+            CONTAINER: Containers(self.api),
+        }
         return handlers[kind]
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
@@ -68,7 +74,7 @@ class DockerCloud:
                 state=_STATES.get(state.text("Status"), "pending"),  # type: ignore[arg-type]
                 reason_code=code,
                 reason=reason,
-                address=containers.address(item),
+                address=containers.own_address(item),
                 remedy=_REMEDIES.get(code or "", ""),
             )
 

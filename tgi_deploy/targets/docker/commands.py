@@ -10,12 +10,14 @@ from tgi_deploy.targets.docker.resources import container_name
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
 
-_COMMANDS: Final = {"container": "rm --force", "volume": "volume rm"}
+_KINDS: Final = {"container": "container", "proxy": "container", "network": "network", "volume": "volume"}
+_COMMANDS: Final = {"container": "rm --force", "proxy": "rm --force", "network": "network rm", "volume": "volume rm"}
 
 
 def look_command(kind: str, thing_id: str, place: str) -> str | None:
     """None for a kind that has no such command."""
-    return f"{_docker(place)} {kind} inspect {shlex.quote(thing_id)}" if kind in _COMMANDS else None
+    word = _KINDS.get(kind)
+    return None if word is None else f"{_docker(place)} {word} inspect {shlex.quote(thing_id)}"
 
 
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:

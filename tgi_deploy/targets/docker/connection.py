@@ -13,8 +13,9 @@ from tgi_deploy.targets.docker.endpoint import endpoint_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.reconcile.ports import Cloud, Listener
+    from tgi_deploy.reconcile.ports import Listener
     from tgi_deploy.targets.docker.api import Api
+    from tgi_deploy.targets.docker.cloud import DockerCloud
 
 
 class Hosts:
@@ -31,7 +32,7 @@ class Hosts:
 
         pull(api, image, listener=listener, clock=SystemClock())
 
-    def _cloud(self, place: str) -> Cloud:
+    def _cloud(self, place: str) -> DockerCloud:
         api = self._api(place)
         from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- likewise
 

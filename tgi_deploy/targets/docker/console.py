@@ -58,14 +58,20 @@ def console_of(api: Api, container_id: str) -> str:
     container = Containers(api).inspect(container_id, _Container.of)
     if container is None:
         return ""
-    raw = api.look(
-        "reading the container's log",
-        lambda client: client.logs(container_id, timestamps=True, tail=_LINES),
-        _bytes,
-    )
-    lines = [_split(line) for line in (raw or b"").decode("utf-8", "replace").splitlines()]
+    written = log_of(api, container_id, _LINES).decode("utf-8", "replace")
+    lines = [_split(line) for line in written.splitlines()]
     text = "".join(f"{text}\n" for _, text in sorted([*lines, *_ends(api, container)], key=lambda line: line[0]))
     return _without_secrets(text, container.variables)
+
+
+def log_of(api: Api, container_id: str, lines: int) -> bytes:
+    """Return the last lines of its log, each behind its moment; none when it is gone."""
+    raw = api.look(
+        "reading the container's log",
+        lambda client: client.logs(container_id, timestamps=True, tail=lines),
+        _bytes,
+    )
+    return raw or b""
 
 
 def _bytes(raw: object) -> bytes:

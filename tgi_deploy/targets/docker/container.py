@@ -1,4 +1,8 @@
-"""The engine's container, as `targets/docker/resources.py` describes it. Its name, unique on the host, is its token."""
+"""The engine's container, as `targets/docker/resources.py` describes it. Its name, unique on the host, is its token.
+
+Behind a proxy it publishes nothing and is on the deployment's network alone. Its name is then the proxy's and, after a
+point, which no deployment's name has, its revision.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,9 @@ _STATES: Final = {"exited": "stopped", "dead": "stopped", "removing": "shutting-
 @dataclass(frozen=True, slots=True)
 class Containers:
     api: Api
-    rare: ClassVar = False
-    runs_engines: ClassVar = True
+    kind: ClassVar[str] = KIND
+    rare: ClassVar[bool] = False
+    runs_engines: ClassVar[bool] = True
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         labels = [f"{name}={value}" if value else name for name, value in tags.items()]
@@ -44,7 +49,8 @@ class Containers:
             lambda listed: [item.text("Id") for item in replies(listed)],
         )
         found = [item for container_id in ids if (item := self.inspect(container_id, self._found)) is not None]
-        return tuple(sorted(found, key=lambda item: (item.attributes["created"], item.id)))
+        mine = [item for item in found if item.key.partition("@")[0] == self.kind]
+        return tuple(sorted(mine, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Make it, not started yet: `complete` does that, so that a kill in between is mended by the next run.
@@ -52,12 +58,15 @@ class Containers:
         Raises ConflictError `name_taken` when something else has the name.
         """
         name, doing = properties["name"], "making the container"
-        request = _request(self.api.client, properties, tags, self._secrets(properties))
+        request = self._request(properties, tags)
         made_id = self.api.ask(doing, lambda client: _made(client, request), _id_of, creating=True)
         found = self.inspect(made_id or name, self._found)
         if made_id is None:
             return self._of_same_name(found, name, tags)
         return found or self._found(Reply({"Id": made_id, "Config": {"Labels": dict(tags)}}))
+
+    def _request(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+        return _request(self.api.client, properties, tags, self._secrets(properties))
 
     def _secrets(self, properties: Mapping[str, Any]) -> dict[str, str]:
         """Read at the last moment: they are in no plan, record or label."""
@@ -136,13 +145,13 @@ class Containers:
         state = item.optional_part("State").optional_text("Status") or "created"
         return Found(
             key=key_of(labels, machine_key(KIND, 1)),
-            kind=KIND,
+            kind=self.kind,
             place=self.api.place,
             attributes=self._attributes(item),
             tags=labels,
             state=_STATES.get(state, state),
             alive=state in _ALIVE,
-            is_machine=True,
+            is_machine=self.runs_engines,
         )
 
     def _attributes(self, item: Reply) -> dict[str, str]:
@@ -152,15 +161,33 @@ class Containers:
             "image": item.optional_part("Config").optional_text("Image"),
             "created": item.optional_text("Created"),
             "address": self.address(item) or "",
+            "devices": ",".join(_devices_in(item)),
         }
 
     def address(self, item: Reply) -> str | None:
-        """Where its published port is reached: from its settings, so that one that has ended has it, too."""
+        """Where callers reach it: from its settings, or its proxy's, so that one that has ended has it, too."""
+        bound = self._bound(item)
+        name, _, revision = item.optional_text("Name").removeprefix("/").partition(".")
+        if bound is None and revision:
+            bound = self.inspect(name, self._bound)
+        return self.api.endpoint.host if bound in {"", "0.0.0.0", "::"} else bound  # noqa: S104 -- compared with
+
+    def own_address(self, item: Reply) -> str | None:
+        """Where this one is reached, whoever callers are sent to: behind a proxy by its id."""
+        address = self.address(item)
+        behind = address is not None and self._bound(item) is None
+        return f"{address}/machines/{item.text('Id')[:ID_LENGTH]}" if behind else address
+
+    def _bound(self, item: Reply) -> str | None:
+        """The address of the host that its port is published on; None where it publishes none."""
         ports = item.optional_part("HostConfig").optional_part("PortBindings")
-        hosts = [bound.address("HostIp") for port in ports.content for bound in ports.optional_parts(port)]
-        if not hosts:
-            return None
-        return self.api.endpoint.host if hosts[0] in {"", "0.0.0.0", "::"} else hosts[0]  # noqa: S104 -- compared with
+        return next((bound.address("HostIp") for port in ports.content for bound in ports.optional_parts(port)), None)
+
+
+def _devices_in(item: Reply) -> Iterable[str]:
+    """The accelerators that it was given by name."""
+    for asked in item.optional_part("HostConfig").optional_parts("DeviceRequests"):
+        yield from asked.texts("DeviceIDs") if asked.has("DeviceIDs") else ()
 
 
 def _made(client: Any, request: Mapping[str, Any]) -> object:  # noqa: ANN401 -- docker's own client
@@ -208,13 +235,19 @@ def _request(
 def _host_config(properties: Mapping[str, Any]) -> dict[str, Any]:
     log, access = properties["log"], properties.get("host_access")
     return {
-        "port_bindings": {properties["container_port"]: (properties["bind"], properties["port"])},
+        **_reached(properties),
         "mounts": [*_volumes(properties["volumes"]), *_folders(properties["model"])],
         "shm_size": properties["shm_size"],
         **(_devices_of(access) if access else {"device_requests": _device_requests(properties["devices"])}),
         "restart_policy": _restart_policy(properties["restarts"]),
         "log_config": LogConfig(type=log["driver"], config=dict(log["options"])),
     }
+
+
+def _reached(properties: Mapping[str, Any]) -> dict[str, Any]:
+    if "network" in properties:
+        return {"network_mode": properties["network"]}
+    return {"port_bindings": {properties["container_port"]: (properties["bind"], properties["port"])}}
 
 
 def _restart_policy(restarts: int | None) -> dict[str, Any]:

@@ -25,7 +25,10 @@ _NOTHING_SENT: Final = (ConnectionRefusedError, FileNotFoundError, PermissionErr
 _SAID_CHARS: Final = 160
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
-_IN_USE: Final = re.compile(r"in use|is being used|removal of container .* is already in progress", re.IGNORECASE)
+_FORBIDDEN: Final = 403
+_IN_USE: Final = re.compile(
+    r"in use|is being used|removal of container .* is already in progress|has active endpoints", re.IGNORECASE
+)
 
 
 class HostRefusedError(BadRequestError):
@@ -113,7 +116,7 @@ def refused(said: str, table: ErrorTable, *, doing: str, status: int | None = No
     row = table.refusal(said)
     if row is not None:
         return HostRefusedError(row.code, message, hint=row.hint)
-    if status == _CONFLICT and _IN_USE.search(said):
+    if status in {_CONFLICT, _FORBIDDEN} and _IN_USE.search(said):
         return InUseError(message)
     if status == _NOT_FOUND:
         return GoneError(message)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
-from tgi_deploy.targets.docker.resources import VOLUME, Host, resources
+from tgi_deploy.targets.docker.resources import CONTAINER, VOLUME, Host, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic, reach_of
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import ChangeSet
+from tgi_deploy.values.resource import TAG_NAME, ChangeSet, machine_key
 from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import EngineRun
 
-_NO_MARKS: Final[Mapping[str, Any]] = {}
+
+def proxy_image() -> str:
+    image: str = Store.behind().json("docker/proxy.json")["image"]
+    return image
 
 
 def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str], ...]:
@@ -43,13 +47,17 @@ def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerLaunch:
-    """`secrets` are as `secrets_of` returns them. `pull_image(place, image, listener)` has an image on a host."""
+    """`secrets` are as `secrets_of` returns them. `pull_image(place, image, listener)` has an image on a host.
+
+    `proxy_image` is empty where no proxy stands in front.
+    """
 
     around: Surroundings
     request: LaunchRequest
     secrets: tuple[tuple[str, str], ...]
     cloud: Callable[[str], Cloud]
     pull_image: Callable[..., None]
+    proxy_image: str = ""
 
     @property
     def options(self) -> DockerOptions:
@@ -70,7 +78,7 @@ class DockerLaunch:
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        return _NO_MARKS
+        return {"front": self.options.front} if self.options.front else {}
 
     @property
     def rare_kinds(self) -> bool:
@@ -102,7 +110,8 @@ class DockerLaunch:
         )
 
     def pull(self, attempt: Attempt) -> None:
-        self.pull_image(self.place, attempt.candidate.engine.container.image.reference, self.around.listener)
+        for image in filter(None, (attempt.candidate.engine.container.image.reference, self.proxy_image)):
+            self.pull_image(self.place, image, self.around.listener)
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a host is the only pool
         """A container that has ended has its address, too: waiting for its engine then says why it ended."""
@@ -132,11 +141,24 @@ class DockerLaunch:
             place=self.place,
             container=container,
             bind=self.options.address,
-            devices=self.request.supplied.devices,
+            proxy_image=self.proxy_image,
+            devices=self._devices(deployable, revision),
             secrets=secrets,
             notes={BIND_NOTE: self.options.address, **({} if variable is None else {API_KEY_NOTE: variable})},
             ready_deadline_s=deployable.ready_deadline_s,
         )
+
+    def _devices(self, deployable: Deployable, revision: int) -> tuple[str, ...] | None:
+        """Return the accelerators to take: behind a proxy first those that no container of another revision has."""
+        known = self.request.supplied.devices
+        if not self.proxy_image:
+            return known
+        found = self.cloud(self.place).handler(CONTAINER).find({TAG_NAME: deployable.name})
+        has = {item.key: tuple(item.attributes["devices"].split(",")) for item in found if item.alive}
+        own = has.pop(machine_key(CONTAINER, revision), ())
+        every = known or map(str, range(deployable.candidate.offer.instance_type.accelerator_count))
+        taken = [device for devices in has.values() for device in devices]
+        return tuple(sorted(every, key=lambda device: (device not in own, device in taken)))
 
     def _worded(self, changes: ChangeSet) -> ChangeSet:
         """A cache that is there from before is taken, not made: it has no owner, so a search by labels misses it."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value
 from tgi_deploy.values.options import ApiKeyFromEnv, ExposeToWorld, HubTokenFromEnv, Plaintext, option
 
 NAME: Final = "docker"
+FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind` and `world_exposed` for an address that no port may be published on."""
+    """Raises InputError `bad_bind` and `world_exposed` for an address that no port may be published on, `bad_front`."""
 
     bind: Annotated[
         str | None,
         option("Docker: where the port is published.  [default: 127.0.0.1]", "ADDRESS", commands=("up",)),
+    ] = None
+    front: Annotated[
+        Literal["proxy"] | None,
+        option("Docker: 'proxy' puts one before the engine: updates cut and refuse nothing.", "KIND", commands=("up",)),
     ] = None
     expose_to_world: ExposeToWorld = False
     hub_token_from_env: HubTokenFromEnv = False
@@ -25,6 +30,8 @@ class DockerOptions(Value, frozen=True, kw_only=True):
     plaintext: Plaintext = False
 
     def __post_init__(self) -> None:
+        if self.front not in {None, FRONT}:
+            raise InputError("bad_front", f"--front {self.front[:60]!r} is not a front", hint=f"write --front {FRONT}")
         if self.bind is None:
             return
         try:

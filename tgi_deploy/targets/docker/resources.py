@@ -1,5 +1,7 @@
 """One container on a host with Docker: a candidate → the resources it is made of. Pure.
 
+With a proxy in front, that one has the deployment's name and publishes the port; it and the network outlive updates.
+
 The cache of weights is a volume that all deployments of a host share and that outlives them. Its name carries its
 layout: releases that keep models elsewhere under `/data` get another volume, so none downloads into the other's.
 """
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.container import MODEL_DIR
-from tgi_deploy.values.resource import KEPT, Resource, machine_key
+from tgi_deploy.values.resource import KEPT, Ref, Resource, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 VOLUME: Final = "volume"
 CONTAINER: Final = "container"
+NETWORK: Final = "network"
+PROXY: Final = "proxy"
 CACHE: Final = "cache"
 LOOPBACK: Final = "127.0.0.1"
 _WEIGHTS: Final = "weights"
@@ -39,7 +43,8 @@ _LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file":
 class Host:
     """All that decides what is created. `devices`: GPUs as the host calls them, None for what the container says.
 
-    `place` is the Docker host, `bind` the host's address that the port is published on. `secrets`: the container's
+    `place` is the Docker host, `bind` the host's address that the port is published on. `proxy_image` is that of the
+    proxy in front, empty where there is none. `secrets`: the container's
     variables, each with the variable of the caller's that holds its value: names alone, at any time.
     """
 
@@ -48,6 +53,7 @@ class Host:
     place: str
     container: HostedContainer
     bind: str = LOOPBACK
+    proxy_image: str = ""
     devices: tuple[str, ...] | None = None
     secrets: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -60,9 +66,31 @@ def container_name(name: str) -> str:
 
 
 def resources(host: Host) -> tuple[Resource, ...]:
-    """The caches, the container."""
+    """The caches, the proxy and its network where there is one, the container."""
     caches = (_cache(host.place, mount) for mount in host.container.container.mounts)
-    return (*caches, _container(host))
+    return (*caches, *(_front(host) if host.proxy_image else ()), _container(host))
+
+
+def _front(host: Host) -> tuple[Resource, Resource]:
+    """A newer image is for the next proxy: another one in the place of this would cut what is open."""
+    name = container_name(host.name)
+    network = Resource(key=NETWORK, kind=NETWORK, place=host.place, properties={"name": name})
+    proxy = Resource(
+        key=PROXY,
+        kind=PROXY,
+        place=host.place,
+        properties={
+            "name": name,
+            "image": host.proxy_image,
+            "network": Ref(key=NETWORK, attribute="id"),
+            "bind": host.bind,
+            "port": host.container.port,
+            "engine_port": host.container.container_port,
+            "running": True,
+        },
+        loose=("image", "running"),
+    )
+    return network, proxy
 
 
 def cache_name(mount: Mount) -> str:
@@ -92,7 +120,7 @@ def _container(host: Host) -> Resource:
         kind=CONTAINER,
         place=host.place,
         properties={
-            "name": container_name(host.name),
+            **_reached(host),
             "image": container.image,
             "args": list(container.args),
             "env": dict(container.env),
@@ -100,9 +128,7 @@ def _container(host: Host) -> Resource:
             "devices": _devices(host),
             **_host_access(container.host),
             "shm_size": container.shm_size,
-            "port": container.port,
             "container_port": container.container_port,
-            "bind": host.bind,
             "volumes": {mount.path: cache_name(mount) for mount in container.container.mounts},
             "model": {MODEL_DIR: container.model_dir} if container.model_dir else {},
             "restarts": container.restarts,
@@ -115,6 +141,14 @@ def _container(host: Host) -> Resource:
         notes=host.notes,
         is_machine=True,
     )
+
+
+def _reached(host: Host) -> Mapping[str, object]:
+    """Behind a proxy two revisions stand beside each other for a while, so that each needs a name of its own."""
+    name = container_name(host.name)
+    if host.proxy_image:
+        return {"name": f"{name}.{host.revision}", "network": Ref(key=NETWORK, attribute="id")}
+    return {"name": name, "port": host.container.port, "bind": host.bind}
 
 
 def _devices(host: Host) -> list[str] | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
-    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.docker.cloud import DockerCloud
     from tgi_deploy.targets.docker.host_checks import Installation
     from tgi_deploy.targets.docker.launch import DockerLaunch
     from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, Surroundings
@@ -65,7 +65,7 @@ class DockerTarget:
     No `installation`: this computer's.
     """
 
-    cloud: Callable[[str], Cloud]
+    cloud: Callable[[str], DockerCloud]
     pull_image: Callable[..., None]
     environ: Mapping[str, str]
     installation: Installation | None = None
@@ -114,7 +114,7 @@ class DockerTarget:
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- a container costs nothing by the hour
     ) -> DockerLaunch:
         """Raises InputError `api_key_unsupported`."""
-        from tgi_deploy.targets.docker.launch import DockerLaunch, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.docker.launch import DockerLaunch, proxy_image, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
 
         return DockerLaunch(
             around=around,
@@ -122,11 +122,16 @@ class DockerTarget:
             secrets=secrets_of(request.options, request.plan.chosen.engine),
             cloud=self.cloud,
             pull_image=self.pull_image,
+            proxy_image=proxy_image() if request.options.front else "",
         )
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
-        """Two containers can't publish one port."""
-        return None
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
+        """Two containers can't publish one port: it takes a proxy that both are behind."""
+        if not all(item.options.get("front") for item in (deployment.current, deployment.wanted)):
+            return None
+        from tgi_deploy.targets.docker.front import ProxyFront  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return ProxyFront(api=self.cloud(deployment.region).api, clock=around.clock)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- likewise

@@ -36,6 +36,9 @@ class DirectFront:
     stable: ClassVar = False
     cuts: ClassVar = False
 
+    def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- EC2 says when the new one is asked for
+        return ""
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> None:
         """Callers that know the new address use it already."""
 

@@ -1,0 +1,293 @@
+"""A deployment on a Docker host with a proxy in front: what is made, and what an update does to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from builders.plans import engine
+from fakes.cloud import KilledError
+from fakes.docker_host import FakeDocker
+from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
+
+from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.data_files import profiles_dir
+from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.operations.deploying.rollout import former
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.targets.docker.api import Api
+from tgi_deploy.targets.docker.cloud import DockerCloud
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.errors import ErrorTable
+from tgi_deploy.targets.docker.options import DockerOptions
+from tgi_deploy.targets.docker.target import DockerTarget
+from tgi_deploy.targets.protocol import Supplied
+from tgi_deploy.values.base import replaced
+
+TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
+ENDPOINT = "http://127.0.0.1:8080"
+
+
+class Host:
+    """A Docker host in memory with so many accelerators, and what the program does there."""
+
+    def __init__(self, home, accelerators=4):
+        self.docker, self.around = FakeDocker(), Surroundings(home=home)
+        self.accelerators, self.asked, self.probed = accelerators, [], []
+
+    def context(self, **changes):
+        endpoint = Endpoint(url="unix:///var/run/docker.sock")
+        api = Api(endpoint=endpoint, table=TABLE, environ={}, connect=lambda _at: self.docker)
+        pulled = lambda _place, image, _listener: self.docker.images.add(image)  # noqa: E731 -- one line of a fake
+        target = DockerTarget(cloud=lambda _place: DockerCloud(api=api), pull_image=pulled, environ={})
+        values = {"cloud": target.cloud, "targets": (target,), "regions": ("docker",), "probe": self.probe}
+        return self.around.context(**{**values, **changes})
+
+    def probe(self, url):
+        self.probed.append(url)
+        return self.around.probe
+
+    def plan(self, scheme="none"):
+        there = offer(region="local", market="owned", usd_per_hour=None)
+        kind = replaced(there.instance_type, accelerator_count=self.accelerators)
+        made = engine() if scheme == "none" else engine(quantize=scheme)
+        chosen = candidate(offer=replaced(there, instance_type=kind), engine=made)
+        return plan(chosen=chosen, regions=("local",), markets=("owned",), hardware="4xA10G", quantize=scheme)
+
+    def up(self, scheme="none", *, front="proxy", context=None, options=None, **changes):
+        asked = request(
+            self.plan(scheme),
+            **{
+                "target": "docker",
+                "options": DockerOptions(front=front, **(options or {})),
+                "supplied": Supplied(place="docker", local=True),
+                "wait": True,
+                "confirm": lambda proposal: self.asked.append(proposal) or True,
+                "again": lambda revision: (self.plan(revision.plan.chosen.quantize), ()),
+                **changes,
+            },
+        )
+        return up(context or self.context(), asked)
+
+    def roll_back(self, **changes):
+        revision = former(self.around.store.load("demo"))
+        scheme = revision.plan.chosen.quantize
+        return self.up(scheme, front=revision.options.get("front"), exact=True, origin="rollback", **changes)
+
+    @property
+    def names(self):
+        return sorted(item["Name"].removeprefix("/") for item in self.docker.containers_by_id.values())
+
+    def container(self, name):
+        return next(item for item in self.docker.containers_by_id.values() if item["Name"] == f"/{name}")
+
+    @property
+    def serving(self):
+        """The name of the container that the proxy's own file names; None where it names none."""
+        packed = self.docker.files[f"{self.container('tgi-deploy-demo')['Id']}:/etc"]
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            text = archive.extractfile("front.cfg").read().decode()
+        found = re.search(r'server (\w{12}) "\1:\$\{ENGINE_PORT\}"', text)
+        named = found and [item["Name"] for key, item in self.docker.containers_by_id.items() if key[:12] == found[1]]
+        return named[0].removeprefix("/") if named else None
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda _handle: None)
+    return Host(tmp_path / "state")
+
+
+def test_the_proxy_has_the_name_and_the_port_and_the_engine_is_behind_it_alone(host):
+    outcome = host.up()
+    assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.1"]
+    proxy, engine = host.container("tgi-deploy-demo"), host.container("tgi-deploy-demo.1")
+    assert proxy["HostConfig"]["PortBindings"] == {"8080/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8080"}]}
+    assert engine["HostConfig"]["PortBindings"] == {}
+    (network,) = host.docker.networks_by_id
+    assert {item["request"]["host_config"]["network_mode"] for item in (proxy, engine)} == {network}
+    assert proxy["State"]["Status"] == engine["State"]["Status"] == "running"
+    assert {"haproxy:3.2"} < host.docker.images
+    assert (outcome.deployment.endpoint, outcome.deployment.usd_per_hour) == (ENDPOINT, None)
+
+
+def test_nobody_is_sent_to_an_engine_that_is_not_proved(host):
+    host.up()
+    own = f"{ENDPOINT}/machines/{host.container('tgi-deploy-demo.1')['Id'][:12]}/health"
+    assert set(host.probed) == {own}
+    assert host.serving == "tgi-deploy-demo.1"
+
+
+def test_one_that_is_not_proved_never_gets_a_request(host):
+    with pytest.raises(DeployError):
+        host.up(context=host.context(engine_client=lambda _url: FakeEngine(model_id="someone/else")))
+    assert (host.names, host.docker.networks_by_id, host.docker.reloads) == ([], {}, {})
+
+
+def test_an_update_is_a_rolling_one_that_moves_the_traffic_and_keeps_the_url(host):
+    host.up()
+    proxy = host.container("tgi-deploy-demo")["Id"]
+    host.docker.finishing = 3
+    outcome = host.up("awq")
+    assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.2"]
+    assert (host.container("tgi-deploy-demo")["Id"], host.serving) == (proxy, "tgi-deploy-demo.2")
+    assert (outcome.deployment.active, outcome.deployment.endpoint, outcome.deployment.rollout) == (2, ENDPOINT, None)
+    update = host.asked[-1].update
+    assert (update.strategy, update.silent_s, update.stable) == ("rolling", 0, True)
+    assert host.docker.finishing == 0, "the old one goes when its last response has ended"
+
+
+def test_a_rollback_moves_it_back_in_the_same_way(host):
+    host.up()
+    host.up("awq")
+    assert host.roll_back().deployment.active == 3
+    assert (host.names, host.serving) == (["tgi-deploy-demo", "tgi-deploy-demo.3"], "tgi-deploy-demo.3")
+    assert host.asked[-1].update.strategy == "rolling"
+
+
+def test_the_two_take_different_accelerators(host):
+    host.up(supplied=Supplied(place="docker", local=True, devices=("GPU-a", "GPU-b", "GPU-c")))
+    host.up("awq", supplied=Supplied(place="docker", local=True, devices=("GPU-a", "GPU-b", "GPU-c")))
+    assert _devices(host.container("tgi-deploy-demo.2")) == ["GPU-b"]
+    assert host.up("awq", supplied=Supplied(place="docker", local=True, devices=("GPU-c",))).changed is False
+
+
+def _devices(item):
+    (asked,) = item["HostConfig"]["DeviceRequests"]
+    return asked["DeviceIDs"]
+
+
+def test_without_accelerators_for_both_it_says_so_before_anything_starts(host):
+    host.accelerators = 1
+    host.up()
+    with pytest.raises(ConflictError) as caught:
+        host.up("awq", strategy="rolling")
+    assert caught.value.code == "cannot_roll"
+    assert "both would take 2 accelerators, and the host has 1" in caught.value.message
+    assert "--strategy recreate" in caught.value.hint
+    assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.1"]
+    host.up("awq")
+    assert host.asked[-1].update.strategy == "recreate"
+    assert (host.names, host.serving) == (["tgi-deploy-demo", "tgi-deploy-demo.2"], "tgi-deploy-demo.2")
+
+
+@pytest.mark.parametrize("changed", [{"port": 9090}, {"options": {"bind": "192.0.2.7"}}])
+def test_another_published_port_ends_the_proxy_so_that_it_is_recreated(host, changed):
+    host.up()
+    port = changed.pop("port", None)
+    if port:
+        made = host.plan
+        host.plan = lambda scheme="none": _at_port(made(scheme), port)
+    host.up("awq", **changed)
+    assert host.asked[-1].update.strategy == "recreate"
+    assert (host.names, host.serving) == (["tgi-deploy-demo", "tgi-deploy-demo.2"], "tgi-deploy-demo.2")
+
+
+def _at_port(planned, port):
+    chosen = replaced(planned.chosen, engine=replaced(planned.chosen.engine, port=port))
+    return replaced(planned, chosen=chosen)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "proxy"), ("proxy", None)])
+def test_a_front_comes_and_goes_with_an_update_that_recreates(host, before, after):
+    host.up(front=before)
+    host.up(front=after)
+    assert host.asked[-1].update.strategy == "recreate"
+    assert host.names == (["tgi-deploy-demo", "tgi-deploy-demo.2"] if after else ["tgi-deploy-demo"])
+    assert bool(host.docker.networks_by_id) is bool(after)
+
+
+@pytest.mark.parametrize(("front", "refused"), [(None, True), ("proxy", False)])
+def test_the_result_says_how_long_new_requests_were_refused(host, front, refused):
+    assert host.up(front=front).refused_s is None
+
+    def drain(name):
+        host.around.clock.seconds += 40 if name == "stop" else 0
+
+    host.docker.after_call = drain
+    before = host.around.clock.seconds
+    outcome = host.up("awq", front=front)
+    assert outcome.refused_s == (host.around.clock.seconds - before if refused else None)
+    assert ("new requests were refused for 4" in up_text(outcome)) is refused
+    assert up_document(outcome)["refused_s"] == outcome.refused_s
+
+
+def test_an_update_that_goes_on_counts_from_when_it_began_to_refuse(host):
+    host.up(front=None)
+    host.docker.on_call = _killed_by("create_container")
+    before = host.around.clock.seconds
+    with pytest.raises(KilledError):
+        host.up("awq", front=None)
+    host.docker.on_call = None
+    host.around.clock.seconds += 300
+    assert host.up("awq", front=None).refused_s == host.around.clock.seconds - before
+
+
+def test_a_killed_update_is_finished_by_the_next_command(host):
+    host.up()
+    calls = len(host.docker.calls)
+    host.up("awq")
+    calls = len(host.docker.calls) - calls
+    down(host.context(), ("demo",), lambda _removals: True)
+    for ordinal in range(1, calls + 1, 13):
+        host.up()
+        _kill_at(host.docker, ordinal)
+        with pytest.raises(KilledError):
+            host.up("awq")
+        host.docker.on_call = None
+        outcome = host.up("awq")
+        deployment = outcome.deployment
+        assert (deployment.rollout, deployment.endpoint) == (None, ENDPOINT)
+        assert host.names == ["tgi-deploy-demo", f"tgi-deploy-demo.{deployment.active}"]
+        assert host.serving == f"tgi-deploy-demo.{deployment.active}"
+        down(host.context(), ("demo",), lambda _removals: True)
+        assert (host.names, host.docker.networks_by_id) == ([], {})
+
+
+def _killed_by(call):
+    def ends(name):
+        if name == call:
+            raise KilledError
+
+    return ends
+
+
+def _kill_at(docker, ordinal):
+    left = [ordinal]
+
+    def count(_name):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KilledError
+
+    docker.on_call = count
+
+
+def test_down_removes_all_of_it_and_status_shows_it(host):
+    host.up()
+    shown = status(host.context(), "demo")
+    assert (list(shown.drift), shown.machine.state) == ([], "running")
+    down(host.context(), ("demo",), lambda _removals: True)
+    assert (host.names, host.docker.networks_by_id) == ([], {})
+
+
+def test_what_a_lost_record_leaves_is_found_and_removed(host):
+    host.up()
+    host.around.store.remove("demo")
+    host.docker.containers_by_id.pop(host.container("tgi-deploy-demo.1")["Id"])
+    host.around.clock.seconds += 7200
+    gc(host.context(), GcRequest(older_than_s=60, confirm=lambda _groups: True))
+    assert (host.names, host.docker.networks_by_id) == ([], {})
+
+
+def test_a_front_of_another_kind_is_refused():
+    with pytest.raises(InputError) as caught:
+        DockerOptions(front="balancer")
+    assert caught.value.code == "bad_front"
