@@ -74,6 +74,7 @@ class Machine:
 
     def end(self) -> None:
         self.down.set()
+        self._init.shut_down()
         self._spawner.end_all(grace_s=_GRACE_S)
         self._console.kernel("reboot: Power down")
 
@@ -83,7 +84,13 @@ class Machine:
         if hardware.nvme:
             self._layout.at("/opt/dlami/nvme").mkdir(parents=True, exist_ok=True)
         network = Network(self._layout.at("/proc/net/dev"))
-        docker = Docker(spec=self._spec, hardware=hardware, spawner=self._spawner, network=network)
+        docker = Docker(
+            spec=self._spec,
+            hardware=hardware,
+            spawner=self._spawner,
+            network=network,
+            images=self._layout.at("/var/lib/docker/images"),
+        )
         commands = Commands(spec=self._spec, hardware=hardware, console=self._console, mapper=self._layout.mapper())
         server = CommandServer(
             {

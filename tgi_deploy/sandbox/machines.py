@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -28,6 +29,9 @@ _PENDING_S: Final = 12.0
 _BOOT_S: Final = 45.0
 _TICK_S: Final = 0.05
 _GRACE_S: Final = 1.5
+# "If the instance OS does not cleanly shut down within a few minutes, a hard shutdown is performed": EC2 User Guide,
+# "How instance stop and start works".
+_SHUTDOWN_S: Final = 180.0
 _DIED: Final = "Server.InternalError"
 
 
@@ -46,6 +50,11 @@ class HostedMachine:
     pull_mb_per_s: float | None = None
     dark: bool = False
     ending: threading.Thread | None = None
+
+    def empty_drives(self) -> None:
+        """Its own drives lose what is on them, and its address is another's: both but for a reboot."""
+        shutil.rmtree(self.layout.at("/opt/dlami/nvme"), ignore_errors=True)
+        self.lease.close()
 
     @property
     def gone(self) -> bool:
@@ -143,7 +152,7 @@ class Machines:
             self._machines.clear()
             self._over.clear()
             for machine in machines:
-                self._end(machine)
+                self._end(machine, at_once=True)
         for machine in machines:
             if machine.ending:
                 machine.ending.join()
@@ -180,6 +189,7 @@ class Machines:
             self._end(machine)
             if machine.gone:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
+                machine.empty_drives()
         elif state == "terminated" and machine.gone:
             self._over.add(instance.id)
             machine.lease.close()
@@ -221,7 +231,7 @@ class Machines:
             self._boot(region, instance, machine)
 
     def _boot(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
-        layout = machine.layout
+        layout, machine.lease = machine.layout, instance.sandbox_lease
         layout.folder.mkdir(parents=True, exist_ok=True)
         self._spec(region, instance, machine).write(layout.spec)
         with (layout.folder / "machine.log").open("ab") as log:
@@ -256,22 +266,23 @@ class Machines:
             held_ports=machine.lease.ports,
         )
 
-    def _end(self, machine: HostedMachine) -> None:
+    def _end(self, machine: HostedMachine, *, at_once: bool = False) -> None:
         process = machine.process
         if process is None:
             return
         machine.process = None
-        machine.ending = threading.Thread(target=_end_process, args=(process, machine.layout), daemon=True)
+        grace_s = _GRACE_S + (0.0 if at_once else _SHUTDOWN_S / self._speed)
+        machine.ending = threading.Thread(target=_end_process, args=(process, machine.layout, grace_s), daemon=True)
         machine.ending.start()
 
 
-def _end_process(process: subprocess.Popen[bytes], layout: Layout) -> None:
+def _end_process(process: subprocess.Popen[bytes], layout: Layout, grace_s: float) -> None:
     """SIGTERM, then SIGKILL, then whatever the machine left behind."""
     if process.stdin:
         process.stdin.close()
     process.terminate()
     try:
-        process.wait(_GRACE_S)
+        process.wait(grace_s)
     except subprocess.TimeoutExpired:
         end_group(process.pid, grace_s=0)
         process.wait()

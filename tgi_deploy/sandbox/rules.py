@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 MAX_USER_DATA_BYTES: Final = 16 * 1024
 _ALL: Final = 1_000_000
 _RESOLVE: Final = "resolve:ssm:"
+_LEAVING: Final = ("shutting-down", "terminated")
+_SWITCHES: Final = {
+    "StopInstances": ("stopped", ("pending", *_LEAVING)),
+    "StartInstances": ("started", ("stopping", *_LEAVING)),
+    "RebootInstances": ("rebooted", ("stopping", "stopped", *_LEAVING)),
+}
 # Members of a launch template that moto does not carry over to the instance.
 _DROPPED: Final = (
     "MetadataOptions",
@@ -61,8 +67,20 @@ def refuse(call: Call) -> Answer | None:
         return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
     if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:
         return _user_data(call, "LaunchTemplateData.UserData")
-    if call.action == "DeleteSecurityGroup":
-        return _group_in_use(call)
+    return _group_in_use(call) if call.action == "DeleteSecurityGroup" else _switch(call)
+
+
+def _switch(call: Call) -> Answer | None:
+    """EC2 API Reference, "Error codes": IncorrectInstanceState, and UnsupportedOperation of a one-time spot request."""
+    verb, states = _SWITCHES.get(call.action, ("", ()))
+    for named in call.values("InstanceId"):
+        instance = world.find_instance(named)
+        if call.action == "StopInstances" and instance is not None and instance.lifecycle == "spot":
+            message = f"You can't stop the Spot Instance '{named}' because it is associated with a one-time request."
+            return error(call, "UnsupportedOperation", message)
+        if instance is not None and instance.state in states:
+            message = f"The instance '{named}' is not in a state from which it can be {verb}."
+            return error(call, "IncorrectInstanceState", message)
     return None
 
 

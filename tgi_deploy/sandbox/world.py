@@ -105,7 +105,11 @@ class SandboxInstance(moto_instances.Instance):
         return self.sandbox_address if self.nics[0].public_ip else None
 
     def start(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
+        """One that runs stays as it is. Its address was given back by the stop, and another one comes."""
+        if self.state != "stopped":
+            return copy.copy(self._state)
         before = super().start()
+        self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
         self._sandbox_place()
         self.sandbox_state("pending")
@@ -116,6 +120,8 @@ class SandboxInstance(moto_instances.Instance):
         self.sandbox_reboot_wanted = True
 
     def stop(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
+        if self.state in {"stopping", "stopped"}:
+            return copy.copy(self._state)
         before = super().stop()
         self.sandbox_state("stopping")
         return before

@@ -84,12 +84,16 @@ class Container:
 
 
 class Docker:
-    def __init__(self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner, network: Network) -> None:
+    def __init__(
+        self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner, network: Network, images: Path
+    ) -> None:
+        """`images`: the file on the root volume that lists those that were pulled."""
         self._spec = spec
         self._network = network
         self._hardware = hardware
         self._spawner = spawner
-        self._images: set[str] = set()
+        self._kept = images
+        self._images = set(images.read_text(encoding="utf-8").split()) if images.exists() else set[str]()
         self._containers: dict[str, Container] = {}
         self._failed_pulls = spec.failed_pulls
         self._lock = threading.Lock()
@@ -150,6 +154,7 @@ class Docker:
             self._failed_pulls -= 1
             raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
         self._images.add(image)
+        self._kept.write_text("\n".join(sorted(self._images)), encoding="utf-8")
         say(f"Status: Downloaded newer image for {image}\n")
 
     def _receive(self, size_bytes: int) -> None:

@@ -106,6 +106,12 @@ class Init:
             if service.unit.all("Service", "ExecStop"):
                 service.stop()
 
+    def shut_down(self) -> None:
+        """Stop what has a way of its own to stop; the rest is ended with the machine."""
+        for service in tuple(self._services.values()):
+            if service.main_pid and service.unit.one("Service", "ExecStop"):
+                service.stop()
+
     def systemctl(self, argv: list[str]) -> Reply:
         options = {word for word in argv if word.startswith("-")}
         words = [word for word in argv if not word.startswith("-")]
