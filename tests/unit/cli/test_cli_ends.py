@@ -40,9 +40,7 @@ def test_every_end_has_its_line():
     assert ends_document(ENDS[2:]) == [{"reason": "idle", "at": None, "seconds": 5400}]
 
 
-@pytest.mark.parametrize(
-    ("ends", "cell"), [(ENDS, "2026-11-21T12:00:00+00:00"), (ENDS[2:], "idle 1h30m"), ((), "-")], ids=str
-)
+@pytest.mark.parametrize(("ends", "cell"), [(ENDS, "11-21 12:00 UTC"), (ENDS[2:], "idle 1h30m"), ((), "-")], ids=str)
 def test_a_cell_shows_the_first_end(ends, cell):
     assert ends_cell(ends) == cell
 

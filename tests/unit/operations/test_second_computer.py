@@ -22,7 +22,7 @@ from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.known import known
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
-from tgi_deploy.operations.watching.status import not_serving, status
+from tgi_deploy.operations.watching.status import not_serving, status, statuses
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.targets.ec2.options import Ec2Options
 from tgi_deploy.values.base import replaced
@@ -106,7 +106,7 @@ def test_the_list_is_the_same_but_for_the_record(first, second):
     same = ("now", "model", "instance_type", "region", "endpoint", "usd_per_hour", "expires")
     assert [getattr(here, name) for name in same] == [getattr(there, name) for name in same]
     assert (here.recorded, here.now) == (False, "ready")
-    assert "ready, no record  example-org/example-13b" in rows_text([here])
+    assert "ready, no record  example-13b" in rows_text([here])
 
 
 def test_the_list_asks_the_endpoint_now(first):
@@ -250,3 +250,15 @@ def test_both_machines_of_an_update_are_replicas(first, second):
     found = status(second.context(), "demo").replicas
     assert {(item.id, item.revision) for item in found} == {(machine.id, 1), ("instance-9", 2)}
     assert sorted(str(item.usd_per_hour) for item in found) == ["1.861", "3.5"]
+
+
+def test_a_name_and_an_owner_of_hostile_tags_steer_no_terminal(first, second):
+    for thing_id, found in first.world.things.items():
+        tags = {**found.tags, "tgi-deploy:deployment": "x\x1b[2J;id", "tgi-deploy:owner": "o\x1b]0;x\x07"}
+        first.world.things[thing_id] = replaced(found, tags=tags)
+    second.probe = Probe(outcome="refused")
+    texts = [rows_text(list_deployments(second.context()).rows), *map(coloured, statuses(second.context()))]
+    for text in texts:
+        assert "\x1b" not in click.unstyle(text)
+        assert "\x07" not in text
+        assert "tgi-deploy " not in text, "no command to paste has such a name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.reconcile.ends import certain_end, stamp
@@ -29,7 +30,7 @@ def ends_cell(ends: Sequence[End]) -> str:
     """The first end there is, short: a moment where one is known."""
     at = certain_end(ends)
     if at is not None:
-        return stamp(at)
+        return f"{at.astimezone(UTC):%m-%d %H:%M} UTC"
     idle = next((end.seconds for end in ends if end.reason == "idle"), None)
     return "-" if idle is None else f"idle {option_duration(idle)}"
 

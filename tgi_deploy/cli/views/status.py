@@ -14,7 +14,7 @@ from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.known import is_stopped, machine_of, price_of
 from tgi_deploy.operations.watching.status import not_serving
 from tgi_deploy.reconcile.observe import owners_of
-from tgi_deploy.text import plural, usd
+from tgi_deploy.text import one_line, plural, printable, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,7 +122,7 @@ def _found(found: Found) -> dict[str, Any]:
 def status_text(status: Status, *, alone: bool = False) -> str:
     """Return it as lines. `alone`: what to do about a deployment that does not serve is said elsewhere."""
     recorded, probe, url = status.recorded, status.probe, status.url
-    lines = [heading(status.name, _standing(status)), *_runs_lines(status)]
+    lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
     if url is not None:
@@ -137,9 +137,9 @@ def status_text(status: Status, *, alone: bool = False) -> str:
         lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
-    lines.extend(f"  owner     {owner}" for owner in owners_of(recorded, status.seen))
+    lines.extend(f"  owner     {printable(owner)}" for owner in owners_of(recorded, status.seen))
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
-    lines.extend(f"  drift     {item.message}" for item in status.drift)
+    lines.extend(f"  drift     {one_line(item.message)}" for item in status.drift)
     if not alone and (problem := not_serving(status)):
         lines.append(f"  next      {problem.hint}")
     return "\n".join(lines)
@@ -193,9 +193,9 @@ def rows_text(rows: Sequence[Row]) -> str:
     header = ("name", "now", "model", "machine", "region", "$/h", "endpoint", "ends")
     cells = [
         (
-            row.name,
+            printable(row.name),
             row.now if row.recorded else f"{row.now}, no record",
-            row.model or "-",
+            (row.model or "-").rpartition("/")[2],
             row.instance_type or "-",
             row.region,
             "-" if row.gone else usd(row.usd_per_hour),

@@ -23,6 +23,7 @@ from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def _replicas(
 def not_serving(found: Status) -> NotHealthyError | None:
     """Return why a deployment does not serve now, and what to do; None where it does, or nobody can tell."""
     name = found.name
-    if found.healthy or found.deployment is None:
+    if found.healthy or found.deployment is None or not is_name(name):  # a tag can hold what no command may
         return None
     if is_stopped(found.recorded, machine_of(found.recorded, found.seen)):
         return NotHealthyError(
