@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from builders.plans import candidate, engine
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, survey_of
 from fakes.surroundings import Surroundings, on, plan, request
 
@@ -10,6 +11,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.reconcile.errors import PermissionDeniedError
 from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
+from tgi_deploy.values.base import replaced
 
 MOST_CALLS = 8
 
@@ -104,6 +106,20 @@ def test_an_error_stops_before_anybody_is_asked_and_anything_is_made(around, ins
     assert any(item["code"] == code for item in caught.value.data["findings"])
     assert around.world.creations == []
     assert around.store.load("demo") is None
+
+
+def test_a_quota_that_has_no_room_for_two_is_enough_once_the_old_machine_is_gone(around):
+    bring_up(around, FakeInspector())
+    full = FakeInspector(limit=4.0, machines=(Usage(instance_type="g6e.xlarge", vcpus=None),))
+    serving = replaced(around.store.load("demo").in_state("serving"), status="ready")
+    around.store.save(serving, expected_serial=serving.serial)
+    changed = plan(chosen=candidate(offer=G.offer, engine=engine(quantize="awq")))
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, full, changed, exact=True, wait=True)
+    assert caught.value.code == "quota_exceeded"
+    assert "--strategy recreate needs no second machine" in caught.value.hint
+    recreated = bring_up(around, full, changed, exact=True, wait=True, strategy="recreate")
+    assert recreated.deployment.active == 2
 
 
 def test_a_short_quota_prints_the_request_for_more(around):

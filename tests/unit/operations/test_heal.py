@@ -117,6 +117,21 @@ def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
     assert (len(sick.machines), len(around.world.running())) == (2, 1)
     assert any(line.startswith("healing oom_warmup_prefill") for line in around.heard.lines)
+    assert [item.origin for item in outcome.deployment.revisions] == ["heal"]
+
+
+def test_an_update_is_healed_beside_the_machine_that_serves(around):
+    Sick(around, ()).up()
+    (old,) = around.world.running()
+    cured = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
+    outcome, _ = Sick(around, ("", PREFILL)).up(
+        plan(chosen=candidate(engine=engine(quantize="awq")), quantize="awq"), plan_again=lambda _texts: cured
+    )
+    ended = [thing for call, thing in around.world.calls if call == "delete instance"]
+    assert ended[-1] == old.id
+    assert [(item.origin, item.state) for item in outcome.deployment.revisions] == [
+        ("up", "retired"), ("up", "failed"), ("heal", "serving"),
+    ]  # fmt: skip
 
 
 def planning_for(around, seconds):

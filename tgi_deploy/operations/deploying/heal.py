@@ -159,6 +159,8 @@ def up_and_heal(
     attempts = _Attempts(healer=healer, texts=texts, plan=plan)
     while True:
         asked = request(attempts.texts, attempts.plan)
+        if attempts.made:
+            asked = replaced(asked, origin="heal")
         try:
             outcome = up(context, replaced(asked, on_failure=_deciding(attempts, asked.on_failure)))
         except DeployError as error:

@@ -194,7 +194,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
             recorded = finish(context, recorded)
-        everything = _observe(context, name, recorded, _regions(request.plan, way), side=way.rare_kinds)
+        places = tuple(dict.fromkeys((*_regions(request.plan, way), *context.where(recorded))))
+        everything = _observe(context, name, recorded, places, side=way.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
             context.reporter.warn(rule)
@@ -410,15 +411,16 @@ def _bring_up(
         if why:
             return _bring_up(context, request, way, as_recreate(deployment), seen, surplus)
         _refuse_to_replace(deployment, attempt, rest)
+        changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
         findings = (
             *_in_the_clear(context, way),
             *_no_way_back(context, request, deployment),
-            *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+            *(preflight(context, way, deployment, replaced(attempt, changes=changes)) if request.preflight else ()),
         )
     proposal = Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
-        changes=ChangeSet(steps=(*ending, *attempt.changes.steps)),
+        changes=changes,
         cidrs=attempt.cidrs,
         ends=attempt.ends,
         zone=attempt.zone,

@@ -41,7 +41,10 @@ CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:R
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flight:
-    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any."""
+    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any.
+
+    `ending`: type and market of the machines in its region that are gone before it.
+    """
 
     candidate: Candidate
     launch: RehearsedLaunch
@@ -49,6 +52,7 @@ class Flight:
     public: bool
     user_data: str
     roles: bool = False
+    ending: tuple[tuple[str, str], ...] = ()
 
     @property
     def region(self) -> str:
@@ -77,6 +81,11 @@ def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
         public=bool(interface.get("AssociatePublicIpAddress", True)),
         user_data="".join(text for _, text in attempt.artifacts),
         roles=any(resource.kind == ROLE for resource in attempt.wanted),
+        ending=tuple(
+            (step.attributes.get("instance_type", ""), step.attributes.get("market", ""))
+            for step in attempt.changes.steps
+            if (step.action, step.kind, step.place) == ("delete", INSTANCE, attempt.place)
+        ),
     )
 
 
@@ -121,7 +130,7 @@ def _questions(
         questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
     if code is not None:
         questions["quota"] = lambda: inspector.quota_vcpus(code)
-        questions["used"] = lambda: used_vcpus(survey, flight.region, code)
+        questions["used"] = lambda: used_vcpus(survey, flight.region, code, flight.ending)
     return questions
 
 

@@ -11,6 +11,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.ec2.survey import attempt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.values.plan import Candidate
 
@@ -114,13 +116,19 @@ def with_rooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
     return error.copy(hint=hint, data={**error.problem.data, "quotas": [room.document() for room in rooms]})
 
 
-def used_vcpus(survey: Survey, region: str, code: str) -> int:
-    """What counts for the quota now. A machine of which nobody knows the size counts as nothing."""
+def used_vcpus(survey: Survey, region: str, code: str, ending: Sequence[tuple[str, str]] = ()) -> int:
+    """What counts for the quota, but for machines of these (type, market) that are `ending` before the launch.
+
+    A machine of which nobody knows the size counts as nothing.
+    """
     quota = survey.quotas().get(code)
     if quota is None:
         raise DeployError("quota_unknown", f"which machines count for {code} is not known")
     machines = survey.inspector(region).usage(quota.types, quota.market)
-    return sum(survey.vcpus(item.instance_type) or item.vcpus or 0 for item in machines)
+    used = sum(survey.vcpus(item.instance_type) or item.vcpus or 0 for item in machines)
+    counted = {item.instance_type for item in machines}
+    freed = (survey.vcpus(kind) or 0 for kind, market in ending if market == quota.market and kind in counted)
+    return max(0, used - sum(freed))
 
 
 def _told(number: int | None) -> str:

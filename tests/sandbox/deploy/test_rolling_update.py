@@ -1,0 +1,111 @@
+"""An update while callers stream: none of their requests is cut, and how long new ones are refused is measured."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from conftest import Program
+
+from tgi_deploy.sandbox import control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+STREAMS = 10
+JSON = {"Content-Type": "application/json"}
+# Machines and engines are this much faster than real ones, and so are the timers of a machine.
+SPEED = 60.0
+UP = ("up", "llama3-13b", "--budget", "5", "--quantize", "none", "--context", "4096", "--yes", "--name", "demo")
+# An answer of a length that is known: about a minute of a real engine, which has 90 s to finish what is open.
+FIELDS = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(30)}}
+BODY = json.dumps(
+    {"inputs": "go on", "parameters": {"max_new_tokens": 3000, "grammar": {"type": "json", "value": FIELDS}}}
+).encode()
+
+
+@dataclass
+class Callers:
+    """Threads that stream one answer after the other from the URL as it is then. `cut`: what ended before its end."""
+
+    url: Callable[[], str]
+    done: int = 0
+    cut: list[str] = field(default_factory=list)
+    refused: int = 0
+    _end: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        self._threads = [threading.Thread(target=self._call, daemon=True) for _ in range(STREAMS)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _call(self) -> None:
+        while not self._end.is_set():
+            try:
+                asked = urllib.request.Request(f"{self.url()}/generate_stream", BODY, JSON)  # noqa: S310 -- loopback
+                reply = urllib.request.urlopen(asked, timeout=60)  # noqa: S310 -- loopback
+            except (OSError, http.client.HTTPException):
+                with self._lock:
+                    self.refused += 1
+                time.sleep(0.05)
+                continue
+            self._read(reply)
+
+    def _read(self, reply: object) -> None:
+        try:
+            text = reply.read().decode()  # type: ignore[attr-defined]
+            whole = '"generated_text":"' in text.replace('": "', '":"')
+            problem = "" if whole else text[-200:]
+        except (OSError, http.client.HTTPException) as error:
+            problem = repr(error)
+        with self._lock:
+            if problem:
+                self.cut.append(problem)
+            else:
+                self.done += 1
+
+
+@pytest.fixture
+def program(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Program]:
+    home: Path = tmp_path_factory.mktemp("rolling")
+    info = control.start(home / "sandbox", speed=SPEED, timer_speed=SPEED)
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(home))
+    yield Program(url=info.endpoint_url, access_key=info.access_key, home=home, capsys=capsys)
+    control.stop(home / "sandbox")
+
+
+def test_no_stream_is_cut_by_a_rolling_update(program: Program) -> None:
+    first = program.here(*UP, "--num-shard", "1")
+    assert first.code == 0, first.out
+    old = first.json["data"]["endpoint"]
+    (record,) = program.home.rglob("deployments/demo/deployment.json")
+    with Callers(lambda: old) as callers, Callers(lambda: str(json.loads(record.read_text())["endpoint"])) as follower:
+        second = program.here(*UP, "--num-shard", "2")
+        assert second.code == 0, second.out
+        time.sleep(1)
+    data = second.json["data"]
+    assert data["update"]["strategy"] == "rolling"
+    assert callers.cut == []
+    assert callers.done > STREAMS
+    assert callers.refused, "the old machine was not ended"
+    assert data["endpoint"] != old
+    (machine,) = [one for one in program.control("GET", "machines")["machines"] if one["state"] == "running"]
+    assert machine["address"] in data["endpoint"]
+    assert (follower.refused, follower.cut) == (0, [])
+    assert follower.done > STREAMS
