@@ -121,6 +121,13 @@ class FakeDocker:
         item["State"]["Status"] = "exited"
         self.leave("stop")
 
+    def restart(self, container_id: str, *, timeout: int) -> None:
+        self.enter("restart")
+        item = self._one(container_id)
+        assert timeout == item["Config"]["StopTimeout"]
+        item["State"]["Status"] = "running"
+        self.leave("restart")
+
     def remove_container(self, container_id: str, *, force: bool, v: bool) -> None:
         self.enter("remove_container")
         assert force

@@ -17,6 +17,7 @@ from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan,
 from tgi_deploy.cli.views.deployment import up_document, up_text
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import ConflictError, DeployError, InputError
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -291,3 +292,39 @@ def test_a_front_of_another_kind_is_refused():
     with pytest.raises(InputError) as caught:
         DockerOptions(front="balancer")
     assert caught.value.code == "bad_front"
+
+
+ASKED = SwitchRequest(name="demo")
+
+
+@pytest.mark.parametrize("front", [None, "proxy"])
+def test_a_container_is_stopped_with_its_grace_started_and_proved_where_it_was(tmp_path, front):
+    host = Host(tmp_path)
+    endpoint = host.up(front=front).deployment.endpoint
+    machine = host.around.store.load("demo").machine.attributes["id"]
+    outcome = stop(host.context(), ASKED)
+    assert (outcome.deployment.status, outcome.endpoint, outcome.usd_per_hour) == ("stopped", None, None)
+    assert host.docker.calls.count("stop") == 1
+    assert not stop(host.context(), ASKED).changed
+    again = start(host.context(), ASKED)
+    assert (again.deployment.status, again.endpoint, again.proof.level) == ("ready", endpoint, "full")
+    assert host.around.store.load("demo").machine.attributes["id"] == machine
+    down(host.context(), ["demo"], lambda _removals: True)
+    assert host.docker.containers_by_id == {}
+
+
+def test_up_starts_a_container_that_was_stopped_and_makes_no_other(tmp_path):
+    host = Host(tmp_path)
+    host.up(front=None)
+    stop(host.context(), ASKED)
+    host.up(front=None)
+    assert [step.action for step in host.asked[-1].changes.steps] == ["start"]
+    assert host.docker.calls.count("create_container") == 1
+
+
+def test_a_container_is_restarted_with_its_grace_and_proved(tmp_path):
+    host = Host(tmp_path)
+    host.up(front=None)
+    assert restart(host.context(), ASKED).proof.level == "full"
+    assert host.docker.calls.count("restart") == 1
+    assert host.around.store.load("demo").status == "ready"

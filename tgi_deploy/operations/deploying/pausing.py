@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.rolling import promote
 from tgi_deploy.operations.deploying.service import prove_known, unknown_release
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, ceiling_of, move_limits
@@ -346,7 +347,8 @@ def _proved(
     if recorded is None or recorded.plan is None or recorded.machine is None:
         return _outcome(switch, at)
     executor, plan = context.executor(), recorded.plan
-    recorded = executor.save(replaced(recorded, endpoint=url_of(address, plan.engine.port)))
+    url = url_of(address, plan.engine.port)
+    recorded = executor.save(replaced(recorded, endpoint=url))
     if not request.wait:
         return _outcome(switch, replace(at, recorded=recorded))
     lease = LeaseKeeper.of(context, recorded)
@@ -358,7 +360,7 @@ def _proved(
         recorded = executor.save(replaced(recorded, status="failed").leased_until(lease.until))
         executor.event(recorded, error.code, error.message, level="error")
         raise with_diagnosis(context, recorded, error) from error
-    recorded = executor.save(replaced(recorded, status="ready").leased_until(lease.until))
+    recorded = promote(context, recorded.leased_until(lease.until), url)
     executor.event(recorded, "ready", f"{recorded.endpoint} serves {plan.model.id} again")
     return replace(_outcome(switch, replace(at, recorded=recorded)), ready=ready, proof=proof)
 
