@@ -120,26 +120,21 @@ def of_cell(one: Scored) -> str:
     return one.item.cell
 
 
-def report(rows: Sequence[Measured], constants: Constants) -> str:
-    """Return every table: unseen cells, cells left out one by one, and what they come to."""
-    core = [item for item in rows if item.core]
-    unseen = by_constants([item for item in core if item.unseen], constants)
-    others = left_out([item for item in core if not item.unseen])
-    legacy = left_out([item for item in rows if not item.core and not item.unseen])
-    both = [*unseen, *others]
+def report(rows: Sequence[Measured]) -> str:
+    """Return every table: cells left out one by one, and what they come to."""
+    current_engines = left_out([item for item in rows if item.core])
+    legacy = left_out([item for item in rows if item.row["era"] == "legacy"])
     return "\n\n".join(
         [
-            "Cells that no constant, form or width was chosen on:",
-            table("never fitted: source x card", list(groups(unseen, of_cell))),
-            "Every other cell, by constants and widths from all cells but itself and those above:",
-            table("left out: source x card", list(groups(others, of_cell))),
-            "Both together:",
-            table("metric", [("**all**", both), *groups(both, of_kind)]),
-            table("card, metric", list(groups(both, of_card_and_kind, fewest=_FEWEST))),
-            table("engine", list(groups(both, lambda one: one.item.row["engine"], fewest=_FEWEST))),
+            "Every cell, by constants and widths from all cells but itself:",
+            table("left out: source x card", list(groups(current_engines, of_cell))),
+            "All together:",
+            table("metric", [("**all**", current_engines), *groups(current_engines, of_kind)]),
+            table("card, metric", list(groups(current_engines, of_card_and_kind, fewest=_FEWEST))),
+            table("engine", list(groups(current_engines, lambda one: one.item.row["engine"], fewest=_FEWEST))),
             "Engines of 2023, which nothing else resembles:",
             table("left out: TGI 0.9 to 1.1", list(groups(legacy, of_cell))),
-            _beside_the_roofline(both),
+            _beside_the_roofline(current_engines),
         ]
     )
 
@@ -181,7 +176,7 @@ def main() -> None:
     if options.rows:
         print(report_rows(read(options.rows), current()))
         return
-    text = report(read(), current())
+    text = report(read())
     if options.update:
         DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8"), text), encoding="utf-8")
         accuracy_memory.update(DOCUMENT)

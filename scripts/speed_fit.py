@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.values.speed_constants import Constants
 
-ROUNDING = 0.12  # log error below which the loss is quadratic
+ROUNDING = 0.1  # log error below which the loss is quadratic
 _STEP = 1e-3
 _ALIKE = 0.05  # correlation of two rows' errors in a cell
 _LARGEST_STEP = 0.5

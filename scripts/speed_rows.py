@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import data_files
-from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.predictions import SPEED_FILE
 from tgi_deploy.operations.planning import predict_speed
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.speed_constants import TIMES
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,20 +24,17 @@ if TYPE_CHECKING:
 CLOSE = 0.25
 ROWS: Final = "measured.csv"
 SOURCES: Final = "sources.csv"
-CELLS: Final = "cells.csv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
     """One measured figure. `family` is who measured; `log_value` its natural logarithm.
 
-    The figures of one source on one card are a cell: whoever rents a cluster meets a new cell. Cells that are `unseen`
-    were drawn before any result was looked at, and no constant, form or width was chosen on them.
+    The figures of one source on one card are a cell: whoever rents a cluster meets a new cell.
     """
 
     row: Mapping[str, str]
     family: str
-    unseen: bool
     case: predict_speed.Case
     log_value: float
 
@@ -66,23 +63,20 @@ def folder() -> Path:
 
 def current() -> Constants:
     """The constants that the project carries."""
-    return Catalog.open().predictions.speed
+    return open_catalog().predictions.speed
 
 
 def read(path: Path | None = None) -> list[Measured]:
     """The rows the project carries, or those of another file with the same columns."""
-    catalog = Catalog.open()
+    catalog = open_catalog()
     with (folder() / SOURCES).open(encoding="utf-8", newline="") as file:
         families = {item["source"]: item["family"] for item in csv.DictReader(file)}
-    with (folder() / CELLS).open(encoding="utf-8", newline="") as file:
-        unseen = {(item["family"], item["card"]) for item in csv.DictReader(file) if item["role"] == "unseen"}
     with (path or folder() / ROWS).open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row.get("kind", "measured") == "measured"]
     return [
         Measured(
             row=row,
-            family=(family := families.get(row["source"], row["source"])),
-            unseen=(family, row["gpu"]) in unseen,
+            family=families.get(row["source"], row["source"]),
             case=predict_speed.parse(row, catalog, catalog.predictions.speed),
             log_value=math.log(float(row["value"])),
         )

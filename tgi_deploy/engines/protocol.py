@@ -127,3 +127,6 @@ class Engine(ServingEngine, Protocol):
 
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
         """Return the memory of a release that is left to its own defaults."""
+
+    def default_prefill_tokens(self, run: DefaultRun, release: Release) -> int:
+        """Return the prompt tokens of a step of a release that is left to its own defaults."""

@@ -3,8 +3,8 @@
     step(b, c)  = weights touched + KV read + products + all-reduces + host        (never below the launch floor)
     prefill(n)  = (products and a weight sweep for every chunk) + attention + all-reduces + host
 
-In a step memory and compute add up: anything less is worse on measured rows. In a prefill they overlap in part, as the
-root of the sum of their squares, which is better there than the sum and than the larger of the two.
+In a step memory and compute add up; under compiled kernels (TensorRT-LLM) they overlap a little. In a prefill they
+overlap in part, as the root of the sum of their squares, which is better there than the sum and than the larger.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class Work:
 
         Kernels run while the host launches the next ones; tokens are chosen and sent when both are done.
         """
-        bare = self.stream_s(batch) + self.cache_s(batch, context) + self.products_s(batch) + self.head_s(batch)
-        step = bare + self.all_reduce_s(batch) + self._host_s
+        matrices = _beside(self.stream_s(batch), self.products_s(batch) + self.head_s(batch), self.engine.overlap)
+        step = matrices + self.cache_s(batch, context) + self.all_reduce_s(batch) + self._host_s
         return max(step, self.floor_s(batch)) + self.host_s(batch, served=served)
 
     def floor_s(self, batch: float) -> float:
@@ -209,6 +209,13 @@ class Work:
         sweeps, products = chunks * self.stream_s(min(tokens, self.chunk_tokens)), prompts * self.products_s(prompt)
         beside = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
         return max(math.hypot(sweeps, products) + beside, self.floor_s(math.inf))
+
+
+def _beside(one_s: float, other_s: float, overlap: float) -> float:
+    """Return the seconds of both: their sum at an overlap of 1, nearer to the longer of them beyond."""
+    if overlap == 1:
+        return one_s + other_s
+    return float((one_s**overlap + other_s**overlap) ** (1 / overlap))
 
 
 def is_small(accelerator: Accelerator) -> bool:

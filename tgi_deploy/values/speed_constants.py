@@ -74,7 +74,7 @@ class EngineProfile(Value, frozen=True, kw_only=True):
     that a request holds in the KV cache on average. `small_chunk_tokens` and `small_max_batch` hold on cards that
     the engine calls small; 0: the same. Where `share_of_free` is 1, `memory_share` is of what the weights leave.
     `floor_ms` a layer is the fastest launch of a step whose batch exceeds `graph_batch`. Requests that come while
-    others run enter after `waiting_steps`, unless many do.
+    others run enter after `waiting_steps`, unless many do. `overlap` is 1 where a step's streaming and products add up.
     """
 
     compute: float
@@ -102,6 +102,7 @@ class EngineProfile(Value, frozen=True, kw_only=True):
     floor_ms: float
     graph_batch: float
     waiting_steps: float
+    overlap: float
 
 
 class Constants:

@@ -100,8 +100,23 @@ def test_the_prefill_flag_of_a_case_counts(catalog):
         return predict_cases(f"{header},max_batch_prefill_tokens\n{row},{tokens}\n", catalog)[0]
 
     assert ttft("512")["value"] < ttft("4096")["value"] < ttft("8192")["value"]
-    assert ttft("")["value"] == ttft("8192")["value"]
     assert "max_batch_prefill_tokens is '-1'" in ttft("-1")["error"]
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "flag"),
+    [("3.3.5", "A10G", "8327"), ("3.3.5", "T4", "4096"), ("2.0.4", "A10G", "4145"), ("2.2.0", "H100-80GB", "4145")],
+)
+def test_without_the_flag_a_release_takes_what_it_chooses_by_itself(catalog, version, gpu, flag):
+    """3.x divides the card's TFLOPS by the model's work and falls back to 4,096; 2.x takes 4,095 tokens and 50."""
+
+    def ttft(tokens):
+        told = {"engine": "TGI", "engine_version": version, "gpu": gpu, "tp": "1", "n_gpu": "1"}
+        text = cases({**told, "metric": "ttft_ms", "input_len": "1000", "concurrency_or_batch": "16"})
+        header, row = text.splitlines()
+        return predict_cases(f"{header},max_batch_prefill_tokens\n{row},{tokens}\n", catalog)[0]
+
+    assert ttft("") == ttft(flag)
 
 
 def test_replicas_share_the_clients_and_add_up(catalog):

@@ -115,6 +115,9 @@ class Tgi(Value, frozen=True, kw_only=True):
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
         return memory.default_memory(run, _own(release))
 
+    def default_prefill_tokens(self, run: DefaultRun, release: Release) -> int:
+        return memory.own_prefill_tokens(run, _own(release))
+
 
 def _own(release: Release) -> TgiRelease:
     if not isinstance(release, TgiRelease):

@@ -251,6 +251,13 @@ def collective_bytes(num_shard: int) -> int:
     return COLLECTIVES_BYTES + (num_shard - 2) * COLLECTIVES_BYTES_PER_FURTHER_RANK
 
 
+def own_prefill_tokens(run: DefaultRun, release: TgiRelease) -> int:
+    """Return what the launcher chooses: by the card and the model where prompts are cut into chunks."""
+    if not release.chunked_prefill:
+        return run.prefill_tokens
+    return default_prefill_tokens(run.model, run.accelerator, run.num_shard, run.total_bytes)
+
+
 def default_memory(run: DefaultRun, release: TgiRelease) -> MemoryBudget:
     """Return the memory of a release that is left to its own defaults."""
     attention = release.default_attention or PAGED
@@ -258,12 +265,9 @@ def default_memory(run: DefaultRun, release: TgiRelease) -> MemoryBudget:
         release=release, model_class=release.model_class(run.model.model_type), num_shard=run.num_shard,
         attention=attention, fraction=run.share, prompt_logprobs=scores_prompts(release, {}, attention),
     )  # fmt: skip
-    if release.chunked_prefill:
-        prefill = default_prefill_tokens(run.model, run.accelerator, run.num_shard, run.total_bytes)
-        warm_up = WarmUp(prefill_tokens=prefill, prompt_tokens=prefill, total_tokens=prefill + 1)
-    else:
-        prompt = run.prefill_tokens - _OLD_DEFAULT_MARGIN
-        warm_up = WarmUp(prefill_tokens=run.prefill_tokens, prompt_tokens=prompt, total_tokens=prompt + 1)
+    prefill = own_prefill_tokens(run, release)
+    prompt = prefill if release.chunked_prefill else prefill - _OLD_DEFAULT_MARGIN
+    warm_up = WarmUp(prefill_tokens=prefill, prompt_tokens=prompt, total_tokens=prompt + 1)
     scheme = Scheme(name="as stored", hub_id=run.model.hub_id, bits=run.bits, lost_bits=0.0, prequantized=False)
     load = Load(input_tokens=0, output_tokens=0, concurrency=1, context_tokens=0)
     return memory_budget(run.model, scheme, layout, load, total_bytes=run.total_bytes, warm_up=warm_up)

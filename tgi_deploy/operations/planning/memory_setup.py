@@ -139,7 +139,7 @@ class Setup:
     @cached_property
     def budget(self) -> MemoryBudget:
         """The plans' own arithmetic on the release nearest to the row's."""
-        release = self.catalog.release(_nearest_release(self.row.get("engine_version", ""), self.catalog))
+        release = self.catalog.release(nearest_release(self.row.get("engine_version", ""), self.catalog))
         run = DefaultRun(
             model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
             accelerator=self.row.get("gpu", ""), total_bytes=self.total_bytes, share=self._told_share or 1.0,
@@ -182,7 +182,7 @@ def _by_parameters(parameters: int, catalog: Catalog) -> str | None:
     return next((name for name in catalog.hub_ids() if catalog.resolve(name).model.parameters == parameters), None)
 
 
-def _nearest_release(text: str, catalog: Catalog) -> str:
+def nearest_release(text: str, catalog: Catalog) -> str:
     """The newest release that is not newer than the one asked for; the oldest where all are newer."""
     wanted = memory_formats.version_key(text)
     releases = sorted(catalog.release_versions(), key=memory_formats.version_key)

@@ -6,17 +6,20 @@ import re
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.memory_setup import nearest_release
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
 from tgi_deploy.planner.speed_work import Setup, Work
 from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.engine import DefaultRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.speed_load import Timing
-    from tgi_deploy.values.hardware import Interconnect
+    from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.model import ModelSpec
     from tgi_deploy.values.speed_constants import Constants
 
 COLUMNS: Final = frozenset(
@@ -30,6 +33,7 @@ METRICS: Final = (
     "ttft_ms", "tpot_ms", "e2e_ms", "decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s", "req_s",
 )  # fmt: skip
 SATURATED: Final = "saturated"
+_SIXTEEN_BITS: Final = 16.0
 _MOST: Final = 1_000_000_000
 _LINKS: Final[Mapping[str, Interconnect]] = {
     "none": "none", "nvlink": "nvlink", "nvswitch": "nvlink", "xgmi": "nvlink", "neuronlink": "neuronlink",
@@ -124,8 +128,22 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
         num_shard=shards,
         interconnect=_interconnect(row, accelerator.interconnect, constants),
         engine=constants.engine(*_engine(row)),
-        prefill_tokens=_number(row, PREFILL) if _told(row, PREFILL) else None,
+        prefill_tokens=_number(row, PREFILL) if _told(row, PREFILL) else _own_prefill(row, catalog, model, accelerator),
     )
+
+
+def _own_prefill(row: Mapping[str, str], catalog: Catalog, model: ModelSpec, accelerator: Accelerator) -> float | None:
+    """Return what the release of an engine that plans are made for chooses; None: what the engine's profile says."""
+    name, (words, version) = catalog.engine.name, _engine(row)
+    if catalog.predictions.speed.engine_profile_name(words, version) != name:
+        return None
+    usual = int(catalog.predictions.memory(name)["old_prefill_tokens"])
+    run = DefaultRun(
+        model=model, bits=_SIXTEEN_BITS, num_shard=whole(row, "tp"), accelerator=accelerator.name,
+        total_bytes=accelerator.memory_bytes, share=1.0,
+        prefill_tokens=max(usual, int(_number(row, "input_len"))),
+    )  # fmt: skip
+    return catalog.engine.default_prefill_tokens(run, catalog.release(nearest_release(version, catalog)))
 
 
 def _engine(row: Mapping[str, str]) -> tuple[str, str]:
