@@ -47,6 +47,8 @@ _FORMS: Final = {
     }.items()
 }
 _HIGHEST_PORT: Final = 65535
+# All prompts of a proof together stand in memory: 256 users of 32,768 tokens each are 8 million.
+_MOST_ASKED_TOKENS: Final = 20_000_000
 
 
 def serving_tags(service: Service | None, notes: Mapping[str, str], *, plaintext: bool) -> dict[str, str]:
@@ -87,7 +89,7 @@ def _promise(known: Mapping[str, str]) -> Promise | None:
         return None
     input_tokens, output_tokens, concurrency = map(int, known[_PROMISE].split("/"))
     max_input_tokens, max_total_tokens = map(int, known[_TOKENS].split("/"))
-    return Promise(
+    promise = Promise(
         model_id=served_as(known[_MODEL]),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -95,6 +97,9 @@ def _promise(known: Mapping[str, str]) -> Promise | None:
         max_input_tokens=max_input_tokens,
         max_total_tokens=max_total_tokens,
     )
+    fits = input_tokens <= max_input_tokens <= max_total_tokens and input_tokens + output_tokens <= max_total_tokens
+    asked_tokens = concurrency * input_tokens + promise.longest_input_tokens
+    return promise if fits and asked_tokens <= _MOST_ASKED_TOKENS else None
 
 
 def notes_of(tags: Mapping[str, str]) -> dict[str, str]:

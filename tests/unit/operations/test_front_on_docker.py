@@ -6,6 +6,7 @@ import io
 import json
 import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
@@ -292,6 +294,19 @@ def test_a_front_of_another_kind_is_refused():
     with pytest.raises(InputError) as caught:
         DockerOptions(front="balancer")
     assert caught.value.code == "bad_front"
+
+
+def test_another_computer_reaches_it_by_the_proxy_before_and_after_an_update(host, tmp_path):
+    host.up()
+    for number, scheme in ((1, "none"), (2, "gptq")):
+        if number > 1:
+            host.up(scheme)
+        elsewhere = Surroundings(home=tmp_path / "elsewhere", world=host.around.world, clock=host.around.clock)
+        second = replace(host.context(), store=elsewhere.store)
+        found = status(second, "demo")
+        assert (found.recorded, found.url, found.healthy) == (None, ENDPOINT, True)
+        assert [item.revision for item in found.replicas] == [number]
+        assert access(second, "demo") == access(host.context(), "demo")
 
 
 ASKED = SwitchRequest(name="demo")

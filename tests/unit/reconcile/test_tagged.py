@@ -106,6 +106,20 @@ def test_a_promise_that_is_none_is_not_believed(value):
 
 
 @pytest.mark.parametrize(
+    ("promise", "most"),
+    [
+        ("1024/256/999999999", "8191/8192"),
+        ("1/1/1", "999999998/999999999"),
+        ("9000/256/8", "8191/8192"),
+        ("8000/256/8", "8191/8192"),
+        ("1024/256/8", "8193/8192"),
+    ],
+)
+def test_a_promise_that_could_not_be_proved_is_not_believed(promise, most):
+    assert service_of({**TAGS, "tgi-deploy:promise": promise, "tgi-deploy:max-tokens": most}).promise is None
+
+
+@pytest.mark.parametrize(
     ("tag", "value"),
     [("api-key-variable", "KEY=1"), ("api-key-variable", "$(id)"), ("api-key-parameter", "a b"), ("bind", "a;b")],
 )

@@ -61,10 +61,6 @@ def look_at(context: Context, name: str) -> Sight:
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
-    return sight_of(context, name, recorded, seen)
-
-
-def sight_of(context: Context, name: str, recorded: Deployment | None, seen: tuple[Found, ...]) -> Sight:
     deployment = recorded or tagged_deployment(context, name, seen)
     return Sight(name=name, deployment=deployment, recorded=recorded, seen=seen)
 
