@@ -40,6 +40,7 @@ _STATUS: Final = {
     examples=(
         "tgi-deploy why-not llama3-13b g5.xlarge --budget 5",
         "tgi-deploy why-not llama3-8b T4",
+        "tgi-deploy why-not llama3.1-8b 'two g6e.xlarge' --concurrency 256",
         "tgi-deploy why-not llama3-70b RTX-4090 --json",
     ),
 )
