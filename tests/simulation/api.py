@@ -250,6 +250,34 @@ class Api:
             self.world.end(machine, self._now)
         return {"TerminatingInstances": []}
 
+    def _stop_instances(self, _region, asked):
+        method = "stop_instances"
+        for machine in self._switched(method, asked, {"running", "stopping", "stopped"}):
+            if machine.now["spot"]:
+                raise refusal(method, "UnsupportedOperation")
+            self.world.stop(machine, self._now)
+        return {"StoppingInstances": []}
+
+    def _start_instances(self, region, asked):
+        method = "start_instances"
+        for machine in self._switched(method, asked, {"stopped", "pending", "running"}):
+            if machine.state == "stopped" and (short := self.world.shortage(region, machine.now["zone"])):
+                raise refusal(method, short[0], status=short[1])
+            self.world.start(machine, self._now)
+        return {"StartingInstances": []}
+
+    def _reboot_instances(self, _region, asked):
+        for machine in self._switched("reboot_instances", asked, {"running"}):
+            machine.running_at = self._now
+        return {}
+
+    def _switched(self, method, asked, states):
+        """Return the machines to stop, start or reboot. Raises for one in another state."""
+        machines = [self._named("instance", thing_id, method) for thing_id in asked["InstanceIds"]]
+        if any(machine.state not in states for machine in machines):
+            raise refusal(method, "IncorrectInstanceState")
+        return machines
+
     def _delete_security_group(self, region, asked):
         method, group_id = "delete_security_group", asked["GroupId"]
         group = self._named("security-group", group_id, method)

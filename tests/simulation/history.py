@@ -40,7 +40,7 @@ class Command(Fact):
     """
 
     user: int
-    verb: Literal["up", "down", "gc", "extend", "rollback"]
+    verb: Literal["up", "down", "gc", "extend", "rollback", "stop", "start", "restart"]
     name: str
     at_s: float
     after: bool = False
@@ -115,7 +115,7 @@ CALL_FAULTS = {
     "stale": 3,
 }
 WRITE_FAULTS = {"killed before write": 2, "killed after write": 3}
-MACHINE_FAULTS = {"dies at start": 3, "wrong model": 3, "keeps volume": 1, "keeps network-interface": 1}
+MACHINE_FAULTS = {"dies at start": 3, "wrong model": 5, "keeps volume": 1, "keeps network-interface": 1}
 EVENTS = {
     "no capacity": 3,
     "no quota": 1,
@@ -225,7 +225,7 @@ def _updated(chance, seed):
         for fault in _break(chance, chance.randrange(1, len(commands)), chance.randrange(7))
     ]
     faults.extend(_faults(chance, len(commands), (0, 0, 1)))
-    if chance.random() < 0.35:
+    if chance.random() < 0.5:
         faults.append(_machine_fault(chance, chance.randrange(1, len(commands))))
     return History(
         seed=seed,
@@ -236,6 +236,30 @@ def _updated(chance, seed):
         boot_s=_boot_s(chance),
         ending_s=_ending_s(chance),
         end=_end(chance),
+    )
+
+
+def _paused(chance, seed):
+    """A machine that is stopped and started, by one or the other, and what breaks off on the way."""
+    commands = [Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 2, 3, 4)), waits=True)]
+    for number in range(chance.choice((1, 2, 2, 3, 3))):
+        verbs = ("stop",) if number == 0 else ("start", "start", "start", "up", "up", "stop", "restart", "down", "gc")
+        commands.append(_next(chance, commands[-1], chance.choice(verbs)))
+    if chance.random() < 0.15:
+        commands[1] = replace(commands[1], verb="restart")
+    faults = [
+        fault
+        for _ in range(chance.choice((0, 1, 1, 2)))
+        for fault in _break(chance, chance.randrange(1, len(commands)), chance.choice((0, 0, 0, 1, 2)))
+    ]
+    return History(
+        seed=seed,
+        commands=tuple(commands),
+        faults=(*faults, *_faults(chance, len(commands), (0, 0, 1))),
+        events=_events(chance, len(commands), (0, 0, 1)),
+        late_s=_late(chance, 0.1, instance=0.4),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
     )
 
 
@@ -436,7 +460,7 @@ def _event(chance, commands):
     )
 
 
-_SHAPES = {_interrupted: 28, _updated: 24, _ending: 10, _race: 12, _race_apart: 5, _mixed: 21}
+_SHAPES = {_interrupted: 26, _updated: 22, _paused: 10, _ending: 9, _race: 11, _race_apart: 5, _mixed: 17}
 
 
 def as_json(history):

@@ -8,16 +8,18 @@ from math import inf
 
 from simulation.api import CREATING, moment, tags_in
 from simulation.requests import asked, digests
+from simulation.world import PAUSED
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.ends import certain_end, ends_of
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, revision_of
 
 # How long something new may go unseen: with it, what another computer removes is not all that there is.
 _UNSEEN_S = 60.0
 _ENDLESS_STEPS = 20_000
 UPS = ("up", "rollback")
 _RECORDED = ("instance", "security-group", "launch-template")
+_SWITCHING = {"stop_instances": "stopping", "start_instances": "starting"}
 _SCHEME = re.compile(r"--quantize[^a-z]+([a-z0-9]+)")
 _DELETING = {
     "terminate_instances": "InstanceIds",
@@ -67,6 +69,10 @@ class Invariants:
             for machine in (thing for thing in known if thing is not None and thing.alive):
                 program.ended_machines.add(machine)
                 self._rolls(program, machine)
+        if what in _SWITCHING:
+            self._switch_on_record(program, _SWITCHING[what], parameters["InstanceIds"])
+        if what in {"stop_instances", "reboot_instances"}:
+            self._run.proved.difference_update(parameters["InstanceIds"])
         if what in _DELETING:
             ids = parameters[_DELETING[what]]
             for thing_id in (ids,) if isinstance(ids, str) else ids:
@@ -80,7 +86,9 @@ class Invariants:
     def after_save(self, program, deployment):
         """What holds of a record (revisions: at most one is pending, and what is active serves)."""
         self._recorded.update((program.command.user, item.attributes.get("id")) for item in deployment.resources)
-        proved = deployment.status != "ready" or _machine_id(deployment) in self._run.proved
+        machine = self._run.world.things.get(_machine_id(deployment))
+        serves = deployment.status == "ready" and (machine is None or machine.alive)
+        proved = not serves or _machine_id(deployment) in self._run.proved
         self._check(proved, "proof before ready", f"{_machine_id(deployment)} is recorded as ready and was not proved")
         if deployment.rollout is not None:
             program.updates = deployment.rollout.source
@@ -104,6 +112,12 @@ class Invariants:
             "intent before call",
             f"{what} of {tags.get(TAG_KEY)} with {known and known.state}",
         )
+
+    def _switch_on_record(self, program, state, ids):
+        """That a machine is about to be stopped or started is on its user's record."""
+        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        if record is not None and _machine_id(record) in ids:
+            self._check(record.machine.state == state, "intent before call", f"{state} {ids}: {record.machine.state}")
 
     def _record(self, program, tags):
         return self._run.records.get(program.command.user, {}).get(tags.get(TAG_NAME))
@@ -135,6 +149,9 @@ class Invariants:
         """In a rolling update what serves stays until the next is promoted, and drains before it is ended."""
         record = self._run.records.get(program.command.user, {}).get(program.command.name)
         rollout = record.rollout if record is not None and program.command.verb in UPS else None
+        if record is not None and program.command.verb in UPS and machine.id == _machine_id(record):
+            begun = rollout is not None or record.status != "ready"
+            self._check(begun, "intent before call", f"{machine.id} serves and is ended, with no update on record")
         if rollout is None or rollout.strategy != "rolling" or machine.id not in self._run.proved:
             return
         serves = rollout.stage == "starting" and machine.id == _machine_id(record)
@@ -191,7 +208,7 @@ class Invariants:
         """Of one deployment at most one machine is asked for, in a rolling update two."""
         alive = {}
         for machine in self._run.world.machines:
-            if machine.alive:
+            if machine.alive or machine.state in PAUSED:
                 alive.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine.id)
         many = [ids for name, ids in alive.items() if len(ids) > 1 and len(ids) > self._most_of(name)]
         self._check(not many, "one machine", f"{many} are billed at once")
@@ -201,7 +218,7 @@ class Invariants:
         known = [item for records in self._run.records.values() for item in records.values()]
         mine = [item for item in known if item.id == deployment_id]
         rolls = any(item.rollout is not None and item.rollout.strategy == "rolling" for item in mine)
-        return 2 if rolls or any(len(item.machines) > 1 for item in mine) else 1
+        return 2 if rolls or any(map(_takes_back, mine)) else 1
 
     def _found(self):
         """Every machine can be found: by its tags, or by the record of whoever made it."""
@@ -248,6 +265,9 @@ class Invariants:
             self._after_down(program, outcome)
         if outcome.done and program.command.verb == "extend":
             self._after_extend(outcome)
+        if outcome.done and program.command.verb == "stop":
+            machine = self._run.world.things[outcome.result.machine_id]
+            self._check(machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
 
     def _goes_back(self, program, error):
         """An update whose revision is refused by its proof puts back what served, or says that it could not.
@@ -402,6 +422,11 @@ class Invariants:
         self._run.pass_time(3600.0)
         left = [thing.id for thing in self._run.world.things.values() if _counts(thing) and thing.tags]
         self._check(not left, "nothing is left at the end", f"{left}")
+
+
+def _takes_back(deployment):
+    revisions = (deployment.numbered(revision_of(machine.key)) for machine in deployment.machines)
+    return any(revision is not None and revision.state == "failed" for revision in revisions)
 
 
 def is_lawful(error):

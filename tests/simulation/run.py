@@ -40,6 +40,7 @@ from simulation.world import World
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.context import Context
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
@@ -60,6 +61,7 @@ QUIET_S = 1200.0
 TRIES = 3
 _SHORTAGES = {"no capacity": ("InsufficientInstanceCapacity", 500), "no quota": ("VcpuLimitExceeded", 400)}
 LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
+_SWITCHES = {"stop": stop, "start": start, "restart": restart}
 _MEMORY = Path("/dev/shm")  # noqa: S108 -- records are written and read in memory where there is such a disk
 _IMAGES = [{"arch": "x86_64", "name": "/image"}]
 
@@ -266,6 +268,8 @@ class _Run:
             return down(context, [command.name], lambda _removals: True)
         if command.verb == "extend":
             return extend(context, command.name, requests.WANTED[command.plan])
+        if command.verb in _SWITCHES:
+            return _SWITCHES[command.verb](context, SwitchRequest(name=command.name, level="fast"))
         if command.verb == "rollback":
             recorded = context.store.load(command.name)
             if recorded is None:

@@ -37,6 +37,7 @@ MODEL_RULES = {
     "shutdown behavior",
     "machines end themselves",
     "reads are repeated",
+    "stop and start",
 }
 
 

@@ -17,6 +17,7 @@ ZONES = {"us-east-1": ("us-east-1a", "us-east-1b"), "us-west-2": ("us-west-2a",)
 MOST_LATE_S = 55.0  # less than the minute that the product waits
 REMEMBERED_S = 3600.0  # how long an ended instance is still described
 ALIVE = ("pending", "running")
+PAUSED = ("stopping", "stopped")
 LOOK_S = 30.0  # how often a machine reads its tags
 # What a machine was made with, in seconds since its boot, and the tag with what its owner says since.
 _LIMITS = {
@@ -93,6 +94,7 @@ class World:
         self.shortages = []
         self._numbers = count(1)
         self._orders = count()
+        self._addresses = count()
         self._due = []
 
     def at(self, moment, act):
@@ -136,7 +138,7 @@ class World:
             type=request["type"],
             spot=request["spot"],
             reason=None,
-            address=f"198.51.{len(self.machines) // 250 + 100}.{len(self.machines) % 250 + 1}",
+            address=self._address(),
             shutdown=request["shutdown"],
         )
         parts = []
@@ -148,7 +150,7 @@ class World:
             parts.append((self.add("spot-request", region, maker, at, **wanted), False))
         machine.parts, machine.groups, machine.fault = parts, request["groups"], fault
         machine.user_data = base64.b64decode(request["user_data"]).decode()
-        machine.running_at = machine.ends_at = None
+        machine.running_at = machine.ends_at = machine.limits = None
         self.machines.append(machine)
         if fault == "dies at start":
             reason = "Server.InternalError"
@@ -161,11 +163,17 @@ class World:
             return
         machine.change(at, state="running")
         machine.running_at = at
+        if machine.limits is None:
+            self._take_limits(machine, at)
+        self.look(machine, at)
+
+    @staticmethod
+    def _take_limits(machine, at):
+        """What a machine was made with counts from its first boot, also while it is stopped."""
         found = {name: pattern.search(machine.user_data) for name, pattern in _LIMITS.items()}
         machine.limits = {name: (int(first[1]) if first else None, at) for name, first in found.items()}
         machine.made_with = {name: length for name, (length, _) in machine.limits.items()}
         machine.said = {}
-        self.look(machine, at)
 
     def look(self, machine, at):
         """The machine reads its limits, and ends when one is reached; so it does again when the next one may be."""
@@ -199,8 +207,27 @@ class World:
         else:
             machine.change(at, state="stopped", reason="Client.InstanceInitiatedShutdown")
 
+    def stop(self, machine, at):
+        """It shuts down as for an end, and keeps its disk and its interface, and not its address."""
+        if machine.state == "running":
+            machine.change(at, state="stopping", reason="Client.UserInitiatedShutdown")
+            self.at(at + self.ending_s, lambda moment: machine.state == "stopping" and self._rest(machine, moment))
+
+    @staticmethod
+    def _rest(machine, at):
+        machine.change(at, state="stopped")
+
+    def start(self, machine, at):
+        if machine.state == "stopped":
+            machine.change(at, state="pending", reason=None, address=self._address())
+            self.at(at + self.boot_s, lambda moment: self._boot(machine, moment))
+
+    def _address(self):
+        number = next(self._addresses)
+        return f"198.51.{number // 250 + 100}.{number % 250 + 1}"
+
     def end(self, machine, at, reason="Client.UserInitiatedShutdown"):
-        if machine.state not in {*ALIVE, "stopped"}:
+        if machine.state not in {*ALIVE, *PAUSED}:
             return
         machine.change(at, state="shutting-down", reason=reason)
         machine.ends_at = at
