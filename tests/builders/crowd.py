@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -23,19 +23,18 @@ _PATIENCE_S = 120
 class Crowd:
     """`whole` streams ended with their last event, `cut` ones did not; `refused` are moments at which a caller was.
 
-    `lasted_s` is how long after the first stream began the last one has ended.
+    `renewed`: whoever has read a stream to its end asks for the next one.
     """
 
     url: str
     path: str
     body: dict[str, object]
     last: bytes
+    renewed: bool = False
     whole: int = 0
     cut: list[str] = field(default_factory=list)
     asked: int = 0
     refused: list[tuple[float, str]] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
-    lasted_s: float = 0.0
     _left: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -44,32 +43,40 @@ class Crowd:
         """From the first refusal to the last."""
         return self.refused[-1][0] - self.refused[0][0] if self.refused else 0.0
 
-    def open_stream(self) -> threading.Thread:
-        """Return the thread that reads it to its end; it has begun to come."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_PATIENCE_S)
-        connection.request("POST", self.path, json.dumps(self.body), _JSON)
-        reply = connection.getresponse()
-        assert reply.status == 200, reply.read()
-        first = reply.readline()
-        reader = threading.Thread(target=self._read, args=(connection, reply, first), daemon=True)
-        reader.start()
-        return reader
+    def read_streams(self, begun: threading.Event) -> None:
+        """Set the event once the first one has begun to come."""
+        self._read_stream(begun)
+        while self.renewed and not self._left.wait(_PAUSE_S):
+            self._read_stream(begun)
 
-    def _read(self, connection: http.client.HTTPConnection, reply: http.client.HTTPResponse, first: bytes) -> None:
-        try:
-            rest = reply.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._count(repr(error))
-        else:
-            self._count("" if self.last in first + rest else "it ended early")
-        finally:
-            connection.close()
+    def _read_stream(self, begun: threading.Event) -> None:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_PATIENCE_S)
+        with closing(connection):
+            try:
+                connection.request("POST", self.path, json.dumps(self.body), _JSON)
+                reply = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                self._refuse(repr(error))
+                return
+            if reply.status != 200:
+                self._refuse(str(reply.status))
+                return
+            begun.set()
+            try:
+                read = reply.read()
+            except (OSError, http.client.HTTPException) as error:
+                self._count(repr(error))
+            else:
+                self._count("" if self.last in read else "it ended early")
+
+    def _refuse(self, said: str) -> None:
+        with self._lock:
+            self.refused.append((time.monotonic(), said))
 
     def _count(self, why: str) -> None:
         with self._lock:
             self.whole += not why
             self.cut += [why] if why else []
-            self.lasted_s = time.monotonic() - self.began
 
     def ask(self) -> None:
         """Ask over one connection as long as that lasts, and over new ones."""
@@ -85,7 +92,7 @@ class Crowd:
                 connection.close()
                 said = repr(error)
             if said:
-                self.refused.append((time.monotonic(), said))
+                self._refuse(said)
         connection.close()
 
     def leave(self) -> None:
@@ -93,16 +100,23 @@ class Crowd:
 
 
 @contextmanager
-def crowd_at(url: str, path: str, body: dict[str, object], *, last: bytes, streams: int) -> Iterator[Crowd]:
+def crowd_at(
+    url: str, path: str, body: dict[str, object], *, last: bytes, streams: int, renewed: bool = False
+) -> Iterator[Crowd]:
     """Have so many streams open as the block begins, and one caller ask until it is over and all of them have ended."""
-    crowd = Crowd(url=url, path=path, body=body, last=last)
-    readers = [crowd.open_stream() for _ in range(streams)]
-    caller = threading.Thread(target=crowd.ask, daemon=True)
-    caller.start()
+    crowd = Crowd(url=url, path=path, body=body, last=last, renewed=renewed)
+    begun = [threading.Event() for _ in range(streams)]
+    callers = [threading.Thread(target=crowd.read_streams, args=(event,), daemon=True) for event in begun]
+    callers.append(threading.Thread(target=crowd.ask, daemon=True))
+    for caller in callers:
+        caller.start()
     try:
+        assert all(event.wait(_PATIENCE_S) for event in begun), crowd.refused
         yield crowd
     finally:
-        for reader in readers:
-            reader.join(_PATIENCE_S)
+        if renewed:
+            crowd.leave()
+        for caller in callers[:-1]:
+            caller.join(_PATIENCE_S)
         crowd.leave()
-        caller.join(_PATIENCE_S)
+        callers[-1].join(_PATIENCE_S)

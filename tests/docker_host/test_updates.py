@@ -9,14 +9,14 @@ from builders.crowd import crowd_at
 
 pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 STREAMS = 50
-# A tenth of a real start; an answer of that many tokens outlives it.
+# A tenth of a real start, and of a real grace, which is longer than a stream.
 SPEED = 10
-GRAMMAR = {"type": "json", "value": {"const": "on and on " * 2000}}
+BODY = {"inputs": "on", "parameters": {"max_new_tokens": 60}}
 
 
 @pytest.fixture
 def slow(docker_engine):
-    """Engines of a speed at which a stream lasts longer than the start of another one."""
+    """Engines that stream for seconds."""
     settings = docker_engine.stand_in / "engine.json"
     before = settings.read_bytes() if settings.exists() else None
     settings.write_text(json.dumps({"STAND_IN_SPEED": str(SPEED)}), encoding="utf-8")
@@ -24,9 +24,10 @@ def slow(docker_engine):
     settings.unlink() if before is None else settings.write_bytes(before)
 
 
-def crowd(tool, tokens):
-    body = {"inputs": "on", "parameters": {"grammar": GRAMMAR, "max_new_tokens": tokens}}
-    return crowd_at(f"http://127.0.0.1:{tool.port}", "/generate_stream", body, last=b'"finish_reason"', streams=STREAMS)
+def crowd(tool):
+    """Streams are open at every moment: who has read one asks for the next."""
+    url = f"http://127.0.0.1:{tool.port}"
+    return crowd_at(url, "/generate_stream", BODY, last=b'"finish_reason"', streams=STREAMS, renewed=True)
 
 
 def up(tool, *words):
@@ -39,11 +40,11 @@ def up(tool, *words):
 def test_behind_a_proxy_nothing_is_cut_or_refused(tool):
     up(tool, "--front", "proxy")
     for step in (("up", "--front", "proxy", "--quantize", "eetq"), ("rollback",)):
-        with crowd(tool, 2500) as callers:
+        with crowd(tool) as callers:
             done = change(tool, *step)
-        assert callers.lasted_s > done["ready"]["elapsed_s"], "the streams were open when the requests moved"
         assert done["update"]["strategy"] == "rolling"
-        assert (callers.whole, callers.cut, callers.refused) == (STREAMS, [], [])
+        assert (callers.cut, callers.refused) == ([], [])
+        assert callers.whole > STREAMS
     assert tool.run("down", tool.name, "--yes")[0] == 0
     assert tool.names() == []
 
@@ -52,11 +53,11 @@ def test_behind_a_proxy_nothing_is_cut_or_refused(tool):
 def test_without_one_nothing_is_cut_and_the_refusal_is_measured(tool):
     up(tool)
     for step in (("up", "--quantize", "eetq"), ("rollback",)):
-        with crowd(tool, 200) as callers:
+        with crowd(tool) as callers:
             done = change(tool, *step)
         assert done["update"]["strategy"] == "recreate"
-        assert (callers.whole, callers.cut) == (STREAMS, [])
-        assert callers.refused[0][0] - callers.began < callers.lasted_s, "streams were open when it began to refuse"
+        assert callers.cut == []
+        assert callers.whole > STREAMS
         assert 0 < callers.refused_s <= done["refused_s"]
 
 
