@@ -97,6 +97,7 @@ def test_the_old_machine_serves_until_the_new_one_is_proved(around):
     assert recorded == outcome.deployment
     assert (recorded.active, recorded.rollout, recorded.status) == (2, None, "ready")
     assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
+    assert "the address has changed" in up_text(outcome)
 
 
 def test_the_old_machine_drains_before_it_is_deleted(around):
@@ -137,6 +138,25 @@ def test_a_revision_that_fails_is_removed_and_the_old_one_never_stopped(around):
     assert keys(around) == ["instance@1.1", "launch-template@1", "security-group"]
     assert not bring_up(around).changed
     assert status(around.context(), "demo").healthy
+
+
+def test_an_old_machine_that_cannot_be_ended_yet_does_not_hide_that_the_new_one_serves(around):
+    bring_up(around)
+
+    def refuse(call, _properties):
+        if call == "delete instance":
+            raise DeployError("cloud_unreachable", "no answer")
+
+    around.world.on_call = refuse
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    assert "revision 2 serves at http://127.0.0.1:8080; the old machine has yet to go" in caught.value.hint
+    found = status(around.context(), "demo")
+    assert found.healthy
+    assert "the machine of revision 1 has yet to go" in status_text(found)
+    alive_again(around)
+    assert not bring_up(around, NEW).changed
+    assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
 
 
 def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):

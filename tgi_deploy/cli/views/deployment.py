@@ -235,6 +235,10 @@ def up_text(outcome: UpOutcome) -> str:
         lines.extend(proof_lines(outcome.proof))
     if outcome.refused_s is not None:
         lines.append(f"  new requests were refused for {duration(outcome.refused_s)}; open ones had their time to end")
+    update = outcome.proposal.update if outcome.proposal else None
+    if update is not None and update.strategy == "rolling" and not update.stable:
+        grace = duration(update.drain_s)
+        lines.append(f"  the address has changed; open requests at the old one had {grace} to finish")
     price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))

@@ -138,9 +138,21 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
 
 
 def finish(context: Context, deployment: Deployment) -> Deployment:
-    """Bring an update that is promoted to its end: the old machine drains and goes. Safe to repeat."""
+    """Bring an update that is promoted to its end: the old machine drains and goes. Safe to repeat.
+
+    An error says that the new revision serves all the same.
+    """
     if deployment.rollout is None or deployment.rollout.stage != "promoted":
         return deployment
+    try:
+        return _finish(context, deployment)
+    except DeployError as error:
+        now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
+        words = f"{now}; the old machine has yet to go: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
+        raise error.copy(hint="; ".join(filter(None, (error.hint, words)))) from error.__cause__
+
+
+def _finish(context: Context, deployment: Deployment) -> Deployment:
     front, new = front_of(context, deployment), deployment.machine
     if front is not None and new is not None:
         if not front.cuts:
