@@ -113,7 +113,7 @@ def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | N
 
 
 def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:
-    told = (tags.get(tag, "") for tags in found)
+    told = (tags.get(tag, "").rpartition(" ")[2] for tags in found)
     return recorded or next((int(text) for text in told if _COUNT.fullmatch(text)), None)
 
 

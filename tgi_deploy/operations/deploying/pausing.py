@@ -23,6 +23,7 @@ from tgi_deploy.operations.watching.ledger import STARTED, STOPPED
 from tgi_deploy.planner.time_to_ready import planned_again
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
+    TAG_IDLE_S,
     TAG_LEASE,
     TAG_LEASE_S,
     certain_end,
@@ -485,6 +486,9 @@ def _ends_again(context: Context, at: Running) -> Running:
     until = lease_end(int(lease_s), context.clock) if lease_s.isdecimal() else None
     if until is not None:
         own[TAG_LEASE] = moved_tag(until, now)
+    idle_s = tags.get(TAG_IDLE_S, "").rpartition(" ")[2]
+    if idle_s.isdecimal():  # with the moment, so that the machine takes it for a new one
+        own[TAG_IDLE_S] = f"{stamp(now)} {idle_s}"
     if own:
         at = _tagged(context, at, own)
     if at.recorded is None or until is None:
