@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from builders.crowd import crowd_at
 from conftest import Program
 
 from tgi_deploy.sandbox import control
@@ -109,3 +110,17 @@ def test_no_stream_is_cut_by_a_rolling_update(program: Program) -> None:
     assert machine["address"] in data["endpoint"]
     assert (follower.refused, follower.cut) == (0, [])
     assert follower.done > STREAMS
+
+
+def test_no_stream_is_cut_by_an_update_that_recreates_and_its_refusal_is_measured(program: Program) -> None:
+    first = program.here(*UP, "--num-shard", "1")
+    assert first.code == 0, first.out
+    url, body = first.json["data"]["endpoint"], {"inputs": "go on", "parameters": {"max_new_tokens": 200}}
+    with crowd_at(url, "/generate_stream", body, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
+        second = program.here(*UP, "--num-shard", "2", "--strategy", "recreate")
+    assert second.code == 0, second.out
+    data = second.json["data"]
+    assert data["update"]["strategy"] == "recreate"
+    assert (crowd.cut, crowd.whole > 50) == ([], True)
+    # The callers stay at the old address until the command has ended, a moment after the new machine is proved.
+    assert 0 < crowd.refused_s < data["refused_s"] + 2
