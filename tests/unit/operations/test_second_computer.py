@@ -146,6 +146,15 @@ def test_open_of_a_machine_of_an_earlier_version_says_what_is_missing(first, sec
     assert "tags of an earlier version" in caught.value.message
 
 
+def test_open_prints_no_address_of_a_machine_that_is_stopped(first, second):
+    (machine,) = first.world.running()
+    first.world.things[machine.id] = replaced(machine, state="stopped", alive=False)
+    with pytest.raises(DeployError) as caught:
+        access(second.context(), "demo")
+    assert caught.value.code == "no_endpoint"
+    assert not_serving(status(second.context(), "demo")).exit_code == 5
+
+
 def test_open_of_a_name_that_nothing_has_is_an_input_error(second):
     with pytest.raises(InputError) as caught:
         access(second.context(), "demos")

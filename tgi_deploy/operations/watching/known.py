@@ -78,7 +78,7 @@ def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> Tag
     now, number = context.clock.now(), revision_of(first.key) or 1
     created = born(first) or now
     service = service_of(tags) if machine else None
-    address = attributes.get("address")
+    address = attributes.get("address") if first.alive else None
     market = attributes.get("market")
     pool = Pool(
         place=first.place,
