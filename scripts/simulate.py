@@ -102,7 +102,9 @@ def kill(points: int, operations: str, number: int) -> str | None:
             [sys.executable, "scripts/chaos.py", *words], cwd=folder, capture_output=True, text=True, check=False
         )
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    return (f"{len(failed)} failures" if failed else "it breaks off") if done.returncode else None
+    if not failed and done.returncode:
+        return f"breaks off: {done.stderr.strip().splitlines()[-1]}"
+    return f"{len(failed)} failures" if failed else None
 
 
 def planted(find: Callable[[int], str | None], workers: int, only: list[int]) -> int:

@@ -205,14 +205,19 @@ class Deployment(Value, frozen=True, kw_only=True):
     def wanted(self) -> Revision:
         """The revision that is being brought up, else what serves, else what was brought up last."""
         number = self.rollout.destination if self.rollout else self.active
-        return self.numbered(number) or self.revision
+        return self.numbered(number) or self._brought_up
 
     @property
     def current(self) -> Revision:
         """The revision of its machine: of two beside each other, of the one that serves."""
         ending = self.rollout is not None and self.rollout.stage == "ending"
-        before = self.revisions[-2] if ending and len(self.revisions) > 1 else self.revision
+        before = self.revisions[-2] if ending and len(self.revisions) > 1 else self._brought_up
         return self.numbered(self.active) or before
+
+    @property
+    def _brought_up(self) -> Revision:
+        """The one that is pending: a newer one may have been taken back. Else the newest."""
+        return next((item for item in self.revisions if item.state == "pending"), self.revision)
 
     @property
     def rolling(self) -> bool:
