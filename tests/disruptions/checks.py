@@ -17,10 +17,10 @@ _CLOSED = ("cancelled", "closed", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """One machine: when it was launched and when its end was asked for."""
+    """One machine: when it was launched and when its end was asked for, None where it has switched itself off."""
 
     launched: datetime
-    ended: datetime
+    ended: datetime | None
     usd_per_hour: str
 
 
@@ -99,9 +99,9 @@ def _tags(instance):
 
 
 def _life(instance):
-    (ended,) = re.findall(r"\((.*) UTC\)", instance["StateTransitionReason"])
+    ended = re.search(r"\((.*) UTC\)", instance["StateTransitionReason"])
     return Life(
         launched=instance["LaunchTime"],
-        ended=datetime.strptime(ended, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC),
+        ended=datetime.strptime(ended[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if ended else None,
         usd_per_hour=_tags(instance)["tgi-deploy:usd-per-hour"],
     )

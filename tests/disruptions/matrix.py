@@ -33,35 +33,43 @@ UP_WITH_EVERYTHING = (*UP, "--api-key-from-env", KEY, "--external-ttl")
 DOWN = ("down", NAME, "--yes")
 ROLLBACK = ("rollback", NAME, "--yes")
 EXTEND = ("extend", NAME, "--ttl", "3h", "--idle-timeout", "1h")
+STOP, START, RESTART = ("stop", NAME, "--yes"), ("start", NAME, "--yes"), ("restart", NAME, "--yes")
 # Commands that depend on what serves as they begin.
-UPDATE, KEEP = "update", "keep"
+UPDATE, RECREATE, KEEP = "update", "recreate", "keep"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """A command that is struck, what leads to it, and the commands that finish it, each by a name.
 
-    `waits`: machines boot and it begins where one of the specs serves; otherwise nothing is there but what `before`
-    makes. `most`: how many machines may be launched from its beginning to the end of what finishes it.
+    `before` leads to where it begins. `waits`: machines boot, and one of the specs serves; otherwise nothing is there.
+    `most`: how many machines may be launched from its beginning to the end of what finishes it; `at_once`: how
+    many may live at a time.
     """
 
     words: tuple[str, ...] | str
-    then: dict[str, tuple[str, ...] | str]
+    then: dict[str, tuple[tuple[str, ...] | str, ...]]
     waits: bool = False
     before: tuple[str, ...] = ()
     most: int = 2
+    at_once: int = 1
 
 
+ON_BACK_OR_DOWN = {"on": (UPDATE,), "back": (KEEP,), "down": (DOWN,)}
 OPERATIONS = {
-    "up": Operation(words=UP, then={"up": UP, "down": DOWN}),
-    "up with everything": Operation(words=UP_WITH_EVERYTHING, then={"up": UP_WITH_EVERYTHING, "down": DOWN}),
-    "down": Operation(words=DOWN, then={"up": UP, "down": DOWN}, before=UP),
+    "up": Operation(words=UP, then={"up": (UP,), "down": (DOWN,)}),
+    "up with everything": Operation(words=UP_WITH_EVERYTHING, then={"up": (UP_WITH_EVERYTHING,), "down": (DOWN,)}),
+    "down": Operation(words=DOWN, then={"up": (UP,), "down": (DOWN,)}, before=UP),
     "down of everything": Operation(
-        words=DOWN, then={"up": UP_WITH_EVERYTHING, "down": DOWN}, before=UP_WITH_EVERYTHING
+        words=DOWN, then={"up": (UP_WITH_EVERYTHING,), "down": (DOWN,)}, before=UP_WITH_EVERYTHING
     ),
-    "update": Operation(words=UPDATE, then={"on": UPDATE, "back": KEEP, "down": DOWN}, waits=True),
-    "rollback": Operation(words=ROLLBACK, then={"on": UPDATE, "back": KEEP, "down": DOWN}, waits=True),
-    "extend": Operation(words=EXTEND, then={"on": EXTEND, "down": DOWN}, waits=True, most=0),
+    "update": Operation(words=UPDATE, then=ON_BACK_OR_DOWN, waits=True, at_once=2),
+    "recreation": Operation(words=RECREATE, then={"on": (RECREATE,), "back": (KEEP,), "down": (DOWN,)}, waits=True),
+    "rollback": Operation(words=ROLLBACK, then=ON_BACK_OR_DOWN, waits=True, at_once=2),
+    "extend": Operation(words=EXTEND, then={"on": (EXTEND,), "down": (DOWN,)}, waits=True, most=0),
+    "stop": Operation(words=STOP, then={"on": (STOP, START), "start": (START,), "down": (DOWN,)}, waits=True, most=0),
+    "start": Operation(words=START, then={"on": (START,), "down": (DOWN,)}, waits=True, before=STOP, most=0),
+    "restart": Operation(words=RESTART, then={"on": (RESTART,), "down": (DOWN,)}, waits=True, most=0),
 }
 
 
@@ -69,6 +77,8 @@ def said(words, serving):
     """The words of a command, where `serving` is the spec that served as the operation began."""
     if words == UPDATE:
         return bring_up(OTHER[serving])
+    if words == RECREATE:
+        return bring_up(OTHER[serving], "--strategy", "recreate")
     return bring_up(serving) if words == KEEP else words
 
 

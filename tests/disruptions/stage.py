@@ -14,8 +14,11 @@ from disruptions.matrix import (
     NAME,
     OPERATIONS,
     OTHER,
+    RECREATE,
     ROLLBACK,
     SHARDS,
+    START,
+    STOP,
     UPDATE,
     bring_up,
     said,
@@ -25,6 +28,7 @@ INTERRUPTED = 130
 # What one deployment holds while it is up; secrets, roles and schedules come on top.
 UP_HOLDS = ["instance", "launch-template", "network-interface", "security-group", "volume"]
 SETTLED = {"removed", "nothing", "ending"}
+UPDATES = (UPDATE, RECREATE)
 _WITHIN_S = 15
 
 
@@ -55,8 +59,10 @@ class Stage:
             self._program.forget_calls()
             self._run(*said(operation.words, self._serving))
             recorded[name] = self._program.calls()
-            if operation.words in {UPDATE, ROLLBACK}:
+            if operation.words in {*UPDATES, ROLLBACK}:
                 self._serving = OTHER[self._serving]
+            if operation.words == STOP:
+                self._run(*START)
         if self._failures:
             raise RuntimeError(f"an undisturbed run: {self._failures}")
         return recorded
@@ -88,8 +94,12 @@ class Stage:
 
     def _prepare(self, operation):
         """Lead to where the operation begins."""
-        if operation.waits and self._serving:
-            return
+        if not (operation.waits and self._serving):
+            self._begin_anew(operation)
+        if operation.before:
+            self._run(*operation.before)
+
+    def _begin_anew(self, operation):
         self._program.empty(boots=operation.waits)
         self._tried = 0
         if operation.waits:
@@ -97,8 +107,6 @@ class Stage:
             self._serving = "large"
             for spec in ("small", "large"):
                 self._run(*bring_up(spec))
-        elif operation.before:
-            self._run(*operation.before)
 
     def _strike(self, point, operation):
         """Run the command that is hit. True when the signal was sent."""
@@ -119,7 +127,8 @@ class Stage:
         late = {0} if point.moment == "after" or point.signal != "KILL" else set()
         self._expect(answer.code in (killed | late if struck else {0}), f"a strange end; {answer.told()}")
         alive = self._account.alive()
-        self._expect(len(alive) <= 1, f"{len(alive)} machines after the signal")
+        at_once = OPERATIONS[point.operation].at_once
+        self._expect(len(alive) <= at_once, f"{len(alive)} machines after the signal")
         if answer.code == INTERRUPTED and point.operation.startswith(("up", "rollback")):
             fate = answer.document.get("data", {}).get("fate", "nothing")
             self._expect(fate in SETTLED, f"it was {fate}; {answer.told()}")
@@ -128,14 +137,15 @@ class Stage:
             left = self._account.leftovers()
             self._expect(fate == "ending" or not left, f"{fate}, and there is {left}")
 
-    def _finish(self, operation, words):
+    def _finish(self, operation, commands):
         """Finish what was begun, look at what there is, and take it down at the end of a chain."""
-        began = self._serving
+        began, words = self._serving, commands[-1]
         if words != DOWN:
-            self._run(*said(words, began))
+            for command in commands:
+                self._run(*said(command, began))
             self._check_holdings()
         if words != DOWN and operation.waits:
-            self._serving = OTHER[began] if words == UPDATE else began
+            self._serving = OTHER[began] if words in UPDATES else began
             self._check_serving(renewed=words == EXTEND)
             self._tried += 1
         if words == DOWN or not operation.waits or self._tried >= self._chain:
@@ -171,23 +181,26 @@ class Stage:
 def receipt_failures(account, receipts):
     """What the receipts of a name say of its machines, against what the account knows of them."""
     lines = [line for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"]
-    told, known = sorted(line["id"] for line in lines), account.lives()
+    told, known = sorted({line["id"] for line in lines}), account.lives()
     if told != sorted(known):
         yield f"receipts tell of {told}, and there were {sorted(known)}"
         return
-    for line in lines:
-        yield from _line_failures(line, known[line["id"]])
+    for name, life in known.items():
+        yield from _machine_failures([line for line in lines if line["id"] == name], life)
     for receipt in receipts:
         amounts = [Decimal(line["usd"]) for line in receipt["resources"] if line["usd"]]
         if receipt["cost"]["usd"] != f"{sum(amounts, Decimal(0)):f}":
             yield f"a receipt of {amounts} comes to {receipt['cost']['usd']}"
 
 
-def _line_failures(line, life):
-    """Begun when the cloud says, gone when it says or as soon as somebody could see it, at its own price."""
-    begun, ended = (datetime.fromisoformat(line[name]) for name in ("created", "gone"))
-    if abs((begun - life.launched).total_seconds()) > 1 or not -1 <= (ended - life.ended).total_seconds() <= _WITHIN_S:
-        yield f"{line} of a machine from {life.launched} to {life.ended}"
-    due = (Decimal(life.usd_per_hour) * line["seconds"] / 3600).quantize(Decimal("0.000001"))
-    if abs(due - Decimal(line["usd"])) > Decimal("0.000001"):
-        yield f"{line['usd']} instead of {due}"
+def _machine_failures(lines, life):
+    """Begun when the cloud says, gone when it says or as soon as somebody could see it, each time that it ran paid."""
+    begun = min(datetime.fromisoformat(line["created"]) for line in lines)
+    ended = max(datetime.fromisoformat(line["gone"]) for line in lines)
+    late_s = (ended - life.ended).total_seconds() if life.ended else 0
+    if abs((begun - life.launched).total_seconds()) > 1 or not -1 <= late_s <= _WITHIN_S:
+        yield f"{lines} of a machine from {life.launched} to {life.ended}"
+    for line in lines:
+        due = (Decimal(life.usd_per_hour) * line["seconds"] / 3600).quantize(Decimal("0.000001"))
+        if abs(due - Decimal(line["usd"])) > Decimal("0.000001"):
+            yield f"{line['usd']} instead of {due}"

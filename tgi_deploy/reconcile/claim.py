@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.errors import ClaimedError
-from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_OWNER
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_OWNER, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +33,17 @@ def refuse_stranger(deployment: Deployment, found: Sequence[Found]) -> None:
     strangers = strange(found, deployment.id)
     if strangers:
         raise claimed(deployment.name, strangers[0], owner=deployment.owner)
+
+
+def refuse_other_update(deployment: Deployment, found: Iterable[Found]) -> None:
+    """Raises ClaimedError where another owner updates this very deployment, and was first with that revision."""
+    rollout = deployment.rollout
+    if rollout is None:
+        return
+    for item in found:
+        first = item.alive and revision_of(item.key) == rollout.destination
+        if first and item.tags.get(TAG_OWNER, deployment.owner) != deployment.owner:
+            raise claimed(deployment.name, item, owner=deployment.owner)
 
 
 def claimed(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:

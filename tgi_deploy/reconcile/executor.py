@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError, Thing
-from tgi_deploy.reconcile.claim import refuse_stranger, taken
+from tgi_deploy.reconcile.claim import refuse_other_update, refuse_stranger, taken
 from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
 from tgi_deploy.reconcile.errors import (
@@ -207,8 +207,16 @@ class Executor:
         raise taken(deployment.name, resource, doubts[-1].message)
 
     def _was_asked_differently(self, deployment: Deployment, resource: Resource) -> bool:
-        """Return whether the unique name is that of an earlier request of ours, with other parameters."""
+        """Return whether the unique name is that of an earlier request of ours, with other parameters.
+
+        Raises ClaimedError where another owner has made it.
+        """
         shown = self.handler(resource.place, resource.kind).find({TAG_ID: deployment.id})
+        try:
+            refuse_other_update(deployment, shown)
+        except ClaimedError:
+            self._close(deployment, resource)
+            raise
         return any(found.alive and found.key == resource.key and found.spec != resource.spec for found in shown)
 
     def _close(self, deployment: Deployment, resource: Resource) -> None:

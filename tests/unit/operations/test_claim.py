@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
+from builders.plans import candidate, engine
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
@@ -93,6 +95,41 @@ def test_whoever_comes_in_between_at_any_call_there_is_one_deployment(tmp_path, 
         assert loser.store.load("demo") is None, "a loser's record would have its 'down' remove the winner's"
         down(winner.context(), ["demo"], lambda _removals: True)
         assert office.world.left() == []
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "recreate"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("knows", ["the record", "nothing"])
+def test_of_two_who_update_one_name_at_once_one_wins_and_the_other_reads_by_whom(tmp_path, strategy, after, knows):
+    """The other arrives at any call, with a copy of the record or without one."""
+    old, anns, bobs = plan(), _scheme("awq"), _scheme("gptq")
+    plans = {"none": old, "awq": anns, "gptq": bobs}
+    how = {"wait": True, "strategy": strategy, "again": lambda item: (plans[item.plan.chosen.quantize], ())}
+    for at in range(1, 99, 1 if knows == "the record" else 3):
+        office = Office(tmp_path / str(at))
+        bring_up(office.ann, old, wait=True)
+        if knows == "the record":
+            shutil.copytree(office.ann.home, office.bob.home)
+        office.ann.clock.seconds += 3600
+        begun = len(office.world.calls)
+        second = meanwhile(office.world, begun + at, lambda o=office: bring_up(o.bob, bobs, **how), after=after)
+        first = bring_up(office.ann, anns, **how)
+        if not second:
+            break
+        (won,) = [item for item in (first, *second) if not isinstance(item, DeployError)]
+        (lost,) = [item for item in (first, *second) if isinstance(item, DeployError)]
+        winner = "ann@laptop" if won is first else "bob@desk"
+        assert (lost.code, lost.exit_code) == ("name_taken", 4), at
+        assert f"'demo' belongs to {winner}" in lost.message, at
+        (machine,) = office.world.running()
+        assert machine.id == won.deployment.machine.attributes["id"], at
+        down((office.ann if won is first else office.bob).context(), ["demo"], lambda _removals: True)
+        assert office.world.left() == [], at
+    assert 15 < at < 98
+
+
+def _scheme(name):
+    return plan(chosen=candidate(engine=engine(quantize=name)), quantize=name)
 
 
 def test_whoever_comes_in_between_from_another_network_there_is_one_deployment(tmp_path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.operations.watching.known import born
 from tgi_deploy.reconcile.claim import claimed, own, strange
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +35,7 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     if recorded is not None:
         ours = own(seen, recorded.id)
         _give_way(name, ours, strange(seen, recorded.id), owner=context.owner)
+        _refuse_newer(context, recorded, ours)
         _refuse_heir(recorded, ours)
         return ours
     if not seen:
@@ -52,10 +53,19 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
         raise claimed(name, min(alive, key=_seniority), owner=owner)
 
 
+def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
+    """Raise ClaimedError where an update is under way, or was made, that this record knows nothing of."""
+    newer = [item for item in ours if item.alive and (revision_of(item.key) or 0) > recorded.revision.number]
+    if newer:
+        raise claimed(recorded.name, newer[0], owner=context.owner)
+
+
 def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError where somebody has gone on, under the same id, with what our ended machine had left."""
+    known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
-    others = [item for item in living if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
+    strangers = (item for item in living if item.id not in known)
+    others = [item for item in strangers if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
     if recorded.owner and others and others == living:
         raise claimed(recorded.name, others[0], owner=recorded.owner)
 

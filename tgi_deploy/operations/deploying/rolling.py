@@ -13,7 +13,7 @@ from tgi_deploy.reconcile.claim import own
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import begun, ended, outdated, promoted, withdrawn
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import ChangeSet, revision_of
+from tgi_deploy.values.resource import TAG_OWNER, ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,11 @@ def begin(
     asked: Strategy | None,
     wait: bool,
 ) -> Deployment:
-    """Return the record of an update, a rolling one where that can be. Raises ConflictError `cannot_roll`."""
+    """Return the record of an update, a rolling one where that can be, in the name of who updates.
+
+    Raises ConflictError `cannot_roll`.
+    """
+    recorded = replaced(recorded, owner=context.owner or recorded.owner)
     rolling = begun(recorded, revision, "rolling")
     why = _obstacle(context, rolling, seen, wait=wait)
     if asked == "rolling" and why:
@@ -185,7 +189,9 @@ def withdraw(context: Context, deployment: Deployment) -> Deployment:
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
     """Delete what is of no revision of the record that comes `after`, then save that."""
     executor = context.executor()
-    seen = own(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
+    there = own(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
+    # What another owner's update has made under the same number is not ours to remove.
+    seen = [item for item in there if item.tags.get(TAG_OWNER, deployment.owner) == deployment.owner]
     deployment = executor.execute(deployment, ChangeSet(steps=outdated(after, seen)))
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, Problem, warning
@@ -56,6 +57,7 @@ from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.extend import LeaseKeeper, Running
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import (
     alone,
@@ -68,6 +70,7 @@ from tgi_deploy.rollout.stages import (
     is_ending,
     leaving,
     refusing_from,
+    withdrawn,
 )
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_value, replaced
@@ -436,7 +439,7 @@ def _bring_up(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
-        deployment = _make_room(context, deployment, ChangeSet(steps=ending))
+        deployment = _make_room(context, deployment, ChangeSet(steps=ending), attempt.changes)
         launched = _launch(context, request, way, deployment, before)
         moved: tuple[Problem, ...] = ()
         if before.has_machine_of(launched.deployment):
@@ -452,11 +455,23 @@ def _update_of(context: Context, request: UpRequest, deployment: Deployment, can
     return update_of(deployment, request.plan, candidate, front)
 
 
-def _make_room(context: Context, deployment: Deployment, ending: ChangeSet) -> Deployment:
-    """End what is to go. An update is on record before its first step, and again once the old machine is gone."""
+def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:
+    """End what is to go. An update is on record before its first step, and again once the old machine is gone.
+
+    What claims the revision is made before: while no machine runs, everybody else reads by it that somebody updates.
+    """
     executor = context.executor()
     if not is_ending(deployment):
         return executor.execute(deployment, ending)
+    deployment = executor.save(deployment)
+    if all(step.action != "delete" or revision_of(step.key) is not None for step in making.steps):
+        made = (step for step in making.steps if step.action == "create")
+        first = tuple(takewhile(lambda step: not step.is_machine, made))
+        try:
+            deployment = executor.execute(deployment, ChangeSet(steps=first))
+        except ClaimedError:
+            executor.save(withdrawn(context.store.load(deployment.name) or deployment))
+            raise
     refusing = executor.save(refusing_from(deployment, context.clock.now()))
     return executor.save(ended(executor.execute(refusing, ending)))
 

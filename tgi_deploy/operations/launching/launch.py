@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import plan_to_record
-from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.claim import own, refuse_other_update
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
@@ -51,6 +51,7 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
     def look() -> tuple[Deployment, Sequence[Found]]:
         seen = observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places)
         ours = own(seen, deployment.id)
+        refuse_other_update(deployment, ours)
         return alone(deployment), [found for found in ours if found not in beside(deployment, ours)]
 
     for attempt in way.attempts(look):
