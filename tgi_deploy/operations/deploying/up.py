@@ -41,24 +41,30 @@ from tgi_deploy.operations.deploying.rolling import (
     hindrance,
     naming_recreate,
     promote,
-    serves_on,
     spent_in_all,
     taken_up,
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
 from tgi_deploy.operations.deploying.service import Question, prove_service
+from tgi_deploy.operations.deploying.standing import (
+    in_the_clear,
+    is_done,
+    look,
+    new_deployment,
+    refuse_to_replace,
+    regions_of,
+    still_answers,
+    unless_removed,
+)
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
-from tgi_deploy.operations.launching.launch import await_visible, first_attempt, launch
-from tgi_deploy.operations.removing.down import await_settled, remove_own
-from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.launching.launch import first_attempt, launch
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.extend import LeaseKeeper, Running
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.errors import ClaimedError
-from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import (
     alone,
     as_recreate,
@@ -74,9 +80,8 @@ from tgi_deploy.rollout.stages import (
 )
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_value, replaced
-from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.names import check_name, default_name
-from tgi_deploy.values.resource import TAG_ID, ChangeSet, revision_of
+from tgi_deploy.values.resource import ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
@@ -88,8 +93,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import Attempt, Launch
-    from tgi_deploy.values.deployment import Strategy
+    from tgi_deploy.targets.protocol import Launch
+    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
@@ -194,11 +199,11 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         recorded = context.store.load(name)
         plaintext = _agreed(way, recorded)
         way.traffic.check(plaintext=plaintext)
-        recorded = _unless_removed(context, recorded, dry_run=request.dry_run)
+        recorded = unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
             recorded = finish(context, recorded)
-        places = tuple(dict.fromkeys((*_regions(request.plan, way), *context.where(recorded))))
-        everything = _observe(context, name, recorded, places, side=way.rare_kinds)
+        places = tuple(dict.fromkeys((*regions_of(request.plan, way), *context.where(recorded))))
+        everything = look(context, name, recorded, places, side=way.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
             context.reporter.warn(rule)
@@ -210,7 +215,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(_of_surplus(deployment, machine))
-        if not (_is_done(deployment, seen, wait=request.wait) and _answers(context, deployment, wait=request.wait)):
+        if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
                 way = _way_of(context, request)
@@ -238,43 +243,6 @@ def _agreed(way: Launch, recorded: Deployment | None) -> bool:
     return way.plaintext or said_before
 
 
-def _unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
-    """The record. A removal that was begun is brought to its end first: then there is none."""
-    if recorded is None or recorded.status != "deleting":
-        return recorded
-    if dry_run:
-        raise ConflictError(
-            "being_removed",
-            f"the removal of '{recorded.name}' was begun and is not finished",
-            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
-        )
-    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
-    with removing(context, recorded.name):
-        remove_own(context, recorded)
-    return None
-
-
-def _observe(
-    context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
-) -> tuple[Found, ...]:
-    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
-    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
-    machine = recorded.machine if recorded else None
-    if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
-        return seen
-    settled = recorded.rolling and await_settled(context, recorded, seen)
-    shown = machine.attributes.get("id") in {found.id for found in seen}
-    if not settled and (shown or not await_visible(context, machine)):
-        return seen
-    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
-
-
-def _regions(plan: Plan, way: Launch) -> tuple[str, ...]:
-    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
-    regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
-    return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
-
-
 def _starting_point(
     context: Context,
     request: UpRequest,
@@ -286,7 +254,7 @@ def _starting_point(
     """Return the recorded deployment, or a new one, or one known only from tags, and the plan to go on with."""
     plan = request.plan
     if recorded is None:
-        return _new(context, request, way.place, seen), plan
+        return new_deployment(context, request, way.place, seen), plan
     if not seen and recorded.rollout is None and recorded.target != request.target:
         return replaced(recorded, endpoint=None, target=request.target), plan
     if recorded.target != request.target:
@@ -309,40 +277,6 @@ def _starting_point(
     context.reporter.note(f"'{name}' was asked for differently{differences(recorded, plan)}")
     revision = next_revision(recorded, plan, way, origin=request.origin, at=now)
     return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
-
-
-def _new(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
-    """Return a new record. The number of a revision whose record is lost is known from tags, and never given anew."""
-    now = context.clock.now()
-    known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
-    number = max((revision_of(found.key) or 1 for found in seen), default=1)
-    return Deployment(
-        name=request.deployment_name,
-        id=known or context.new_id(),
-        target=request.target,
-        status="creating",
-        created_at=now,
-        updated_at=now,
-        owner=context.owner,
-        revisions=(
-            Revision(number=number, origin=request.origin, state="pending", created_at=now, pools=(Pool(place=place),)),
-        ),
-    )
-
-
-def _answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
-    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
-    probe = context.probe_of(deployment) if wait else None
-    if probe is None or probe.ok:
-        return True
-    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
-    return False
-
-
-def _is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
-    finished = deployment.status == "ready" or (deployment.status == "running" and not wait)
-    alive = not deployment.rolling and serves_on(deployment, seen)
-    return finished and alive
 
 
 def _start_again(context: Context, request: UpRequest, deployment: Deployment, stopped: Running) -> UpOutcome:
@@ -413,10 +347,10 @@ def _bring_up(
             raise cannot_roll(deployment, why)
         if why:
             return _bring_up(context, request, way, as_recreate(deployment), seen, surplus)
-        _refuse_to_replace(deployment, attempt, rest)
+        refuse_to_replace(deployment, attempt, rest)
         changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
         findings = (
-            *_in_the_clear(context, way),
+            *in_the_clear(context, way),
             *_no_way_back(context, request, deployment),
             *(preflight(context, way, deployment, replaced(attempt, changes=changes)) if request.preflight else ()),
         )
@@ -490,36 +424,8 @@ def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -
     return ()
 
 
-def _refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
-    """A machine that no record of ours knows is never ended to make room."""
-    known = deployment.machine
-    running = {found.id for found in seen if found.is_machine and found.alive}
-    for step in attempt.changes.steps:
-        strange = known is None and deployment.serial == 0
-        if step.action == "delete" and step.attributes.get("id") in running and strange:
-            others = " and ".join(sorted(running))
-            many = f"{others} run under '{deployment.name}', and no record tells which one serves"
-            made = (
-                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
-            )
-            raise ConflictError(
-                "name_taken",
-                many if len(running) > 1 else made,
-                hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
-            )
-
-
 def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
     return warning("second_machine", second_machine(deployment, machine))
-
-
-def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
-    """Warn of what will travel unencrypted, with and without preflight."""
-    if way.traffic.unencrypted is None:
-        return ()
-    found = warning("unencrypted", way.traffic.unencrypted)
-    context.reporter.warn(found)
-    return (found,)
 
 
 def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
@@ -527,7 +433,7 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
     name = deployment.name
     try:
         launched = launch(context, way, request.plan, deployment)
-        yield_to_elder(context, launched.deployment, _regions(request.plan, way))
+        yield_to_elder(context, launched.deployment, regions_of(request.plan, way))
     except DeployError as error:
         if not error.refused:
             raise

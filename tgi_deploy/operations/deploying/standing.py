@@ -1,0 +1,124 @@
+"""What `up` finds before it acts: the record, what there is, whether it is done, and what it refuses to replace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import ConflictError, Problem, warning
+from tgi_deploy.operations.deploying.rolling import (
+    serves_on,
+)
+from tgi_deploy.operations.launching.launch import await_visible
+from tgi_deploy.operations.removing.down import await_settled, remove_own
+from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.values.deployment import Deployment, Pool, Revision
+from tgi_deploy.values.resource import TAG_ID, revision_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.targets.protocol import Attempt, Launch
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.resource import Found
+
+
+def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
+    """The record. A removal that was begun is brought to its end first: then there is none."""
+    if recorded is None or recorded.status != "deleting":
+        return recorded
+    if dry_run:
+        raise ConflictError(
+            "being_removed",
+            f"the removal of '{recorded.name}' was begun and is not finished",
+            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
+        )
+    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
+    with removing(context, recorded.name):
+        remove_own(context, recorded)
+    return None
+
+
+def look(
+    context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
+) -> tuple[Found, ...]:
+    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
+    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
+    machine = recorded.machine if recorded else None
+    if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
+        return seen
+    settled = recorded.rolling and await_settled(context, recorded, seen)
+    shown = machine.attributes.get("id") in {found.id for found in seen}
+    if not settled and (shown or not await_visible(context, machine)):
+        return seen
+    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
+
+
+def regions_of(plan: Plan, way: Launch) -> tuple[str, ...]:
+    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
+    regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
+    return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
+
+
+def new_deployment(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
+    """Return a new record. The number of a revision whose record is lost is known from tags, and never given anew."""
+    now = context.clock.now()
+    known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
+    number = max((revision_of(found.key) or 1 for found in seen), default=1)
+    return Deployment(
+        name=request.deployment_name,
+        id=known or context.new_id(),
+        target=request.target,
+        status="creating",
+        created_at=now,
+        updated_at=now,
+        owner=context.owner,
+        revisions=(
+            Revision(number=number, origin=request.origin, state="pending", created_at=now, pools=(Pool(place=place),)),
+        ),
+    )
+
+
+def still_answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
+    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
+    probe = context.probe_of(deployment) if wait else None
+    if probe is None or probe.ok:
+        return True
+    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
+    return False
+
+
+def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
+    finished = deployment.status == "ready" or (deployment.status == "running" and not wait)
+    alive = not deployment.rolling and serves_on(deployment, seen)
+    return finished and alive
+
+
+def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
+    """A machine that no record of ours knows is never ended to make room."""
+    known = deployment.machine
+    running = {found.id for found in seen if found.is_machine and found.alive}
+    for step in attempt.changes.steps:
+        strange = known is None and deployment.serial == 0
+        if step.action == "delete" and step.attributes.get("id") in running and strange:
+            others = " and ".join(sorted(running))
+            many = f"{others} run under '{deployment.name}', and no record tells which one serves"
+            made = (
+                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
+            )
+            raise ConflictError(
+                "name_taken",
+                many if len(running) > 1 else made,
+                hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
+            )
+
+
+def in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
+    """Warn of what will travel unencrypted, with and without preflight."""
+    if way.traffic.unencrypted is None:
+        return ()
+    found = warning("unencrypted", way.traffic.unencrypted)
+    context.reporter.warn(found)
+    return (found,)
