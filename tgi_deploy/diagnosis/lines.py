@@ -70,6 +70,8 @@ _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _BREAK: Final = re.compile(rf"\r\n|[{_BREAKS}]")
 # Each takes a hundred bytes and 15 microseconds. The 16 MiB that are read of a log are 160,000 lines of a real one.
 _MOST_LINES: Final = 200_000
+# Enough of the end of a text to find it again in a later one.
+_MARK_CHARS: Final = 1000
 _SECRETS: Final = (
     (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer) \S+"), r"\1 ***"),
@@ -121,6 +123,12 @@ def _end_of(text: str) -> tuple[str, int]:
 
 def _count_breaks(text: str) -> int:
     return sum(map(text.count, _BREAKS)) - text.count("\r\n")
+
+
+def written_since(before: str, text: str) -> str:
+    """Return what a console shows beyond `before`, whose end marks the place: a console keeps its last part alone."""
+    end = before[-_MARK_CHARS:]
+    return text[text.rfind(end) + len(end) :] if end and end in text else text
 
 
 def redacted(text: str, grammar: LogGrammar) -> str:

@@ -168,15 +168,18 @@ class Search:
     @cached_property
     def reach(self) -> Shortfall:
         """What is in reach of a request alone, with all that works and that the budget buys."""
-        return service_level.reach(self._alone())
-
-    def _alone(self) -> Iterator[Shortfall]:
         budget = self.request.budget_usd_per_hour
-        for hardware in (offers[0].instance_type for offers in self.by_type.values()):
-            for evaluation in self._with_fewest(hardware):
-                machines = replicas.machines(hardware, evaluation.num_shard, evaluation.replicas)
-                if self._buyable(hardware, evaluation.scheme, machines, budget):
-                    yield self.evaluator.alone(evaluation.fit)
+        return service_level.reach(
+            self.evaluator.alone(evaluation.fit)
+            for hardware in (offers[0].instance_type for offers in self.by_type.values())
+            for evaluation in self._with_fewest(hardware)
+            if self._buyable(
+                hardware,
+                evaluation.scheme,
+                replicas.machines(hardware, evaluation.num_shard, evaluation.replicas),
+                budget,
+            )
+        )
 
     def _with_fewest(self, hardware: InstanceType) -> Iterator[Evaluation]:
         """Yield what works, but for its load, with as few replicas as there may be."""
@@ -198,6 +201,7 @@ class Search:
         if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
             return None
         served = self._served(offer, total)
+        nearness = self.nearness(evaluation)
         return Configuration(
             offer=offer,
             evaluation=evaluation,
@@ -206,15 +210,17 @@ class Search:
             cost=bill,
             storage=storage,
             served_usd_per_hour=served,
-            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, served)),
+            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, served, nearness)),
         )
 
-    def _merit(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal) -> rank.Merit:
+    def _merit(
+        self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, nearness: tuple[bool, float]
+    ) -> rank.Merit:
         request, speed = self.request, evaluation.performance
         if speed is None:
             raise AssertionError("a configuration has been timed")
         unspoken = request.quality == AUTO and request.quantize == AUTO and request.min_bits is None
-        unusable, times = self.nearness(evaluation)
+        unusable, times = nearness
         return rank.Merit(
             loss=evaluation.quality.order,
             coarse=unspoken and is_below(evaluation.quality.grade, AUTO),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.diagnosis.lines import written_since
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
 # but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
-_MARK_CHARS: Final = 1000
 
 
 def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:
@@ -36,7 +36,7 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
     health, port = context.engine_of(deployment).health, plan.engine.port
     observer = Observer(
         machine=partial(cloud.machine, instance_id),
-        console=lambda: _since(before, cloud.console(instance_id)),
+        console=lambda: written_since(before, cloud.console(instance_id)),
         probe=lambda address: context.probe(url_of(address, port) + health.path),
     )
     deadlines = [
@@ -66,9 +66,3 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
             subject=subject_of(context, deployment.name, plan, machine.place, hang_s=hang_s),
         ),
     )
-
-
-def _since(before: str, console: str) -> str:
-    """Return what has come since. A console keeps its last part alone: the end of what was there marks the place."""
-    end = before[-_MARK_CHARS:]
-    return console[console.rfind(end) + len(end) :] if end and end in console else console
