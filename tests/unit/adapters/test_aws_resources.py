@@ -72,7 +72,7 @@ def test_everything_is_found_by_its_tags_and_read_by_its_id(bench, make):
     assert [found.id for found in handler.find(MINE)] == [made.id]
     assert handler.find({TAG_ID: "another"}) == ()
     assert handler.read(made.attributes).id == made.id
-    assert handler.find(MINE)[0].key == made.kind
+    assert handler.find(MINE)[0].key == made.key
 
 
 @pytest.mark.parametrize("make", ["group", "template", "launch"])

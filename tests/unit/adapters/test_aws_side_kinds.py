@@ -245,7 +245,9 @@ def test_the_end_from_outside_moves_with_the_machines_own_and_is_not_lifted(benc
 
 def a_machine():
     attributes = {"id": "i-0123456789abcdef0"}
-    return Found(key="instance", kind="instance", place=REGION, attributes=attributes, tags={}, state="running")
+    return Found(
+        key="instance", kind="instance", place=REGION, attributes=attributes, tags={}, state="running", is_machine=True
+    )  # fmt: skip
 
 
 def test_a_role_that_the_scheduler_cannot_take_on_yet_is_waited_for(bench, make, end):

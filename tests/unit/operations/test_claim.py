@@ -232,8 +232,9 @@ def test_an_engine_that_fails_takes_nothing_of_another_deployment_along(office):
     bring_up(office.ann)
     mine = office.ids()
     office.bob.probe = Probe(outcome="refused")
-    failed = bring_up(office.bob, plan(chosen=on("p4d.24xlarge", region="eu-west-1")), wait=True)
-    assert isinstance(failed, NotHealthyError)
+    elsewhere = plan(chosen=on("p4d.24xlarge", region="eu-west-1"))
+    with pytest.raises(NotHealthyError):
+        up(office.bob.context(regions=("eu-west-1",)), request(elsewhere, wait=True))
     assert office.ids() == mine
 
 

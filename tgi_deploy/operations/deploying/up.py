@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.resource import Found, Step
 
 # `retry`: removed, and this run begins anew with something else; nothing goes back meanwhile.
 Decision = Literal["keep", "remove", "retry"]
@@ -398,16 +398,22 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, maki
     if not is_ending(deployment):
         return executor.execute(deployment, ending)
     deployment = executor.save(deployment)
-    if all(step.action != "delete" or revision_of(step.key) is not None for step in making.steps):
-        made = (step for step in making.steps if step.action == "create")
-        first = tuple(takewhile(lambda step: not step.is_machine, made))
-        try:
-            deployment = executor.execute(deployment, ChangeSet(steps=first))
-        except ClaimedError:
-            executor.save(withdrawn(context.store.load(deployment.name) or deployment))
-            raise
+    try:
+        deployment = executor.execute(deployment, ChangeSet(steps=_claiming(making)))
+    except ClaimedError:
+        executor.save(withdrawn(context.store.load(deployment.name) or deployment))
+        raise
     refusing = executor.save(refusing_from(deployment, context.clock.now()))
     return executor.save(ended(executor.execute(refusing, ending)))
+
+
+def _claiming(making: ChangeSet) -> tuple[Step, ...]:
+    """Return what comes before the machine, where it claims the new revision and needs nothing to go first."""
+    if any(step.action == "delete" and revision_of(step.key) is None for step in making.steps):
+        return ()
+    made = (step for step in making.steps if step.action == "create")
+    first = tuple(takewhile(lambda step: not step.is_machine, made))
+    return first if any(revision_of(step.key) is not None for step in first) else ()
 
 
 def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -> tuple[Problem, ...]:
