@@ -65,7 +65,7 @@ def _consequences(question: Question) -> Iterator[str]:
     if question.emptied and question.switch == "stop":
         yield "  its weights lie on the machine's own drives, which a stop empties: a start downloads them again"
     if question.switch == "stop" and not any(end.reason == "ttl" for end in question.ends):
-        yield f"  nothing ends the disk but 'tgi-deploy down {question.name}'"
+        yield "  nothing ends the disk by itself"
 
 
 def _document(came: Switched) -> dict[str, Any]:
