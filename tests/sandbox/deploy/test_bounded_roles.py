@@ -121,7 +121,7 @@ def test_what_the_boundary_leaves_out_no_machine_may_do(program):
     iam, ssm = client(program, "iam"), client(program, "ssm")
     iam.put_role_policy(RoleName=made["machine-role"], PolicyName="wide", PolicyDocument=json.dumps(wide))
     ssm.put_parameter(Name="/production/database", Value="x", Type="SecureString")
-    endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance"])
+    endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance@1.1"])
     with pytest.raises(api.ApiError, match="AccessDenied"):
         api.ssm(endpoint, "us-east-1", "GetParameter", {"Name": "/production/database"})
     assert api.ssm(endpoint, "us-east-1", "GetParameter", {"Name": made["api-key"]})["Parameter"]["Name"]

@@ -266,7 +266,7 @@ def test_a_machine_reads_what_its_role_names_and_nothing_else(program):
     assert up.code == 0, up.out
     client(program, "ssm").put_parameter(Name="/others/secret", Value="x", Type="SecureString")
     made = {item["key"]: item["id"] for item in up.json["data"]["deployment"]["resources"]}
-    endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance"])
+    endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance@1.1"])
     asked = {"Name": made["api-key"], "WithDecryption": True}
     assert api.ssm(endpoint, "us-east-1", "GetParameter", asked)["Parameter"]["Value"] == KEY
     for action, name in (

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.finding import COMMAND
-from tgi_deploy.operations.deploying import readiness
+from tgi_deploy.operations.deploying import up as bringing_up
 from tgi_deploy.readiness.http import HttpEngine
 
 FOLDER = Path(__file__).parents[2] / "cases" / "faults"
@@ -38,7 +38,7 @@ def account_of(url, access_key):
 def prepare(program, monkeypatch, case):
     """Ask for the fault, and give a phase less time than a slow one is worth waiting for in a test."""
     shorter = case.get("deadline_s", {})
-    usual = readiness.estimate
+    usual = bringing_up.estimate
 
     def hasty(candidate):
         return tuple(
@@ -48,7 +48,7 @@ def prepare(program, monkeypatch, case):
             for item in usual(candidate)
         )
 
-    monkeypatch.setattr(readiness, "estimate", hasty)
+    monkeypatch.setattr(bringing_up, "estimate", hasty)
     program.fault(**case["fault"])
 
 

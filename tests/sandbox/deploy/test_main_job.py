@@ -126,15 +126,19 @@ def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(progra
     assert len(program.calls("TerminateInstances")) == 2
 
 
-def test_an_update_that_fails_ends_with_what_served_before(program):
+@pytest.mark.parametrize(
+    ("strategy", "serves", "number"),
+    [("rolling", "revision 1 serves at", 1), ("recreate", "what revision 1 ran serves again", 3)],
+)
+def test_an_update_that_fails_ends_with_what_served_before(program, strategy, serves, number):
     program.here(*UP)
     program.fault(name="engine", engine="oom-warmup", times=1)
-    said = program.here(*UP, "--num-shard", "2")
+    said = program.here(*UP, "--num-shard", "2", "--strategy", strategy)
     assert said.code == 5
     (error,) = said.json["errors"]
-    assert "what revision 1 ran serves again" in error["hint"]
+    assert serves in error["hint"]
     (status,) = program.here("status", "llama3-13b").json["data"]["deployments"]
-    assert (status["healthy"], status["recorded"]["revision"], status["recorded"]["rollout"]) == (True, 3, None)
+    assert (status["healthy"], status["recorded"]["revision"], status["recorded"]["rollout"]) == (True, number, None)
 
 
 def test_a_killed_up_is_gone_on_with(program):
