@@ -29,7 +29,8 @@ INTERRUPTED = 130
 UP_HOLDS = ["instance", "launch-template", "network-interface", "security-group", "volume"]
 SETTLED = {"removed", "nothing", "ending"}
 UPDATES = (UPDATE, RECREATE)
-_WITHIN_S = 15
+# A busy computer looks late.
+_WITHIN_S = 90
 
 
 @dataclass(frozen=True, kw_only=True)
