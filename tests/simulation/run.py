@@ -362,6 +362,11 @@ class _Run:
         self.invariants.did_not_converge(outcome)
 
     def pass_time(self, seconds):
-        self.schedule.now += seconds
+        """Let time pass. A request that arrives late is carried out, and takes effect, at its own moment."""
+        until = self.schedule.now + seconds
+        while (moment := self.world.next_due()) is not None and moment <= until:
+            self.schedule.now = max(self.schedule.now, moment)
+            self.world.advance()
+        self.schedule.now = until
         self.world.advance()
         self.invariants.after_time()

@@ -108,6 +108,10 @@ class World:
             moment, _, act = heapq.heappop(self._due)
             act(moment)
 
+    def next_due(self):
+        """Return the moment of what happens next; None for nothing."""
+        return self._due[0][0] if self._due else None
+
     def add(self, kind, region, maker, at, **members):
         thing_id = f"{_PREFIX[kind]}{next(self._numbers):08x}"
         self.things[thing_id] = made = Thing(thing_id, kind, region, maker, at, members)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _SICK: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
+# What a look that is late may still say of a machine that was just started again.
+_PAUSED: Final = frozenset({"stopping", "stopped"})
 _RESTARTS_ALLOWED: Final = 1
 _LATE_FACTOR: Final = 1.5
 _LATE_GRACE_S: Final = 10.0
@@ -91,7 +93,7 @@ class Sighting:
     """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
 
     `notice`: a spot machine that is being taken back. `state_cause`: what the reason for a machine's end shows.
-    `unseen_s`: for how long the machine may not show, and be there.
+    `unseen_s`: for how long the machine may not show, or show as stopped, and be there.
     """
 
     at_s: float
@@ -109,8 +111,9 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
-    """What is remembered between two looks. `seen`: the machine has existed; `unseen_since_s`: it has not shown since.
+    """What is remembered between two looks. `seen`: the machine has existed.
 
+    `unseen_since_s`: since then it has not shown, or only as stopped.
     `moved_s` is when the phase began or last made progress, `moving`: it has made some; `stretched` are the passed
     phases that had.
     """
@@ -132,9 +135,9 @@ class Track:
 def advance(track: Track, sighting: Sighting) -> Track:
     """What is known after a look. The log alone can lead back to an earlier phase: the engine was started again."""
     machine, reading = sighting.machine, sighting.reading
-    if machine.state == "missing":
+    if machine.state == "missing" or machine.state in _PAUSED:
         since_s = sighting.at_s if track.unseen_since_s is None else track.unseen_since_s
-        return replace(track, unseen_since_s=since_s)
+        return replace(track, seen=track.seen or machine.state in _PAUSED, unseen_since_s=since_s)
     track = replace(track, seen=True, unseen_since_s=None)
     if machine.state != "running":
         return track

@@ -82,7 +82,7 @@ def ended(deployment: Deployment) -> Deployment:
         replaced(item, state="retired") if item.state == "serving" else item for item in deployment.revisions
     )
     rollout = replaced(rollout, stage="starting", strategy="recreate", ends=None)
-    return replaced(deployment, revisions=revisions, active=None, endpoint=None, rollout=rollout)
+    return replaced(deployment, status="creating", revisions=revisions, active=None, endpoint=None, rollout=rollout)
 
 
 def promoted(deployment: Deployment, endpoint: str) -> Deployment:

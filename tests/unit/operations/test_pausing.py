@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from builders.plans import candidate
-from fakes.cloud import KilledError
+from fakes.cloud import FakeCloud, KilledError
 from fakes.surroundings import Surroundings, offer, on, plan, request
 
 from tgi_deploy.cli.views.status import rows_text, status_document, status_text
@@ -25,7 +25,7 @@ from tgi_deploy.reconcile.ends import NO_LIMIT, TAG_LEASE
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.plan import Cost
-from tgi_deploy.values.resource import TAG_EXPIRES
+from tgi_deploy.values.resource import TAG_EXPIRES, MachineState
 from tgi_deploy.values.supply import CostLine
 
 HOUR_S = 3600
@@ -313,6 +313,16 @@ def test_up_does_not_replace_a_stopped_machine_that_is_on_record_elsewhere(aroun
 def test_a_machine_that_somebody_has_stopped_by_hand_is_started(around):
     bring_up(around)
     around.world.cloud("us-east-1").handler("instance").stop({"id": the_machine(around).id})
+    assert begin_again(around).deployment.status == "ready"
+
+
+def test_a_late_look_at_a_machine_that_was_just_started_does_not_take_it_for_stopped(around, monkeypatch):
+    bring_up(around)
+    halt(around)
+    stopped = MachineState(state="stopped", reason_code="Client.UserInitiatedShutdown")
+    shown = iter((stopped, MachineState(state="running", address="127.0.0.2"), stopped))
+    truth = FakeCloud.machine
+    monkeypatch.setattr(FakeCloud, "machine", lambda *asked: next(shown, None) or truth(*asked))
     assert begin_again(around).deployment.status == "ready"
 
 

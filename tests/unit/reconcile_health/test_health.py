@@ -363,6 +363,20 @@ def test_a_machine_that_one_look_does_not_show_is_not_gone():
     assert tale.wait(unseen_s=60.0).elapsed_s == 133
 
 
+@pytest.mark.parametrize("late", ["stopping", "stopped"])
+def test_a_late_look_that_shows_a_machine_as_stopped_before_its_start_does_not_end_the_wait(late):
+    shown = [(0, dead(state=late)), (10, RUNNING), (20, dead(state=late)), (40, RUNNING)]
+    tale = story(machines=shown, probes=[(0, REFUSED), (60, OK)])
+    assert tale.wait(unseen_s=60.0).elapsed_s >= 60
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+def test_a_machine_that_every_look_shows_as_stopped_for_a_minute_is_dead(state):
+    tale = story(machines=[(0, dead("Client.UserInitiatedShutdown", state=state))])
+    error = fails(tale, unseen_s=60.0)
+    assert (error.code, tale.elapsed_s) == ("machine_died", 60)
+
+
 def test_a_machine_that_no_look_shows_for_a_minute_is_gone():
     tale = story(machines=[(0, PENDING), (15, RUNNING), (50, dead(state="missing"))])
     error = fails(tale, unseen_s=60.0)

@@ -296,12 +296,12 @@ def _resumed(context: Context, at: Running) -> tuple[Running, str]:
     """
     check_time_left(context, at)
     if not at.machine.alive:
-        _await_down(context, at)
+        down = _await_down(context, at)
         _step(context, at, "start", "begun")
         at = _noted(context, _ends_again(context, at), state="starting")
         _billed(context, at, STARTED)
         try:
-            at, state = _started(context, at)
+            at, state = _started(context, at, down)
         except DeployError as error:
             if context.cloud(at.machine.place).machine(at.machine.id).state != "stopped":
                 raise
@@ -313,15 +313,16 @@ def _resumed(context: Context, at: Running) -> tuple[Running, str]:
     return _noted(context, at, state="created", status="running"), state.address or ""
 
 
-def _started(context: Context, at: Running) -> tuple[Running, MachineState]:
+def _started(context: Context, at: Running, down: MachineState) -> tuple[Running, MachineState]:
+    """Start it. `down` is how it was stopped: a look that is late may still say so."""
     cloud, machine = context.cloud(at.machine.place), at.machine
-    why = cloud.machine(machine.id).why
     _pausing(context, machine).start(machine.attributes)
     state = MachineState(state="missing")
     for _ in looks(context.clock, context.pace.running):
         state = cloud.machine(machine.id)
         at_once = context.target_at(machine.place).facts.shows_at_once
-        if at_once or (state.state == "running" and state.address) or (state.state == "stopped" and state.why != why):
+        again = state.state == "stopped" and state.why != down.why
+        if at_once or again or (state.state == "running" and state.address):
             break
     if state.state != "running":
         raise DeployError("not_started", f"starting {machine.kind} {machine.id}: it {state.told}")
@@ -513,12 +514,12 @@ def _await_up(context: Context, at: Running) -> None:
             return
 
 
-def _await_down(context: Context, at: Running) -> None:
+def _await_down(context: Context, at: Running) -> MachineState:
     cloud, state = context.cloud(at.machine.place), MachineState(state="missing")
     for _ in looks(context.clock, context.pace.deletion):
         state = cloud.machine(at.machine.id)
         if state.state == "stopped":
-            return
+            return state
         if state.state in {"shutting-down", "terminated"}:
             break
     raise DeployError(

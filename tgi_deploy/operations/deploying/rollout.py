@@ -77,9 +77,9 @@ def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime) -> De
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
     if same or wanted.state in _UNPROVED:
-        return replaced(deployment, endpoint=None)
+        return replaced(deployment, status="creating", endpoint=None)
     made = replaced(made, number=deployment.revision.number + 1)
-    return replaced(deployment.in_state("retired").with_revision(made), endpoint=None)
+    return replaced(deployment.in_state("retired").with_revision(made), status="creating", endpoint=None)
 
 
 def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
