@@ -51,10 +51,16 @@ def test_the_matrix_covers_every_call(recorded):
 def test_stopped_at_a_call_the_next_command_finishes_it(stage, recorded, request, operation):
     points = matrix.points({operation: recorded[operation]})
     thorough = request.config.getoption("--thorough")
-    for point in points if thorough else matrix.sample(points, POINTS, SEED):
-        result = stage.try_point(point)
+    tried = [(point, stage.try_point(point)) for point in (points if thorough else matrix.sample(points, POINTS, SEED))]
+    for point, result in tried:
         assert result.failures == (), point
-        assert thorough or result.struck, point
+        assert thorough or result.struck or _is_a_later_look(point), point
+    assert any(result.struck for _, result in tried)
+
+
+def _is_a_later_look(point):
+    """How often a wait looks is not the same in every run."""
+    return point.ordinal > 0 and point.action.startswith(("Describe", "Get"))
 
 
 def test_killed_as_the_launch_is_asked_for_and_taken_down_at_once(stage):
