@@ -196,6 +196,10 @@ class DeployError(Exception):
         """What `--json` prints: for programs outside. Inside, `problem` and `failure` have it typed."""
         return {**self.problem.data, **(self.failure.document() if self.failure else {})}
 
+    def hint_and(self, words: str) -> str:
+        """Return its hint with more to do after it."""
+        return f"{self.hint}; {words}" if self.hint else words
+
     def copy(self, *, failure: Failure | None = None, **changes: Any) -> Self:  # noqa: ANN401 -- fields of Problem
         """Return the same error, of the same class, with changes of its problem or with what is known by now."""
         problem = replace(self.problem, **changes)

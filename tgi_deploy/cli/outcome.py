@@ -108,11 +108,10 @@ def crash(error: DefectError) -> Result:
     """A defect as a result: one line, what is known to exist, and a file for whoever mends it."""
     path = _write_crash_file(error.cause)
     report = f"please report this defect with the file {path}" if path else "please report this defect"
-    hint = f"{error.hint}; {report}" if error.hint else report
     return Result(
         data={**error.data, "crash_file": str(path) if path else None},
         exit_code=error.exit_code,
-        errors=(error.copy(hint=hint).problem,),
+        errors=(error.copy(hint=error.hint_and(report)).problem,),
     )
 
 

@@ -118,7 +118,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
     )
     failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
     return error.copy(
-        hint="; ".join(filter(None, (error.hint, words))),
+        hint=error.hint_and(words),
         data={**error.problem.data, "restored": {"revision": now, "endpoint": deployment.endpoint}},
         failure=failure,
     )
@@ -130,7 +130,7 @@ def report_serves_on(deployment: Deployment, error: DeployError) -> DeployError:
     words = f"what this update had made was removed, and revision {number} serves at {url} as before"
     failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
     data = {**error.problem.data, "serving": {"revision": number, "endpoint": url}}
-    return error.copy(hint="; ".join(filter(None, (error.hint, words))), data=data, failure=failure)
+    return error.copy(hint=error.hint_and(words), data=data, failure=failure)
 
 
 def _serves(deployment: Deployment) -> str:
@@ -146,7 +146,7 @@ def report_not_restored(deployment: Deployment, error: DeployError, second: Depl
     failure = second.failure or error.failure or Failure()
     failure = replaced(failure, deployment=deployment.name, fate=failure.fate or "removed")
     return error.copy(
-        hint="; ".join(filter(None, (error.hint, words))),
+        hint=error.hint_and(words),
         data={**error.problem.data, "restored": None},
         failure=failure,
     )

@@ -113,7 +113,7 @@ def naming_recreate(deployment: Deployment) -> Iterator[None]:
         if not deployment.rolling or error.code == "cannot_roll":
             raise
         other = "--strategy recreate needs no second machine: it ends the old one first"
-        raise error.copy(hint="; ".join(filter(None, (error.hint, other)))) from error.__cause__
+        raise error.copy(hint=error.hint_and(other)) from error.__cause__
 
 
 def spent_in_all(context: Context, serving: Deployment | None, plan: Plan, deployment: Deployment) -> Spent:
@@ -153,7 +153,7 @@ def finish(context: Context, deployment: Deployment) -> Deployment:
     except DeployError as error:
         now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
         words = f"{now}; the old machine has yet to go: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
-        raise error.copy(hint="; ".join(filter(None, (error.hint, words)))) from error.__cause__
+        raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
 def _finish(context: Context, deployment: Deployment) -> Deployment:

@@ -79,7 +79,7 @@ def _unfinished(context: Context, error: DeployError, left: Sequence[Line], agai
         f"removing {told} did not finish: {error.message}",
         items,
         code=error.code,
-        hint=f"{error.hint}; {hint}" if error.hint else hint,
+        hint=error.hint_and(hint),
     )
 
 

@@ -41,9 +41,7 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
     if failure.fate or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
     words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
-    hint = error.hint or ""
-    if f"down {name}" not in hint:
-        hint = "; ".join(filter(None, (hint, words)))
+    hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
         failure = replaced(failure, fate="kept", still_running=still_running(deployment))
