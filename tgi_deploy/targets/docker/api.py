@@ -12,7 +12,7 @@ from docker import errors as docker_errors
 from docker.tls import TLSConfig
 
 from tgi_deploy.targets.docker.errors import FAILURES, is_engines, translate
-from tgi_deploy.targets.reply import ReplyError, understood
+from tgi_deploy.targets.reply import Reply, ReplyError, understood
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +26,7 @@ _TIMEOUT_S: Final = 60
 _FIRST_ANSWER_S: Final = 15
 _UNIX: Final = "unix://"
 _MISSING: Final = object()
+_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,25 @@ class Api:
 
         return self.ask(doing, reply_or_missing, lambda reply: None if reply is _MISSING else read(reply))
 
+    def create(self, doing: str, call: Callable[[Any], object]) -> str | None:
+        """Return the id of what `call` makes; None where something has the name already."""
+
+        def reply_or_taken(client: Any) -> object:  # noqa: ANN401 -- see client()
+            try:
+                return call(client)
+            except docker_errors.APIError as error:
+                if error.status_code == _CONFLICT and is_engines(error):
+                    return None
+                raise
+
+        return self.ask(doing, reply_or_taken, _id_of, creating=True)
+
     def failure(self, error: Exception, doing: str, *, creating: bool = False) -> Exception:
         return translate(error, self.table, doing=doing, url=self.endpoint.url, creating=creating)
+
+
+def _id_of(made: object) -> str | None:
+    return None if made is None else Reply.of(made).text("Id")
 
 
 def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client

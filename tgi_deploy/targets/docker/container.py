@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from docker import errors as docker_errors
 from docker.types import DeviceRequest, Healthcheck, LogConfig, Mount
 
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.targets.docker.errors import is_engines
 from tgi_deploy.targets.reply import Reply, replies
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 KIND = "container"
 ID_LENGTH: Final = 12
 _NANO: Final = 10**9
-_CONFLICT: Final = 409
 _T = TypeVar("_T")
 _ALIVE: Final = frozenset({"created", "running", "paused", "restarting"})
 _STARTABLE: Final = frozenset({"created", "exited"})
@@ -57,9 +54,9 @@ class Containers:
 
         Raises ConflictError `name_taken` when something else has the name.
         """
-        name, doing = properties["name"], "making the container"
+        name = properties["name"]
         request = self._request(properties, tags)
-        made_id = self.api.ask(doing, lambda client: _made(client, request), _id_of, creating=True)
+        made_id = self.api.create("making the container", lambda client: client.create_container(**request))
         found = self.inspect(made_id or name, self._found)
         if made_id is None:
             return self._of_same_name(found, name, tags)
@@ -188,21 +185,6 @@ def _devices_in(item: Reply) -> Iterable[str]:
     """The accelerators that it was given by name."""
     for asked in item.optional_part("HostConfig").optional_parts("DeviceRequests"):
         yield from asked.texts("DeviceIDs") if asked.has("DeviceIDs") else ()
-
-
-def _made(client: Any, request: Mapping[str, Any]) -> object:  # noqa: ANN401 -- docker's own client
-    """Docker's reply; None where something has the name already."""
-    try:
-        made: object = client.create_container(**request)
-    except docker_errors.APIError as error:
-        if error.status_code != _CONFLICT or not is_engines(error):
-            raise
-        return None
-    return made
-
-
-def _id_of(made: object) -> str | None:
-    return None if made is None else Reply.of(made).text("Id")
 
 
 def _request(

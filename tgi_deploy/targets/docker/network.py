@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from docker import errors as docker_errors
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.targets.docker.errors import is_engines
 from tgi_deploy.targets.docker.resources import NETWORK
 from tgi_deploy.targets.reply import Reply, replies
 from tgi_deploy.values.resource import TAG_ID, TAG_SPEC, Found, key_of
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.targets.docker.api import Api
-
-_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,10 @@ class Networks:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Raises ConflictError `name_taken` when something else has the name."""
         name = properties["name"]
-        made_id = self.api.ask("making the network", lambda client: _made(client, name, tags), _id_of, creating=True)
+        made_id = self.api.create(
+            "making the network",
+            lambda client: client.create_network(name, driver="bridge", check_duplicate=True, labels=dict(tags)),
+        )
         if made_id is not None:
             return self.read({"id": made_id}) or self._found(Reply({"Id": made_id, "Labels": dict(tags)}))
         there = next((item for item in self._listed({"name": name}) if item.attributes["name"] == name), None)
@@ -88,18 +86,3 @@ class Networks:
             tags=labels,
             state="available",
         )
-
-
-def _made(client: Any, name: str, tags: Mapping[str, str]) -> object:  # noqa: ANN401 -- docker's own client
-    """Docker's reply; None where something has the name already."""
-    try:
-        made: object = client.create_network(name, driver="bridge", check_duplicate=True, labels=dict(tags))
-    except docker_errors.APIError as error:
-        if error.status_code != _CONFLICT or not is_engines(error):
-            raise
-        return None
-    return made
-
-
-def _id_of(made: object) -> str | None:
-    return None if made is None else Reply.of(made).text("Id")
