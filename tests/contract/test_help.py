@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shlex
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import click
 import pytest
 
 from tgi_deploy.cli.frame import PROGRAM, FrameCommand, run
-from tgi_deploy.cli.main import EXAMPLES, ROOT, SECTIONS, WORDS_ELSEWHERE
+from tgi_deploy.cli.main import EXAMPLES, HIDDEN, NAMES, ROOT, SECTIONS, WORDS_ELSEWHERE
+from tgi_deploy.cli.removed import REMOVED
 
 REPOSITORY = Path(__file__).parents[2]
-NAMES = [entry.name for _, entries in SECTIONS for entry in entries]
 
 
 def commands(item=ROOT, path=()):
@@ -30,12 +31,36 @@ def leaves():
     return [(path, item) for path, item in commands() if isinstance(item, FrameCommand)]
 
 
-def test_every_command_of_the_contract_is_there():
-    wanted = {"plan", "render", "up", "down", "status", "list", "logs", "open", "catalog", "profile", "sandbox"}
-    wanted |= {"completion", "predict", "why-not", "what-if", "diff", "gc"}
-    wanted |= {"diagnose", "explain", "doctor", "extend", "rehearse", "smoke", "runbook", "rollback", "ask"}
-    wanted |= {"stop", "start", "restart"}
-    assert wanted == set(NAMES)
+def test_the_first_page_has_the_commands_of_every_day():
+    first, more = ([entry.name for entry in entries] for entries in SECTIONS.values())
+    assert first == ["plan", "up", "status", "ask", "logs", "open", "rollback", "extend", "down"]
+    assert len(first) + len(more) <= 31
+    shown = ROOT.get_help(click.Context(ROOT, info_name=PROGRAM))
+    assert not [name for name in HIDDEN if f"\n  {name} " in shown]
+
+
+@pytest.mark.parametrize(
+    ("line", "today"),
+    [
+        ("why-not m g5.xlarge --budget 5", "plan m --why-not g5.xlarge --budget 5"),
+        ("why-not --budget 5 m --json 'two g6e.xlarge'", "plan --budget 5 m --json --why-not 'two g6e.xlarge'"),
+        ("why-not", "plan MODEL --why-not TYPE"),
+        ("what-if m --sweep budget=1,2 --csv -", "plan m --sweep budget=1,2 --csv -"),
+        ("renew m --ttl 2h", "extend m --ttl 2h"),
+        ("catalog compare A10G L4 --region eu-west-1", "catalog list A10G L4 --region eu-west-1"),
+    ],
+)
+def test_a_removed_command_prints_its_replacement(capsys, line, today):
+    assert run(ROOT, [*shlex.split(line)]) == 2
+    out, err = capsys.readouterr()
+    hint = (json.loads(out)["errors"][0]["hint"] if "--json" in line else err.splitlines()[1]).partition("run: ")[2]
+    assert hint == f"{PROGRAM} {today}"
+    parse_example(hint)
+
+
+@pytest.mark.parametrize("row", REMOVED)
+def test_the_usage_of_a_replacement_parses(row):
+    parse_example(f"{PROGRAM} {row.usage}")
 
 
 def test_every_command_says_what_it_does():

@@ -91,4 +91,7 @@ entries = _from_catalogue(
         *catalog.hub_ids(),
     )
 )
-hardware_names = _from_catalogue(lambda catalog: (*catalog.accelerators(), *catalog.instance_types()))
+_KINDS = ("accelerators", "instances", "regions", "engines", "models")
+kinds_or_hardware = _from_catalogue(
+    lambda catalog: (*_KINDS, *catalog.accelerators(), *catalog.instance_types()),
+)

@@ -85,7 +85,7 @@ class FrameCommand(_NamedInEnvelope):
 
 
 class FrameGroup(_NamedInEnvelope, click.Group):
-    """A command with subcommands. Named alone, it says so and shows its help.
+    """A command with subcommands. Alone, it prints its help.
 
     `words_elsewhere`: what other tools call its commands, for a hint.
     """
@@ -102,8 +102,11 @@ class FrameGroup(_NamedInEnvelope, click.Group):
         """The subcommand asked for. Raises UnknownCommandError with the nearest names."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            meant = self.words_elsewhere.get(args[0].lower())
-            raise UnknownCommandError(args[0], (meant,) if meant else nearest(args[0], known), ctx)
+            from tgi_deploy.cli.removed import check_removed  # noqa: PLC0415 -- only a wrong name pays for it
+
+            check_removed(self, " ".join([*ctx.command_path.split()[1:], args[0]]), args[1:])
+            close = self.words_elsewhere.get(args[0].lower())
+            raise UnknownCommandError(args[0], (close,) if close else nearest(args[0], known), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
@@ -116,21 +119,22 @@ class FrameGroup(_NamedInEnvelope, click.Group):
 
 
 def _need_command() -> None:
+    """Print the group's help when it stands alone. Raises click.UsageError where JSON is asked for."""
     ctx = click.get_current_context()
-    if ctx.invoked_subcommand is None:
-        raise MissingCommandError("a command is missing", ctx)
-
-
-class MissingCommandError(click.UsageError):
-    """A group was named without one of its commands."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if ctx.obj.as_json:
+        raise click.UsageError("a command is missing", ctx)
+    click.echo(ctx.get_help())
+    ctx.exit()
 
 
 class UnknownCommandError(click.UsageError):
-    """A command that does not exist; `meant` are the names it may have meant."""
+    """A command that does not exist; `close` are the names of those that may be the one."""
 
-    def __init__(self, name: str, meant: Sequence[str], ctx: click.Context) -> None:
+    def __init__(self, name: str, close: Sequence[str], ctx: click.Context) -> None:
         super().__init__(f"there is no command {name!r}", ctx)
-        self.meant = meant
+        self.close = close
 
 
 def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Result]], FrameCommand]:

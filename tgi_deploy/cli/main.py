@@ -15,7 +15,7 @@ from tgi_deploy import __version__
 from tgi_deploy.cli import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from click.shell_completion import CompletionItem
 
@@ -24,74 +24,45 @@ _COLLECTED_OBJECTS: Final = 100_000
 
 
 class Entry(NamedTuple):
-    """A command before it is imported: `tgi_deploy.cli.<name>` holds it as `<name>_command`, with `_` for `-`."""
+    """A command before it is imported: `tgi_deploy.cli.<name>` holds it as `<name>_command`."""
 
     name: str
     help: str
 
 
-SECTIONS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
-    (
-        "Decide (no account)",
-        (
-            Entry(name="plan", help="Choose machine and engine settings for a model, and explain the choice."),
-            Entry(
-                name="render",
-                help="Print one artefact of the plan: docker, compose, user-data, launch-template.",
-            ),
-            Entry(name="why-not", help="Explain an instance type or a card for a request, with the arithmetic."),
-            Entry(name="what-if", help="Plan one request for many values of a setting, as a table."),
-            Entry(name="diff", help="Compare two plans, and fail where cost or memory margin got worse."),
-        ),
+SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
+    "Commands": (
+        Entry("plan", "Choose the machine and the engine settings for a model, and explain the choice."),
+        Entry("up", "Make it so: plan, show the changes and the price, ask, act, wait, prove it."),
+        Entry("status", "Compare what was recorded with what is there."),
+        Entry("ask", "Send a deployment a prompt; the answer streams as it is generated."),
+        Entry("logs", "Print the engine's log."),
+        Entry("open", "Print how to reach a deployment: URL, curl line, Python line."),
+        Entry("rollback", "Go back to the revision that served before."),
+        Entry("extend", "Set, move or lift the limits of a running deployment."),
+        Entry("down", "Delete a deployment, or all, and prove that nothing is left."),
     ),
-    (
-        "Act",
-        (
-            Entry(
-                name="up",
-                help="Plan, show the changes and the price, ask, act, wait until healthy, prove it.",
-            ),
-            Entry(name="rollback", help="Go back to the revision that served before: updates a deployment in reverse."),
-            Entry(name="down", help="Remove a deployment, or all, and prove that nothing is left."),
-            Entry(name="stop", help="Stop the machine of a deployment and keep its disk."),
-            Entry(name="start", help="Start a machine that was stopped, wait until healthy, prove it."),
-            Entry(name="restart", help="Restart the engine on its machine, wait until healthy, prove it."),
-            Entry(name="smoke", help="Prove a deployment; or bring models up, prove and remove them, for CI."),
-            Entry(name="extend", help="Set, move or lift the limits of a deployment that runs."),
-            Entry(name="rehearse", help="Play your plan in a sandbox of its own, with what can go wrong."),
-            Entry(name="gc", help="Find what nobody owns in the cloud, and remove it."),
-        ),
+    "More": (
+        Entry("list", "List deployments: recorded ones, and those found in the cloud alone."),
+        Entry("render", "Print one artifact of the plan: docker, compose, user-data, launch-template."),
+        Entry("restart", "Restart the engine on its machine, wait until healthy, prove it."),
+        Entry("stop", "Stop the machine of a deployment and keep its disk."),
+        Entry("start", "Start a machine that was stopped, wait until healthy, prove it."),
+        Entry("smoke", "Prove a deployment; or bring models up, prove and remove them, for CI."),
+        Entry("diagnose", "Name the cause of a failure from a log, with evidence and remedy."),
+        Entry("explain", "Explain a code: a diagnosis, an error, a rejection."),
+        Entry("doctor", "Find what would make a launch fail, each with its remedy; print the IAM policy."),
+        Entry("runbook", "Write the page for whoever is on call: cost, checks, alerts, removal."),
+        Entry("gc", "Find orphans in the cloud, and delete them."),
+        Entry("rehearse", "Play your plan in a sandbox of its own, with what can go wrong."),
+        Entry("diff", "Compare two plans, and fail where cost or memory margin got worse."),
+        Entry("catalog", "List and show accelerators, instance types, regions, engines, models."),
+        Entry("profile", "List, show, validate and create profiles."),
+        Entry("sandbox", "Start, stop or inspect the local cloud that needs no account."),
     ),
-    (
-        "Look",
-        (
-            Entry(name="status", help="Compare what was recorded with what is there."),
-            Entry(name="list", help="List deployments: recorded ones and those only the cloud knows."),
-            Entry(name="ask", help="Ask a deployment one question; the answer is written as it comes."),
-            Entry(name="logs", help="Print the engine's log."),
-            Entry(name="diagnose", help="Name the cause of a failure from a log, with evidence and remedy."),
-            Entry(name="explain", help="Explain a code: a diagnosis, an error, a rejection."),
-            Entry(name="runbook", help="Write the page an on-call engineer reads: cost, checks, alerts, removal."),
-            Entry(name="open", help="Say how to reach a deployment: URL, curl line, Python line."),
-        ),
-    ),
-    (
-        "Know",
-        (
-            Entry(name="catalog", help="List and show accelerators, instance types, regions, engines, models."),
-            Entry(name="profile", help="List, show, validate and create profiles."),
-            Entry(name="predict", help="Predict the speed of a configuration, or of a file of cases."),
-        ),
-    ),
-    (
-        "Set up",
-        (
-            Entry(name="sandbox", help="Start, stop or look at the local cloud that needs no account."),
-            Entry(name="doctor", help="Say what would make a launch fail, each with its remedy; print the IAM policy."),
-            Entry(name="completion", help="Print a script that completes commands and values in your shell."),
-        ),
-    ),
-)
+}
+HIDDEN: Final = ("completion", "predict")
+NAMES: Final = (*(entry.name for entries in SECTIONS.values() for entry in entries), *HIDDEN)
 WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("apply", "create", "deploy", "launch", "run"), "up"),
     **dict.fromkeys(("revert", "undo"), "rollback"),
@@ -109,7 +80,6 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("pause", "suspend"), "stop"),
     **dict.fromkeys(("resume",), "start"),
     **dict.fromkeys(("reboot",), "restart"),
-    "renew": "extend",
 }
 EXAMPLES: Final = (
     "tgi-deploy plan llama3-13b --budget 5",
@@ -125,17 +95,16 @@ class LazyGroup(frame.FrameGroup):
     words_elsewhere = WORDS_ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's
-        return [entry.name for _, entries in SECTIONS for entry in entries]
+        return list(NAMES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's
+        if cmd_name not in NAMES:
             return None
-        module_name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"tgi_deploy.cli.{module_name}")
-        return cast("click.Command", getattr(module, f"{module_name}_command"))
+        module = importlib.import_module(f"tgi_deploy.cli.{cmd_name}")
+        return cast("click.Command", getattr(module, f"{cmd_name}_command"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
-        for title, entries in SECTIONS:
+        for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{entry.name:<10}", entry.help) for entry in entries])
 
@@ -145,7 +114,7 @@ class LazyGroup(frame.FrameGroup):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
 
-        entries = [entry for _, entries in SECTIONS for entry in entries if entry.name.startswith(incomplete)]
+        entries = [entry for section in SECTIONS.values() for entry in section if entry.name.startswith(incomplete)]
         found = [CompletionItem(entry.name, help=entry.help) for entry in entries]
         return found or click.Command.shell_complete(self, ctx, incomplete)
 

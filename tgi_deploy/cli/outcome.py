@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_deploy import __version__
-from tgi_deploy.cli.frame import PROGRAM, MissingCommandError, UnknownCommandError
+from tgi_deploy.cli.frame import PROGRAM, UnknownCommandError
 from tgi_deploy.cli.output import Result, silence, write_result
 from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
@@ -69,8 +69,7 @@ def _usage_failure(error: click.ClickException, command_name: str) -> Result:
     if close:
         hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
     item = Problem(code=_usage_code(error), message=_usage_message(error), hint=hint)
-    text = error.ctx.get_help() if isinstance(error, MissingCommandError) and error.ctx else ""
-    return Result(text=text, exit_code=InputError.exit_code, errors=(item,))
+    return Result(exit_code=InputError.exit_code, errors=(item,))
 
 
 def _usage_code(error: click.ClickException) -> str:
@@ -79,7 +78,6 @@ def _usage_code(error: click.ClickException) -> str:
         (click.NoSuchOption, "unknown_option"),
         (click.MissingParameter, "missing_argument"),
         (click.BadParameter, "bad_option_value"),
-        (MissingCommandError, "missing_command"),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), "bad_usage")
 
@@ -91,7 +89,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _nearest_of(error: click.ClickException) -> Sequence[str]:
     if isinstance(error, UnknownCommandError):
-        return error.meant
+        return error.close
     return error.possibilities or () if isinstance(error, click.NoSuchOption) else ()
 
 

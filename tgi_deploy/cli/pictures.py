@@ -42,15 +42,15 @@ class Pictures(NamedTuple):
             )
 
     @property
-    def option(self) -> str | None:
-        """The first of the options that was given."""
-        return next((f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None), None)
+    def options(self) -> tuple[str, ...]:
+        """The options that were given."""
+        return tuple(f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None)
 
     def added_to(
         self, result: Result, made: Plan | NoFeasiblePlan, texts: OptionTexts, catalog: Callable[[], Catalog]
     ) -> Result:
         """Write what was asked for; the result, saying so."""
-        if self.option is None:
+        if not self.options:
             return result
         from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
         from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- likewise

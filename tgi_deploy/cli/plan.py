@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.cli import complete
+from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import offline_option, plan_options_or, profiles_dir_option, target_option
@@ -18,11 +20,21 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.pictures import Pictures
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+
+# Options that print a page of their own in place of the plan, and what may stand beside each.
+_PAGES: Final[Mapping[str, AbstractSet[str]]] = {
+    "--locked": frozenset(),
+    "--own": {"--explain"},
+    "--why-not": frozenset(),
+    "--sweep": {"--csv"},
+}
 
 
 @command(
@@ -36,6 +48,10 @@ if TYPE_CHECKING:
         "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
         "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
         "tgi-deploy plan --locked llama3-13b.lock.json",
+        "tgi-deploy plan llama3-13b --budget 5 --why-not g5.xlarge",
+        "tgi-deploy plan llama3.1-8b --concurrency 256 --why-not 'two g6e.xlarge'",
+        "tgi-deploy plan llama3.1-8b --sweep 'context=2048..16384*2' --prefer cost",
+        "tgi-deploy plan llama3-8b --sweep region=us-east-1,eu-west-1 --csv - > regions.csv",
     ),
 )
 @plan_options_or("locked")
@@ -47,6 +63,18 @@ if TYPE_CHECKING:
 @click.option("--explain", "-v", is_flag=True, help="Show every refused configuration, and other clouds' list prices.")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
 @click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
+@click.option(
+    "--why-not",
+    metavar="TYPE",
+    shell_complete=complete.instance_types,
+    help="Explain an instance type or an accelerator for this request, with the arithmetic.",
+)
+@click.option(
+    "--sweep",
+    metavar="NAME=VALUES",
+    help="Plan for many values of one option: with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
+)
+@click.option("--csv", type=LOCK_FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
 def plan_command(  # noqa: PLR0913 -- one argument an option
     *,
     texts: OptionTexts,
@@ -57,6 +85,9 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     lock: Path | None,
     locked: Path | None,
     own: Path | None,
+    why_not: str | None,
+    sweep: str | None,
+    csv: Path | None,
     pictures: Pictures,
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
@@ -64,14 +95,18 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. Needs no
     account, and no network but for a hub model that is neither in the catalogue nor was read before.
     """
+    given = {"--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv}
+    _check_together([*(name for name, value in given.items() if value), *pictures.options], explain=explain)
     if locked is not None:
-        other = "--lock" if lock else "--own" if own else "--explain" if explain else pictures.option
-        return _reprinted(locked, texts, profiles_dir, other=other)
+        return _reprinted(locked, texts, profiles_dir)
     if own is not None:
-        _refuse_beside_own("--lock" if lock else pictures.option)
         return _owned(own, texts, _catalog(profiles_dir, offline=offline), explain=explain)
     pictures.check()
     texts, notices = _supplied(texts, target, profiles_dir, offline=offline)
+    if why_not is not None:
+        return _explained(texts, why_not, _catalog(profiles_dir, offline=offline))
+    if sweep is not None:
+        return _swept(texts, sweep, csv, _catalog(profiles_dir, offline=offline))
     outcome = decide(texts, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoFeasiblePlan):
@@ -96,25 +131,51 @@ def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:
     return replaced(result, data={**result.data, "elsewhere": found}, text=text)
 
 
-def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None, *, other: str | None) -> Result:
+def _check_together(given: Sequence[str], *, explain: bool) -> None:
+    """Raise InputError `conflicting_options` for an option beside one whose page has no room for it."""
+    given = [*given, "--explain"] if explain else given
+    page = next((name for name in _PAGES if name in given), None)
+    allowed = _PAGES[page] if page else {name for name in given if name != "--csv"}
+    other = next((name for name in given if name not in {page, *allowed}), None)
+    if other is not None:
+        what = (
+            f"{page} and {other} exclude each other" if page else f"{other} is the table of --sweep, which is missing"
+        )
+        raise InputError("conflicting_options", f"planning: {what}", hint=f"leave {other} out")
+
+
+def _explained(texts: OptionTexts, name: str, catalog: Catalog) -> Result:
+    from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- few plans ask
+    from tgi_deploy.operations.planning.why_not import why_not, why_not_document  # noqa: PLC0415 -- few plans ask
+
+    found = why_not(texts, name, catalog, os.environ)
+    return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))
+
+
+def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: Catalog) -> Result:
+    from tgi_deploy.cli.views import sweep as view  # noqa: PLC0415 -- few plans sweep
+    from tgi_deploy.operations.planning.sweep import plan_each, read_sweep, row_document  # noqa: PLC0415 -- few sweep
+
+    to_stdout = csv_path is not None and str(csv_path) == "-"
+    if to_stdout and click.get_current_context().find_root().obj.as_json:
+        raise InputError(
+            "conflicting_options", "--csv - and --json exclude each other: both are written to stdout",
+            hint="give --csv a file",
+        )  # fmt: skip
+    sweep = read_sweep(sweep_text)
+    rows = plan_each(texts, sweep, catalog, os.environ)
+    if csv_path is not None and not to_stdout:
+        write_file(csv_path, view.sweep_csv(rows, sweep.setting), what="the table", option="--csv")
+    text = (view.sweep_csv if to_stdout else view.sweep_text)(rows, sweep.setting)
+    return Result(data={"setting": sweep.setting, "rows": [row_document(row) for row in rows]}, text=text)
+
+
+def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.cli.locking import locked_result, refuse_options  # noqa: PLC0415 -- likewise
 
     refuse_options(texts, "--locked")
-    if other is not None:
-        raise InputError(
-            "conflicting_options", f"--locked and {other} exclude each other: a lock is printed as it is",
-            hint=f"leave {other} out",
-        )  # fmt: skip
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
-
-
-def _refuse_beside_own(other: str | None) -> None:
-    if other is not None:
-        raise InputError(
-            "conflicting_options", f"--own and {other} exclude each other: only what can be deployed is kept or drawn",
-            hint=f"leave {other} out, or plan with --hardware",
-        )  # fmt: skip
 
 
 def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -> Result:

@@ -23,7 +23,7 @@ _MOST_REPLICAS: Final = 1000
 class PlanOption(NamedTuple):
     """One option. `reader` says how its text is read, `lands` which field of the request it fills, or `ENDS`.
 
-    `profile`: a model's profile may have a value for it; `sweeps`: `what-if` can go through its values. `code` is
+    `profile`: a model's profile may have a value for it; `sweeps`: `plan --sweep` can go through its values. `code` is
     that of the error for a text that can't be read. `unit` is what a number counts, empty for a share; `most` bounds
     it, and `example` is one that a hint shows. `default` is what counts where nothing is given, as text.
     """

@@ -36,7 +36,7 @@ def offers(line, **environment):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("tgi-deploy p", ["plan", "profile", "predict"]),
+        ("tgi-deploy p", ["plan", "profile"]),
         ("tgi-deploy --v", ["--version"]),
         ("tgi-deploy plan llama3-1", ["llama3-13b"]),
         ("tgi-deploy plan elinas/", ["elinas/Llama-3-13B-Instruct"]),
@@ -51,7 +51,7 @@ def offers(line, **environment):
         ("tgi-deploy completion z", ["zsh"]),
         ("tgi-deploy explain no_cap", ["no_capacity"]),
         ("tgi-deploy catalog show g6e.x", ["g6e.xlarge"]),
-        ("tgi-deploy catalog compare L40", ["L40S", "L40"]),
+        ("tgi-deploy catalog list L40", ["L40S", "L40"]),
         ("tgi-deploy nothing x", []),
     ],
 )

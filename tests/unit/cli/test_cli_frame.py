@@ -98,8 +98,6 @@ def test_interrupted(capsys, interruption):
 @pytest.mark.parametrize(
     ("argv", "code", "said", "hint"),
     [
-        ([], "missing_command", "a command is missing", "run 'tgi-deploy --help'"),
-        (["in"], "missing_command", "a command is missing", "run 'tgi-deploy in --help'"),
         (["shw"], "unknown_command", "no command 'shw'", "did you mean 'show'?"),
         (["in", "shw", "x"], "unknown_command", "no command 'shw'", "run 'tgi-deploy in --help'"),
         (["show"], "missing_argument", "missing argument 'WHAT'", "run 'tgi-deploy show --help'"),
@@ -119,6 +117,16 @@ def test_bad_usage(capsys, argv, code, said, hint):
     assert hint in lines[1]
     assert frame.run(ROOT, ["--json", *argv]) == 2
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == code
+
+
+@pytest.mark.parametrize("argv", [[], ["in"]])
+def test_a_group_alone_prints_its_help(capsys, argv):
+    assert frame.run(ROOT, argv) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: " + " ".join(["tgi-deploy", *argv]))
+    assert err == ""
+    assert frame.run(ROOT, [*argv, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "bad_usage"
 
 
 @pytest.mark.parametrize("name", ["shw", "x" * 70_000, "show\nshow", "\x00", "\x1b[31m", "; rm -rf /"])

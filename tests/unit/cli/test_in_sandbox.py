@@ -10,7 +10,7 @@ import pytest
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, said
-from tgi_deploy.cli.main import ROOT, SECTIONS
+from tgi_deploy.cli.main import NAMES, ROOT
 from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import DeployError, Problem, warning
@@ -39,10 +39,9 @@ def test_a_line(line, told):
 def test_they_are_all_that_ask_a_cloud():
     ctx = click.Context(ROOT)
     asking = {
-        entry.name
-        for _, entries in SECTIONS
-        for entry in entries
-        for param in getattr(ROOT.get_command(ctx, entry.name), "params", ())
+        name
+        for name in NAMES
+        for param in getattr(ROOT.get_command(ctx, name), "params", ())
         if param.name == "sandbox" and not param.hidden
     }
     assert set(COMMANDS) == asking

@@ -4,12 +4,12 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from tgi_deploy.cli.catalog import catalog_command, compare_text
-from tgi_deploy.cli.main import main
+from tgi_deploy.cli.catalog import catalog_command
+from tgi_deploy.cli.frame import run
+from tgi_deploy.cli.main import ROOT, main
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import compare
 from tgi_deploy.wiring import open_catalog
@@ -24,15 +24,21 @@ def catalog() -> Catalog:
 
 
 @pytest.fixture
+def tool(capsys):
+    """Run the program; return exit code and stdout."""
+
+    def tool(*argv: str) -> tuple[int, str]:
+        return run(ROOT, argv), capsys.readouterr().out
+
+    return tool
+
+
+@pytest.fixture
 def compared(catalog):
     def compared(*names: str, region: str = "us-east-1", release: str = "3.3.7"):
         return compare(names, catalog, region=region, release=release)
 
     return compared
-
-
-def text(entries) -> str:
-    return click.unstyle(compare_text(entries, engine="TGI", region="us-east-1", release="3.3.7", date="2026-11-21"))
 
 
 def test_a_card_is_priced_by_the_cheapest_machine_that_has_it_whole(compared):
@@ -106,37 +112,39 @@ def test_an_unknown_region_is_refused(compared):
         compared("L4", region="us-east-9")
 
 
-def test_every_accelerator_can_be_compared_in_a_hundred_columns(compared, catalog):
-    entries = compared("all")
-    assert len(entries) == len(catalog.accelerators()) >= 45
-    lines = text(entries).splitlines()
-    assert max(map(len, lines)) <= 100
-    for name in catalog.accelerators():
-        assert any(name in line for line in lines), name
+@pytest.mark.parametrize("kind", ["accelerators", "instances"])
+def test_every_entry_of_a_kind_is_listed_in_a_hundred_columns(kind, tool, catalog):
+    exit_code, out = tool("catalog", "list", kind)
+    header, *lines = out.splitlines()
+    assert exit_code == 0
+    assert header.split()[-2:] == ["$/H", "ENGINE"]
+    assert [line.split()[0] for line in lines] == [*getattr(catalog, {"instances": "instance_types"}.get(kind, kind))()]
+    assert max(map(len, [header, *lines])) <= 100
 
 
-def test_every_instance_type_can_be_compared(compared, catalog):
-    entries = compared(*catalog.instance_types())
-    assert len(entries) == len(catalog.instance_types())
-    assert max(map(len, text(entries).splitlines())) <= 100
+def test_named_hardware_is_one_table_in_the_order_of_the_names(tool):
+    lines = tool("catalog", "list", "MI300X", "g5.12xlarge", "a10g")[1].splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["MI300X", "MI300X", "1"],
+        ["g5.12xlarge", "A10G", "4"],
+        ["A10G", "A10G", "1"],
+    ]
+    assert len({line.rindex(line.split()[-1]) for line in lines}) == 1, "the last column stands under its title"
 
 
-def test_the_text_flags_what_is_misquoted_and_names_sources(compared):
-    shown = text(compared("A10G"))
+def test_a_page_of_hardware_has_price_verdict_source_and_what_is_misquoted(tool):
+    shown = " ".join(tool("catalog", "show", "A10G")[1].split())
+    assert "instance_type g5.xlarge" in shown
+    assert "verdict runs" in shown
     assert "FP16 TFLOPS is 70, not 125" in shown
     assert "NVIDIA A10G datasheet for AWS G5" in shown
-    assert "Commonly misquoted" not in text(compared("RTX-PRO-4500"))
-
-
-def test_columns_stand_under_each_other(compared):
-    block = text(compared("A10G", "MI300X")).split("\n\n")[1].splitlines()
-    assert len({len(line) for line in block}) == 1
+    assert "Commonly misquoted" not in tool("catalog", "show", "RTX-PRO-4500")[1]
 
 
 def test_the_command_gives_one_json_object(monkeypatch, capsys):
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     with pytest.raises(SystemExit) as end:
-        main(["catalog", "compare", "L40S", "Gaudi3", "--json"])
+        main(["catalog", "list", "L40S", "Gaudi3", "--json"])
     assert end.value.code == 0
     data = json.loads(capsys.readouterr().out)["data"]
     assert (data["region"], data["engine_version"]) == ("eu-central-1", "3.3.7")
@@ -149,4 +157,4 @@ def test_the_command_gives_one_json_object(monkeypatch, capsys):
 
 
 def test_no_name_is_bad_usage():
-    assert CliRunner().invoke(catalog_command, ["compare"]).exit_code == 2
+    assert CliRunner().invoke(catalog_command, ["list"]).exit_code == 2

@@ -165,7 +165,7 @@ def test_a_folder_goes_by_its_path_and_is_mounted():
     asked = replaced(subject.plan.requirements, model="mine")
     text = page(with_plan(subject, model=model, engine=engine, requirements=asked))
     assert "tgi-deploy up '/models/my own' " in text
-    assert "tgi-deploy what-if '/models/my own' " in text
+    assert "tgi-deploy plan '/models/my own' " in text
     (line,) = commands(text, "docker run")
     words = shlex.split(line)
     assert words[words.index("--mount") + 1] == "type=bind,source=/models/my own,target=/model,readonly"
@@ -287,7 +287,7 @@ def test_a_page_by_tags_has_what_they_say_and_nothing_of_a_plan(by_tags, around)
     assert "| machine | `g6e.xlarge` in us-east-1, on-demand |" in by_tags
     assert f"**${recorded.usd_per_hour:.4f} an hour** for its machine." in by_tags
     assert "| promised | 8 requests at once of 1024 + 256 tokens;" in by_tags
-    for absent in ("predicted", "docker run", "tgi-deploy up", "what-if", "should become ready", "None", "{{"):
+    for absent in ("predicted", "docker run", "tgi-deploy up", "--sweep", "should become ready", "None", "{{"):
         assert absent not in by_tags.partition("\n## ")[2].partition("## Alerts")[0], absent
 
 

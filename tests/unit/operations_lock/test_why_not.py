@@ -128,7 +128,7 @@ def test_unknown_names_are_refused(catalog):
 
 
 def test_the_json(tool):
-    exit_code, out, _ = tool("why-not", "llama3-13b", "g5.xlarge", "--budget", "5", "--json")
+    exit_code, out, _ = tool("plan", "llama3-13b", "--why-not", "g5.xlarge", "--budget", "5", "--json")
     found = json.loads(out)["data"]["why_not"]
     assert exit_code == 0
     assert found.keys() == {"name", "kind", "rentable", "chosen", "instance_types"}
@@ -163,7 +163,7 @@ def test_the_json(tool):
     ],
 )
 def test_the_text(tool, name, says):
-    exit_code, out, err = tool("why-not", "llama3-13b", name, "--budget", "5")
+    exit_code, out, err = tool("plan", "llama3-13b", "--why-not", name, "--budget", "5")
     assert (exit_code, err) == (0, "")
     assert says in " ".join(out.split())
     assert all(len(line) <= 100 for line in out.splitlines())
@@ -171,6 +171,6 @@ def test_the_text(tool, name, says):
 
 
 def test_a_type_that_the_requested_region_lacks(tool):
-    _, out, _ = tool("why-not", "llama3-13b", "p5.48xlarge", "--region", "eu-west-3")
+    _, out, _ = tool("plan", "llama3-13b", "--why-not", "p5.48xlarge", "--region", "eu-west-3")
     assert "not_offered" in out
     assert "no on-demand offer in eu-west-3" in out

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from tgi_deploy.cli.views.text import table
-from tgi_deploy.text import gib, one_line, plural
+from tgi_deploy.text import gib, one_line, plural, usd
 from tgi_deploy.values.base import Value, as_dict
 
+_FIGURES = (("bandwidth_gb_s", "GB/S"), ("fp16_tflops", "FP16"), ("fp8_tflops", "FP8"), ("int8_tops", "INT8"))
+_VERDICT = (("price.usd_per_hour", "$/H"), ("engine.verdict", "ENGINE"))
 _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "accelerators": (
-        ("name", "NAME"), ("vendor", "VENDOR"), ("architecture", "ARCHITECTURE"), ("compute_capability", "CC"),
-        ("memory_bytes", "MEMORY"), ("bandwidth_gb_s", "GB/S"), ("fp16_tflops", "FP16 TFLOPS"),
+        ("name", "NAME"), ("vendor", "VENDOR"), ("compute_capability", "CC"), ("memory_bytes", "MEMORY"),
+        *_FIGURES, *_VERDICT,
     ),
     "instances": (
         ("name", "NAME"), ("status", "STATUS"), ("accelerator", "ACCELERATOR"), ("accelerator_count", "COUNT"),
-        ("memory_bytes_per_accelerator", "MEMORY EACH"), ("vcpus", "VCPUS"), ("interconnect", "INTERCONNECT"),
+        ("memory_bytes_per_accelerator", "MEMORY"), ("interconnect", "LINK"), *_VERDICT,
+    ),
+    "hardware": (
+        ("name", "NAME"), ("accelerator", "ACCELERATOR"), ("accelerator_count", "COUNT"), ("memory_bytes", "MEMORY"),
+        *_FIGURES, *_VERDICT,
     ),
     "regions": (("name", "NAME"),),
     "engines": (("version", "VERSION"), ("released", "RELEASED"), ("image", "IMAGE"), ("default", "DEFAULT")),
@@ -45,9 +52,17 @@ def _plain_entry(value: object) -> object:
 
 def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
     columns = _COLUMNS[kind]
-    rows = [[_cell(key, item[key]) for key, _ in columns] for item in items]
-    numeric = frozenset(index for index, (key, _) in enumerate(columns) if any(_is_number(item[key]) for item in items))
+    found = [[(key, _at(item, key)) for key, _ in columns] for item in items]
+    numeric = frozenset(at for at in range(len(columns)) if any(_is_number(row[at][1]) for row in found))
+    rows = [[_cell(key, value) for key, value in row] for row in found]
     return table([title for _, title in columns], rows, right=numeric)
+
+
+def _at(item: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -- whatever a catalogue entry holds
+    """Return what stands at `path`, None where there is nothing on the way to it."""
+    key, _, rest = path.partition(".")
+    value = item[key]
+    return _at(value, rest) if rest and value is not None else value
 
 
 def item_text(item: Mapping[str, Any]) -> str:
@@ -76,13 +91,19 @@ def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalogue 
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _is_number(value) and "_bytes" in key:
-        return gib(value)
+    if _is_number(value):
+        return _number(key, value)
     if isinstance(value, Mapping):
         return str(value["name"]) if "name" in value else plural(len(value), "entry", "entries")
     if isinstance(value, list):
         return _list_cell(value)
     return one_line(str(value))
+
+
+def _number(key: str, value: float | Decimal) -> str:
+    if isinstance(value, Decimal):
+        return usd(value)
+    return gib(value) if "_bytes" in key else str(value)
 
 
 def _list_cell(values: Sequence[object]) -> str:
@@ -92,4 +113,4 @@ def _list_cell(values: Sequence[object]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)

@@ -1,10 +1,10 @@
-"""Accelerators and instance types side by side: dense figures, prices, what runs the engine, what is misquoted."""
+"""Accelerators and instance types: dense figures, prices, what runs the engine, what is commonly misquoted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tgi_deploy.catalog.comparison import Support
 from tgi_deploy.values.hardware import InstanceType
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.supply import Offer
 
 Verdict = Literal["runs", "by_hand", "override", "no"]
-
-EVERYTHING: Final = "all"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,10 +45,14 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One column. Figures are of one card, dense; `memory_bytes` is what an engine can really use of it."""
+    """One row; `machine` is its instance type if it is one.
+
+    Figures are of one card, dense; `memory_bytes` is what an engine can really use of it.
+    """
 
     name: str
     accelerator: Accelerator
+    machine: InstanceType | None
     cards: int
     partition: float
     memory_bytes: int
@@ -61,13 +63,11 @@ class Entry:
 
 
 def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[Entry, ...]:
-    """One entry a name, in their order; `all` stands for every accelerator.
+    """Return an entry for each name, in their order.
 
     Raises InputError `unknown_accelerator`, `ambiguous_accelerator`, `unknown_instance_type`, `unknown_region` or
     `unknown_engine_version`.
     """
-    if tuple(names) == (EVERYTHING,):
-        names = tuple(catalog.accelerators())
     offers = catalog.offers((region,), ("on-demand",))
     catalog.release(release)
     found = dict.fromkeys(_find(name, catalog) for name in names)
@@ -79,7 +79,7 @@ def compare_document(entries: Iterable[Entry], *, region: str, release: str, dat
         "region": region,
         "engine_version": release,
         "catalogue_date": date,
-        "items": [_document(entry) for entry in entries],
+        "items": [{**_document(entry), **_machine_document(entry.machine)} for entry in entries],
     }
 
 
@@ -96,6 +96,7 @@ def _entry(item: Accelerator | InstanceType, offers: Iterable[Offer], catalog: C
     return Entry(
         name=item.name,
         accelerator=chip,
+        machine=machine,
         cards=machine.accelerator_count if machine else 1,
         partition=machine.partition if machine else 1.0,
         memory_bytes=machine.memory_bytes_per_accelerator if machine else chip.memory_bytes,
@@ -193,7 +194,7 @@ def _document(entry: Entry) -> dict[str, Any]:
         "vendor": chip.vendor,
         "architecture": chip.architecture,
         "compute_capability": capability(chip),
-        "cards": entry.cards,
+        "accelerator_count": entry.cards,
         "partition": entry.partition,
         "memory_bytes": entry.memory_bytes,
         "bandwidth_gb_s": chip.bandwidth_gb_s,
@@ -211,6 +212,18 @@ def _document(entry: Entry) -> dict[str, Any]:
         "confidence": chip.confidence,
         "source": chip.source,
         "note": chip.note,
+    }
+
+
+def _machine_document(machine: InstanceType | None) -> dict[str, Any]:
+    if machine is None:
+        return {}
+    return {
+        "status": machine.status,
+        "memory_bytes_per_accelerator": machine.memory_bytes_per_accelerator,
+        "vcpus": machine.vcpus,
+        "ram_bytes": machine.ram_bytes,
+        "nvme_bytes": machine.nvme_bytes,
     }
 
 

@@ -1,4 +1,4 @@
-"""The use case `why-not`: an instance type or a card, explained for a request."""
+"""`plan --why-not`: an instance type or an accelerator, explained for a request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WhyNot:
 
 
 def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
-    """Explains `name`, an instance type or an accelerator, for the request.
+    """Explain `name`, an instance type or an accelerator, for the request.
 
     A card that EC2 does not rent is explained as machines one may own.
 

@@ -11,7 +11,7 @@ import pytest
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.what_if import CSV_COLUMNS, SWEPT, read_sweep, what_if
+from tgi_deploy.operations.planning.sweep import CSV_COLUMNS, SWEPT, plan_each, read_sweep
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 
@@ -57,7 +57,7 @@ def test_what_is_no_sweep(text):
 
 def test_every_row_is_the_plan_of_its_value(catalog):
     sweep = read_sweep("min-tokens-per-s=1,8,64,400000")
-    rows = what_if(REQUEST, sweep, catalog, {})
+    rows = plan_each(REQUEST, sweep, catalog, {})
     for value, row in zip(sweep.values, rows, strict=True):
         made = plan(replaced(REQUEST, min_tokens_per_s=value), catalog, {})
         assert row.value == value
@@ -69,7 +69,7 @@ def test_every_row_is_the_plan_of_its_value(catalog):
 
 def test_the_swept_value_stands_above_everything_else(catalog):
     environ = {"TGI_DEPLOY_BUDGET": "0.1", "TGI_DEPLOY_REGION": "eu-west-1"}
-    rows = what_if(replaced(REQUEST, budget="0.2"), read_sweep("budget=5"), catalog, environ)
+    rows = plan_each(replaced(REQUEST, budget="0.2"), read_sweep("budget=5"), catalog, environ)
     assert rows[0].choice is not None
     assert rows[0].choice.offer.region == "eu-west-1"
 
@@ -80,7 +80,7 @@ def test_every_setting_is_a_field_of_the_request(setting):
 
 
 def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog, tool):
-    (row,) = what_if(replaced(REQUEST, budget=None), read_sweep("budget=0.1"), catalog, {})
+    (row,) = plan_each(replaced(REQUEST, budget=None), read_sweep("budget=0.1"), catalog, {})
     lines = tool("plan", "llama3-8b", "--budget", "0.1")[1].splitlines()
     refused = lines[next(at for at, line in enumerate(lines) if line.startswith("Refused")) + 1]
     machine, _, price = row.reason.partition(" x1 none: ")
@@ -89,19 +89,19 @@ def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog,
 
 
 def test_a_value_that_cannot_be_meant_is_a_row(catalog):
-    rows = what_if(REQUEST, read_sweep("context=4096,99999999"), catalog, {})
+    rows = plan_each(REQUEST, read_sweep("context=4096,99999999"), catalog, {})
     assert rows[0].choice is not None
     assert (rows[1].choice, rows[1].code) == (None, "context_too_long")
 
 
 def test_a_request_that_is_wrong_anyway_is_an_error(catalog):
     with pytest.raises(InputError) as raised:
-        what_if(replaced(REQUEST, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
+        plan_each(replaced(REQUEST, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
     assert raised.value.code == "bad_quantize"
 
 
 def test_the_table(tool):
-    exit_code, out, _ = tool("what-if", "llama3-13b", "--sweep", "budget=0.2,2")
+    exit_code, out, _ = tool("plan", "llama3-13b", "--sweep", "budget=0.2,2")
     header, dear, cheap = out.splitlines()
     assert exit_code == 0
     assert header.split() == [
@@ -122,7 +122,7 @@ def test_the_table(tool):
 
 
 def test_the_json(tool):
-    document = json.loads(tool("what-if", "llama3-13b", "--sweep", "budget=0.2,2", "--json")[1])
+    document = json.loads(tool("plan", "llama3-13b", "--sweep", "budget=0.2,2", "--json")[1])
     assert document["data"]["setting"] == "budget"
     dear, cheap = document["data"]["rows"]
     assert dear.keys() == cheap.keys() == {
@@ -133,7 +133,7 @@ def test_the_json(tool):
 
 
 def test_the_csv_holds_what_the_json_holds(tool, tmp_path):
-    args = ("what-if", "llama3-13b", "--sweep", "budget=0.2,2")
+    args = ("plan", "llama3-13b", "--sweep", "budget=0.2,2")
     rows = json.loads(tool(*args, "--json", "--csv", "table.csv")[1])["data"]["rows"]
     written = (tmp_path / "table.csv").read_text()
     assert tool(*args, "--csv", "-")[1] == written
@@ -145,11 +145,11 @@ def test_the_csv_holds_what_the_json_holds(tool, tmp_path):
 
 
 def test_csv_on_stdout_and_json_exclude_each_other(tool):
-    exit_code, out, _ = tool("what-if", "llama3-13b", "--sweep", "budget=2", "--csv", "-", "--json")
+    exit_code, out, _ = tool("plan", "llama3-13b", "--sweep", "budget=2", "--csv", "-", "--json")
     assert exit_code == 2
     assert json.loads(out)["errors"][0]["code"] == "conflicting_options"
 
 
 def test_an_owned_machine_has_no_price(tool):
-    out = tool("what-if", "llama3-8b", "--hardware", "1xRTX-4090", "--sweep", "concurrency=1,2", "--json")[1]
+    out = tool("plan", "llama3-8b", "--hardware", "1xRTX-4090", "--sweep", "concurrency=1,2", "--json")[1]
     assert [row["usd_per_hour"] for row in json.loads(out)["data"]["rows"]] == [None, None]

@@ -1,26 +1,18 @@
-"""`why-not`: an instance type or a card, explained for a request."""
+"""`plan --why-not`: an instance type or an accelerator, explained for a request."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy import wiring
-from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import offline_option, plan_options, profiles_dir_option
-from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.operations.planning.why_not import nearest_way, verdict, why_not, why_not_document
+from tgi_deploy.operations.planning.why_not import nearest_way, verdict
 from tgi_deploy.text import count, gib, one_line, plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.planner.why_not import Explanation, Priced, Way
     from tgi_deploy.values.engine import MemoryBudget
@@ -33,30 +25,6 @@ _STATUS: Final = {
     "announced": "it is announced and not offered yet",
     "owned": "it is not for rent: this is a machine of your own",
 }
-
-
-@command(
-    "why-not",
-    examples=(
-        "tgi-deploy why-not llama3-13b g5.xlarge --budget 5",
-        "tgi-deploy why-not llama3-8b T4",
-        "tgi-deploy why-not llama3.1-8b 'two g6e.xlarge' --concurrency 256",
-        "tgi-deploy why-not llama3-70b RTX-4090 --json",
-    ),
-)
-@plan_options
-@click.argument("hardware_name", metavar="TYPE|CARD", shell_complete=complete.instance_types)
-@profiles_dir_option
-@offline_option
-def why_not_command(*, texts: OptionTexts, hardware_name: str, profiles_dir: Path | None, offline: bool) -> Result:
-    """Explain an instance type or a card for this request, with the arithmetic.
-
-    Shows for each number of shards and each quantization the memory by parts, every reason against it, and the
-    price line by line; or that it works, and what puts it behind the choice. A card that is not for rent is
-    explained as machines of your own.
-    """
-    found = why_not(texts, hardware_name, wiring.catalog(profiles_dir, offline=offline), os.environ)
-    return Result(data={"why_not": why_not_document(found)}, text=why_not_text(found))
 
 
 def why_not_text(found: WhyNot) -> str:

@@ -1,4 +1,4 @@
-"""The use case `what-if`: one request planned for many values of one of its settings."""
+"""`plan --sweep`: one request planned for many values of one of its options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_VALUES: Final = 200
 
-# Settings that can be swept → the field of `OptionTexts`.
+# Options that can be swept → the field of `OptionTexts`.
 SWEPT: Final = {row.flag.removeprefix("--"): row.field for row in sorted(PLAN_OPTIONS) if row.sweeps}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,6})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})([*+])({_NUMBER})", re.ASCII)
@@ -36,7 +36,7 @@ _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})([*+])({_NUMBER})", re.A
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """A setting and the values to plan for, as text."""
+    """An option and the values to plan for, as text."""
 
     setting: str
     values: tuple[str, ...]
@@ -58,8 +58,8 @@ def read_sweep(text: str) -> Sweep:
     name = setting.strip().removeprefix("--").replace("_", "-")
     if name not in SWEPT or not equals:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: {quoted(name)} is no setting that can be swept",
-            hint=f"write --sweep concurrency=1,2,4; settings are {', '.join(SWEPT)}",
+            "bad_sweep", f"--sweep {quoted(text)}: {quoted(name)} is not an option that can be swept",
+            hint=f"write --sweep concurrency=1,2,4; options are {', '.join(SWEPT)}",
         )  # fmt: skip
     found = tuple(dict.fromkeys(value for part in values.split(",") for value in _values(part.strip(), text)))
     if len(found) > MAX_VALUES:
@@ -75,7 +75,7 @@ def _values(part: str, text: str) -> Iterator[str]:
     match = _RANGE.fullmatch(part)
     if match is None and ".." in part:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: {quoted(part)} is no range",
+            "bad_sweep", f"--sweep {quoted(text)}: {quoted(part)} is not a range",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     if match is None:
@@ -107,8 +107,8 @@ def _too_many(text: str) -> InputError:
     )  # fmt: skip
 
 
-def what_if(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
-    """A row for each value, in their order. A value that can't be meant is a row with its error, not the end.
+def plan_each(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
+    """Return a row for each value, in their order. A value that makes no sense is a row with its error.
 
     Raises:
         InputError: for the model, and for a request that is wrong whatever the value.
