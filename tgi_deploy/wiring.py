@@ -339,11 +339,11 @@ def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
     return LocalStore(_records(sandbox=sandbox)).names()
 
 
-def child_programs(heard: Callable[[Sequence[str], str], None]) -> ChildPrograms:
+def child_programs(on_line: Callable[[Sequence[str], str], None]) -> ChildPrograms:
     """This program, run again beside this process."""
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms  # noqa: PLC0415 -- see context()
 
-    return ChildPrograms(heard)
+    return ChildPrograms(on_line)
 
 
 def clock() -> Clock:

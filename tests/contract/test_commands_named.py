@@ -37,7 +37,7 @@ def lines():
 
 def wrong(line: str) -> str | None:
     """What is wrong with the words after the program's name; None when nothing is."""
-    item, words = ROOT, line.split()
+    item, words = ROOT, line.partition(" -- ")[0].split()
     ctx = click.Context(ROOT, info_name=PROGRAM, **ROOT.context_settings)  # click keeps the help option that it makes
     while isinstance(item, click.Group) and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
         if words[0] not in item.list_commands(ctx):

@@ -1,4 +1,4 @@
-"""`ask`: one question to a deployment; the answer is written as it comes."""
+"""`ask`: one prompt to a deployment; the answer is written as it streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARS: Final = 4 * 1024**2
 _STDIN: Final = "-"
-# What steers a terminal, or turns the direction of what is read. An answer is nobody's to trust.
+# What steers a terminal, or turns the direction of what is read. Nothing that a model writes is trusted.
 _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -33,29 +33,38 @@ _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 )
 @name_argument
 @click.argument("prompt", metavar="PROMPT|-")
-@click.option("--chat/--no-chat", default=None, help="As a chat, or the bare prompt.  [default: as the model can]")
-@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Longest answer.  [default: as promised]")
+@click.option(
+    "--chat/--no-chat",
+    default=None,
+    help="Through the model's chat template, or the bare prompt.  [default: chat if it has one]",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Longest answer.  [default: the planned output length]",
+)
 @click.option(
     "--api-key-from-env",
     "key_variable",
     metavar="VARIABLE",
-    help="Where the API key stands.  [default: the variable of its 'up']",
+    help="Variable that holds the API key.  [default: the one given to 'up']",
 )
 @region_option
 @sandbox_option
 def ask_command(*, name: str, prompt: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Ask a deployment one question. The answer comes to stdout as it is generated, its speed to stderr."""
+    """Send a deployment one prompt. The answer streams to stdout; time to first token and tokens/s go to stderr."""
     from tgi_deploy.operations.watching.asking import Prompt, ask  # noqa: PLC0415 -- help is printed without what acts
 
-    text, heard = _from_stdin() if prompt == _STDIN else prompt, _Heard(silent=_as_json())
+    text, streamed = _from_stdin() if prompt == _STDIN else prompt, _Streamed(silent=_as_json())
     with acting(sandbox=sandbox, regions=regions) as context:
         try:
-            answer = ask(context, name, Prompt(text=text, **given), heard)
+            answer = ask(context, name, Prompt(text=text, **given), streamed)
         except KeyboardInterrupt:
-            return _interrupted(name, heard)
+            return _interrupted(name, streamed)
         finally:
-            heard.end()
-    if not heard.silent:
+            streamed.end()
+    if not streamed.silent:
         tell(f"{_speed(answer)}\n")
     return Result(data={"name": name, "answer": answer.text, **_figures(answer)})
 
@@ -64,7 +73,7 @@ def _as_json() -> bool:
     return bool(click.get_current_context().find_root().obj.as_json)
 
 
-class _Heard:
+class _Streamed:
     """Writes every piece of the answer when it comes, unless `silent`."""
 
     def __init__(self, *, silent: bool) -> None:
@@ -101,12 +110,12 @@ def _figures(answer: Answer) -> dict[str, Any]:
 
 
 def _speed(answer: Answer) -> str:
-    first = "" if answer.first_token_ms is None else f"first token after {answer.first_token_ms:.0f} ms, "
-    rate = "" if answer.tokens_per_s is None else f", {answer.tokens_per_s:.1f} tokens/s after it"
+    first = "" if answer.first_token_ms is None else f"TTFT {answer.first_token_ms:,.0f} ms, "
+    rate = "" if answer.tokens_per_s is None else f", {answer.tokens_per_s:.1f} tokens/s"
     return f"{first}{plural(answer.tokens, 'token')}{rate}"
 
 
-def _interrupted(name: str, heard: _Heard) -> Result:
+def _interrupted(name: str, streamed: _Streamed) -> Result:
     problem = Problem(code="interrupted", message="interrupted before the end of the answer")
-    data = {"name": name, "answer": heard.text}
+    data = {"name": name, "answer": streamed.text}
     return Result(data=data, exit_code=InterruptedByUserError.exit_code, errors=(problem,))

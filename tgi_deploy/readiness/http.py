@@ -67,8 +67,8 @@ class HttpEngine:
         self._api_key = api_key
         self._timeouts = timeouts or Timeouts()
 
-    def ask(self, probe: ProbeRequest, heard: Callable[[str], None] = _nobody) -> HttpReply:
-        """Return one answer, a stream's when it has ended; `heard` gets its events as they come.
+    def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = _nobody) -> HttpReply:
+        """Return one answer, a stream's when it has ended; `on_event` gets its events as they come.
 
         Raises NotHealthyError `engine_unreachable`.
         """
@@ -77,7 +77,7 @@ class HttpEngine:
                 began = time.monotonic()
                 response = exchange.send(probe.method, probe.path, headers=self._headers(), body=_encoded(probe.body))
                 if probe.streamed and response.status == http.client.OK:
-                    return _read_events(exchange.lines(response), response.status, began, heard)
+                    return _read_events(exchange.lines(response), response.status, began, on_event)
                 text = _text_of(exchange, response)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(probe.method, probe.path, error) from error
@@ -260,13 +260,13 @@ def _parse(url: str) -> SplitResult:
     return base
 
 
-def _read_events(lines: Iterator[bytes], status: int, began: float, heard: Callable[[str], None]) -> HttpReply:
+def _read_events(lines: Iterator[bytes], status: int, began: float, on_event: Callable[[str], None]) -> HttpReply:
     events: list[str] = []
     arrivals_ms: list[float] = []
     for payload in payloads(lines):
         arrivals_ms.append(round((time.monotonic() - began) * 1000, 3))
         events.append(payload)
-        heard(payload)
+        on_event(payload)
     return HttpReply(status=status, events=tuple(events), arrivals_ms=tuple(arrivals_ms))
 
 

@@ -32,8 +32,8 @@ _LOOK_HINT: Final = "look at the engine's log with 'logs NAME'"
 class EngineClient(Protocol):
     """Talks to one engine."""
 
-    def ask(self, probe: ProbeRequest, heard: Callable[[str], None] = ...) -> HttpReply:
-        """Return its answer; `heard` gets the events of a stream as they come.
+    def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = ...) -> HttpReply:
+        """Return its answer; `on_event` gets the events of a stream as they come.
 
         Raises NotHealthyError `engine_unreachable` when none comes.
         """

@@ -62,6 +62,8 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     `removed_together`: kinds of which things of many deployments may be deleted side by side.
     `unpriced` says of a receipt without a price where it ran; empty where that is not known.
     `extra` is the package that the extra of the target's name brings, empty where it needs none.
+    `no_shell`: why no command can be run on its machines, and `shell_by_hand` what a person can do about it, with
+    `{place}` and `{id}`; both empty where the target is a `Shell`.
     """
 
     begins: str
@@ -76,6 +78,8 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
     extra: str = ""
+    no_shell: str = ""
+    shell_by_hand: str = ""
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):
@@ -445,6 +449,17 @@ class LocalHost(Protocol):
 
     def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
         """Return what this computer has and lacks; where it is `needed`, what is missing is an error."""
+
+
+@runtime_checkable
+class Shell(Protocol):
+    """A target whose machines run a command while their engine does."""
+
+    def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+        """Return the local program that runs `words` on a machine, an interactive shell without any.
+
+        Its streams and exit code are the command's. `terminal`: a person types.
+        """
 
 
 def target_at(targets: Sequence[Target], place: str) -> Target:

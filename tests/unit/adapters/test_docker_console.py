@@ -142,11 +142,11 @@ def test_layers_are_added_up_as_they_come():
         {"status": "Downloading", "id": "b", "progressDetail": {"current": 50, "total": 50}},
         {"status": "Already exists", "id": "c"},
     ):
-        layers.hear(Reply(message))
+        layers.add(Reply(message))
     assert (layers.done_bytes, layers.total_bytes) == (60, 150)
-    layers.hear(Reply({"status": "Download complete", "id": "a"}))
-    layers.hear(Reply({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 100}}))
+    layers.add(Reply({"status": "Download complete", "id": "a"}))
+    layers.add(Reply({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 100}}))
     assert (layers.done_bytes, layers.total_bytes) == (150, 150)
     assert "unpacking" in str(layers)
-    layers.hear(Reply({"status": "Pull complete", "id": "a"}))
+    layers.add(Reply({"status": "Pull complete", "id": "a"}))
     assert "unpacking" not in str(layers)

@@ -1,4 +1,4 @@
-"""`ask`: a question to a deployment, heard as it is answered, and what is said where it is not."""
+"""`ask`: the answer to a prompt streams, its speed is measured, and failures are explained."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Engine:
         self.by_kind = {"chat": CHAT, "plain": PLAIN, **by_kind}
         self.asked = []
 
-    def ask(self, probe, heard=lambda _event: None):
+    def ask(self, probe, on_event=lambda _event: None):
         self.asked.append(probe)
         answer = self.by_kind["chat" if probe.step == "chat" else "plain"]
         if isinstance(answer, HttpReply):
@@ -48,7 +48,7 @@ class Engine:
             if isinstance(event, BaseException):
                 raise event
             told.append(event)
-            heard(event)
+            on_event(event)
         arrivals = tuple(100.0 + 50.0 * place for place in range(len(told)))
         return HttpReply(status=200, events=tuple(told), arrivals_ms=arrivals)
 
@@ -71,7 +71,7 @@ def pieces_of(around, **prompt):
     return answer, pieces
 
 
-def test_the_answer_is_heard_piece_by_piece_and_measured(around):
+def test_the_answer_streams_piece_by_piece_and_is_measured(around):
     answer, pieces = pieces_of(around)
     assert [piece for piece in pieces if piece] == ["It ", "is", " so."]
     assert (answer.text, answer.chat, answer.tokens) == ("It is so.", True, 3)
@@ -164,7 +164,7 @@ def program(around, monkeypatch, capsys):
 def test_stdout_has_the_answer_and_stderr_its_speed(program):
     code, out, err = program("Why?")
     assert (code, out) == (0, "It is so.\n")
-    assert err == "first token after 150 ms, 3 tokens, 20.0 tokens/s after it\n"
+    assert err == "TTFT 150 ms, 3 tokens, 20.0 tokens/s\n"
 
 
 def test_json_is_one_object_at_the_end(program):

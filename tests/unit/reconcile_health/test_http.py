@@ -215,7 +215,7 @@ def test_scripted_stream_reads_back():
     assert set(healthy()) >= {"/health", "/info"}
 
 
-def test_the_events_of_a_stream_are_heard_as_they_come():
+def test_the_events_of_a_stream_arrive_as_they_come():
     events, first = [], threading.Event()
 
     def slowly(handler):
@@ -228,10 +228,10 @@ def test_the_events_of_a_stream_are_heard_as_they_come():
         handler.wfile.write(b"data: two\n\n")
         handler.close_connection = True
 
-    def hear(event):
+    def on_event(event):
         events.append(event)
         first.set()
 
     with serving({"/stream": (200, slowly)}) as server:
-        reply = HttpEngine(server.url).ask(stream("/stream", {}), hear)
+        reply = HttpEngine(server.url).ask(stream("/stream", {}), on_event)
     assert events == ["one", "two"] == list(reply.events)

@@ -20,13 +20,13 @@ _REMOVAL: Final = "down"
 
 
 class ChildPrograms:
-    """`heard` gets every line that a child writes to stderr, with its words. Safe to use from several threads.
+    """`on_line` gets every line that a child writes to stderr, with its words. Safe to use from several threads.
 
     Children have a session of their own: a Ctrl-C at the terminal reaches them only through `stop`, once.
     """
 
-    def __init__(self, heard: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
-        self._heard = heard
+    def __init__(self, on_line: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
+        self._on_line = on_line
         self._program = tuple(program)
         self._running: dict[subprocess.Popen[str], str] = {}
         # Signal handlers call `stop`, and the next signal can come while one does.
@@ -70,7 +70,7 @@ class ChildPrograms:
 
     def _listen(self, process: subprocess.Popen[str], words: Sequence[str]) -> None:
         for line in process.stderr or ():
-            self._heard(words, line.rstrip("\n"))
+            self._on_line(words, line.rstrip("\n"))
 
 
 def _envelope(text: str) -> dict[str, Any]:

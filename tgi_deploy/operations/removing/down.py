@@ -342,7 +342,7 @@ def sweep(
     seen: Sequence[Found] = (),
     patience: Patience,
 ) -> None:
-    """Delete by tags, dependents first, and look until nothing is left. `note` hears what comes and goes.
+    """Delete by tags, dependents first, and look until nothing is left. `note` gets what comes and goes.
 
     Raises LeftBehindError.
     """

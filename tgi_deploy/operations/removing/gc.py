@@ -278,7 +278,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
 
     with naming_what_is_left(context, left, again="the same 'gc' goes on with it"):
         try:
-            sweep(context, tags, regions, note=ledger.hear, patience=context.pace.deletion)
+            sweep(context, tags, regions, note=ledger.add, patience=context.pace.deletion)
         except LeftBehindError as error:
             items = error.left
             receipt = issue(context, nobodys, ledger, regions, left=items)

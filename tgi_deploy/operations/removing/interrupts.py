@@ -365,7 +365,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))
 
     def note(event: Event) -> None:
-        ledger.hear(event)
+        ledger.add(event)
         context.store.append_event(event)
 
     try:

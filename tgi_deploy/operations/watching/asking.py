@@ -1,4 +1,4 @@
-"""The use case `ask`: one question to a deployment, whose answer is heard as it comes."""
+"""The use case `ask`: one prompt to a deployment, whose answer streams."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Answer:
     tokens_per_s: float | None
 
 
-def ask(context: Context, name: str, prompt: Prompt, heard: Callable[[str], None]) -> Answer:
-    """Ask, and hand every piece of the answer to `heard` when it comes.
+def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], None]) -> Answer:
+    """Send the prompt; `on_piece` gets every piece of the answer when it arrives.
 
     Raises:
         InputError: `unknown_deployment`, `plaintext_key`, `question_refused`, or a secret that is missing.
@@ -76,7 +76,7 @@ def ask(context: Context, name: str, prompt: Prompt, heard: Callable[[str], None
         engine=context.engine_of(deployment),
         model_id=served_as(service.model) if service else "",
         max_tokens=prompt.max_tokens or (promise.output_tokens if promise else _ANSWER_TOKENS),
-        heard=heard,
+        on_piece=on_piece,
     )
     if prompt.chat is not None:
         return asker.answer(prompt.text, chat=prompt.chat)
@@ -97,17 +97,17 @@ class _Asker:
     engine: ServingEngine
     model_id: str
     max_tokens: int
-    heard: Callable[[str], None]
+    on_piece: Callable[[str], None]
 
     def answer(self, text: str, *, chat: bool) -> Answer:
         asked = self.engine.question(self.model_id, text, self.max_tokens, chat=chat, streamed=True)
         pieces: list[str] = []
 
-        def hear(event: str) -> None:
+        def on_event(event: str) -> None:
             pieces.append(self.engine.read_piece(asked, event))
-            self.heard(pieces[-1])
+            self.on_piece(pieces[-1])
 
-        reply = self.client.ask(asked, hear)
+        reply = self.client.ask(asked, on_event)
         meaning = self.engine.read_reply(asked, reply)
         if isinstance(meaning, Problem):
             raise self._failure(meaning, reply)

@@ -87,10 +87,10 @@ class Ledger:
     def of(cls, events: Iterable[Event]) -> Ledger:
         ledger = cls()
         for event in events:
-            ledger.hear(event)
+            ledger.add(event)
         return ledger
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         data = event.data
         if not data.get("id") or "kind" not in data:
             return

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.targets.docker.resources import container_name
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
 
+if TYPE_CHECKING:
+    from tgi_deploy.targets.docker.endpoint import Endpoint
+
 _KINDS: Final = {"container": "container", "proxy": "container", "network": "network", "volume": "volume"}
 _COMMANDS: Final = {"container": "rm --force", "proxy": "rm --force", "network": "network rm", "volume": "volume rm"}
+
+
+_SHELL: Final = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 def look_command(kind: str, thing_id: str, place: str) -> str | None:
@@ -38,6 +44,23 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
         removal=(f"{docker} {_COMMANDS['container']} {container}",),
         proof=f"{docker} ps --all --quiet {filtered}   # the proof: no line",
     )
+
+
+def exec_words(endpoint: Endpoint, container: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+    """Return Docker's own command line for a command in a container; without any, its bash, or else its sh."""
+    return (
+        *("docker", "--host", endpoint.url, *_tls(endpoint)),
+        *("exec", "--interactive", *(("--tty",) if terminal else ()), container),
+        *(words or _SHELL),
+    )
+
+
+def _tls(endpoint: Endpoint) -> tuple[str, ...]:
+    if endpoint.certificates is None:
+        return ()
+    files = {"--tlscacert": "ca.pem", "--tlscert": "cert.pem", "--tlskey": "key.pem"}
+    named = (word for option, name in files.items() for word in (option, str(endpoint.certificates / name)))
+    return ("--tlsverify" if endpoint.verify else "--tls", *named)
 
 
 def _docker(place: str) -> str:

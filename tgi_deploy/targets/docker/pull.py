@@ -30,7 +30,7 @@ class Layers:
     unpacking: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
 
-    def hear(self, message: Reply) -> None:
+    def add(self, message: Reply) -> None:
         layer, status = message.optional_text("id"), message.optional_text("status")
         if status not in {*_COUNTED, _UNPACKING} or not layer:
             return
@@ -76,7 +76,7 @@ def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
         for message in _messages(stream):
             if message.has("error"):
                 raise refused(message.text("error"), api.table, doing=f"pulling {image}")
-            layers.hear(message)
+            layers.add(message)
             tell(layers)
 
     api.ask(f"pulling {image}", lambda client: client.pull(image, stream=True, decode=True), read)

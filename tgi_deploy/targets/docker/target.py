@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.docker.connection import Hosts
-from tgi_deploy.targets.docker.endpoint import current_endpoint
+from tgi_deploy.targets.docker.endpoint import current_endpoint, endpoint_of
 from tgi_deploy.targets.docker.options import NAME, DockerOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
 from tgi_deploy.values.plan_options import END_FIELDS
@@ -143,6 +143,11 @@ class DockerTarget:
         from tgi_deploy.targets.docker import commands  # noqa: PLC0415 -- likewise
 
         return commands
+
+    def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+        from tgi_deploy.targets.docker.commands import exec_words  # noqa: PLC0415 -- likewise
+
+        return exec_words(endpoint_of(place, self.environ), machine_id, words, terminal=terminal)
 
     def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
         from tgi_deploy.targets.docker.host_checks import Installation, host_findings  # noqa: PLC0415 -- likewise

@@ -42,6 +42,9 @@ FACTS: Final = TargetFacts(
     shows_at_once=False,  # EC2 is eventually consistent
     regions=True,
     removed_together=frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"}),
+    no_shell="this version gives a machine on EC2 neither an SSH key nor a role for Session Manager",
+    shell_by_hand="where the role of its --instance-profile allows Session Manager, run: "
+    "aws ssm start-session --region {place} --target {id}",
 )
 FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch template"}
 _ALL: Final = "all"

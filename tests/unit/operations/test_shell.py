@@ -1,0 +1,123 @@
+"""`exec`: a command where the engine runs, its exit code, and an answer where a target has no way in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.watching.shell import run_there
+from tgi_deploy.targets.docker.commands import exec_words
+from tgi_deploy.targets.docker.endpoint import Endpoint
+from tgi_deploy.targets.docker.target import docker_target
+from tgi_deploy.targets.ec2.target import Ec2Target
+from tgi_deploy.targets.protocol import Shell
+
+LOCAL = Endpoint(url="unix:///var/run/docker.sock")
+
+
+class WithShell(Ec2Target):
+    """Machines that run Python: the words are its program."""
+
+    def child(self, place, machine_id, words, *, terminal):
+        return (sys.executable, "-c", *words, place, machine_id, str(terminal))
+
+
+class WithoutProgram(Ec2Target):
+    def child(self, place, machine_id, words, *, terminal):
+        return ("/nowhere/docker", *words)
+
+
+@pytest.fixture
+def around(tmp_path):
+    made = Surroundings(home=tmp_path)
+    up(made.context(), request())
+    return made
+
+
+def context(around, kind):
+    ec2 = around.targets()[0]
+    return around.context(targets=(kind(**{name: getattr(ec2, name) for name in Ec2Target.__struct_fields__}),))
+
+
+def test_a_command_runs_on_the_machine_and_its_exit_code_comes_back(around):
+    program = "import sys; print(sys.argv[1:]); sys.exit(7)"
+    ended = run_there(context(around, WithShell), "demo", (program,), captured=True)
+    machine = around.store.load("demo").machine.attributes["id"]
+    assert (ended.exit_code, ended.stdout) == (7, f"['us-east-1', '{machine}', 'False']\n")
+
+
+def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(around):
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    assert run_there(context(around, WithShell), "demo", (program,)).exit_code == 128 + 15
+
+
+def test_a_target_without_a_shell_says_why_and_what_to_do(around):
+    with pytest.raises(DeployError) as raised:
+        run_there(around.context(), "demo", ("ls",))
+    machine = around.store.load("demo").machine.attributes["id"]
+    assert raised.value.code == "no_shell"
+    assert "neither an SSH key nor a role for Session Manager" in raised.value.message
+    assert f"aws ssm start-session --region us-east-1 --target {machine}" in raised.value.hint
+    assert "tgi-deploy logs demo" in raised.value.hint
+
+
+def test_a_missing_program_is_named(around):
+    with pytest.raises(
+        DeployError, match=r"starting '/nowhere/docker' on this computer failed: No such file"
+    ) as raised:
+        run_there(context(around, WithoutProgram), "demo", ("ls",))
+    assert raised.value.code == "no_shell"
+
+
+def test_an_unknown_deployment_is_an_error(around):
+    with pytest.raises(InputError) as raised:
+        run_there(around.context(), "other", ())
+    assert raised.value.code == "unknown_deployment"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "terminal", "start"),
+    [
+        (LOCAL, False, ("docker", "--host", LOCAL.url, "exec", "--interactive", "c1")),
+        (LOCAL, True, ("docker", "--host", LOCAL.url, "exec", "--interactive", "--tty", "c1")),
+        (
+            Endpoint(url="tcp://gpu:2376", certificates=Path("/certs")), False,
+            ("docker", "--host", "tcp://gpu:2376", "--tlsverify", "--tlscacert", "/certs/ca.pem", "--tlscert",
+             "/certs/cert.pem", "--tlskey", "/certs/key.pem", "exec", "--interactive", "c1"),
+        ),
+    ],
+)  # fmt: skip
+def test_docker_is_asked_by_its_own_command_line(endpoint, terminal, start):
+    assert exec_words(endpoint, "c1", ("ls", "-l", "a b"), terminal=terminal) == (*start, "ls", "-l", "a b")
+    assert exec_words(endpoint, "c1", (), terminal=terminal)[: len(start) + 1] == (*start, "sh")
+
+
+def test_only_targets_that_lack_a_shell_have_a_reason(around):
+    for target in (*around.targets(), docker_target({})):
+        assert isinstance(target, Shell) == (not target.facts.no_shell) == (not target.facts.shell_by_hand)
+
+
+def test_the_command_line_passes_words_on_and_returns_the_exit_code(around, monkeypatch, capfd):
+    class Acting:
+        def __enter__(self):
+            return context(around, WithShell)
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr("tgi_deploy.cli.exec.acting", lambda **_: Acting())
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert frame.run(ROOT, ["exec", "demo", "--", program, "--json"]) == 3
+    assert capfd.readouterr() == ("out\n", "err\n")
+    assert frame.run(ROOT, ["exec", "demo", "--json", "--", program]) == 3
+    document = json.loads(capfd.readouterr().out)
+    assert document["exit_code"] == 3
+    assert document["data"] == {"name": "demo", "command": [program], "stdout": "out\n", "stderr": "err\n"}
