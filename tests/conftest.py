@@ -9,11 +9,14 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from builders.requests import shared_catalog
 from pytest_socket import socket_allow_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
 
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
@@ -28,6 +31,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    """The catalogue as it is shipped, read once."""
+    return shared_catalog()
 
 
 @pytest.fixture(autouse=True)

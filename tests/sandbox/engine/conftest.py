@@ -13,25 +13,12 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tgi_deploy.wiring import open_catalog
-
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEADLINE_S = 90
-
-
-@cache
-def _catalog():
-    return open_catalog()
-
-
-@pytest.fixture(scope="session")
-def catalog():
-    return _catalog()
 
 
 class Watched(io.StringIO):

@@ -11,21 +11,14 @@ import pytest
 
 from tgi_deploy.catalog.names import folded_card
 from tgi_deploy.data_files import profiles_dir
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.catalog.catalog import Catalog
 
 PROFILES = profiles_dir()
 DATE = re.compile(r"20\d\d-\d\d-\d\d")
 PRICE_FILES = sorted((PROFILES / "aws" / "prices").glob("*.json"))
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 def raw(name: str) -> dict:

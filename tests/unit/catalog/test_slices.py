@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.hardware import InstanceType
 
 GIB = 2**30
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 def machine(catalog: Catalog, text: str) -> InstanceType:

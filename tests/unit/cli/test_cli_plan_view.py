@@ -16,12 +16,6 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.engine import MemoryBudget
-from tgi_deploy.wiring import open_catalog
-
-
-@pytest.fixture(scope="module")
-def catalog():
-    return open_catalog()
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+from builders.requests import shared_catalog
 from naive import launcher
 from naive.search import KERNEL_BLOCKS_ARE_CHUNKED, attention_kernels
 
@@ -15,12 +15,10 @@ from tgi_deploy.engines.tgi.pins import flag_problems
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.engine import Flag
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 
 NEW, OLD = "8xH100-80GB", "4xT4"
 EVERY_FOURTH = 4
-
-
-@cache
-def shared_catalog() -> Catalog:
-    return open_catalog()
 
 
 def search_over(hardware: str, request: Request) -> Search:

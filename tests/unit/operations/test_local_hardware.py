@@ -9,14 +9,8 @@ from tgi_deploy.targets.docker.local_hardware import local_hardware
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.hardware import LocalGpu
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
-from tgi_deploy.wiring import open_catalog
 
 MIB = 2**20
-
-
-@pytest.fixture(scope="module")
-def catalog():
-    return open_catalog()
 
 
 def cards(*named, **changes):

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tgi_deploy.values.request import Request
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.catalog.catalog import Catalog
-
-
-@pytest.fixture(scope="session")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.requests import shared_catalog
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.plan import NearMiss
 
 FOLDER = Path(__file__).parents[2] / "cases" / "plan"
@@ -38,11 +37,6 @@ MORE: dict[str, tuple[OptionTexts, set[str]]] = {
 
 
 @cache
-def catalog() -> Catalog:
-    return open_catalog()
-
-
-@cache
 def answered(name: str) -> tuple[OptionTexts, Mapping[str, str], Plan | NoFeasiblePlan]:
     if name in MORE:
         texts, environ = MORE[name][0], {}
@@ -52,7 +46,7 @@ def answered(name: str) -> tuple[OptionTexts, Mapping[str, str], Plan | NoFeasib
             key: tuple(value) if isinstance(value, list) else value for key, value in case["request"].items()
         }
         texts, environ = OptionTexts(**raw), case.get("env", {})
-    return texts, environ, plan(texts, catalog(), environ)
+    return texts, environ, plan(texts, shared_catalog(), environ)
 
 
 def cases_without_a_plan() -> tuple[str, ...]:
@@ -67,9 +61,9 @@ def test_every_option_works_when_pasted(name: str) -> None:
     texts, environ, made = answered(name)
     assert isinstance(made, NoFeasiblePlan)
     for miss in made.near_misses:
-        again = plan(pasted(texts, miss.option), catalog(), environ)
+        again = plan(pasted(texts, miss.option), shared_catalog(), environ)
         assert isinstance(again, Plan), miss.option
-        cheapest = plan(replaced(pasted(texts, miss.option), prefer="cost"), catalog(), environ)
+        cheapest = plan(replaced(pasted(texts, miss.option), prefer="cost"), shared_catalog(), environ)
         assert isinstance(cheapest, Plan)
         assert cheapest.chosen.cost.usd_per_hour <= miss.candidate.cost.usd_per_hour, miss.option
         assert miss.option in miss.message

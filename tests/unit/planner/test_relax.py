@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.requests import shared_catalog
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
@@ -17,12 +18,10 @@ from tgi_deploy.planner.relax import AXES, in_order, minimal, relaxations
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.values.request import Replicas
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.planner.relax import Relaxation
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
@@ -75,34 +74,29 @@ REAL: dict[str, dict[str, Any]] = {
 
 
 @cache
-def catalog() -> Catalog:
-    return open_catalog()
-
-
-@cache
 def small_supply() -> Supply:
-    every = catalog().supply(
-        release=catalog().default_release, regions=SMALL_REGIONS, markets=("on-demand", "spot")
+    every = shared_catalog().supply(
+        release=shared_catalog().default_release, regions=SMALL_REGIONS, markets=("on-demand", "spot")
     )  # fmt: skip
     return replaced(every, offers=tuple(offer for offer in every.offers if offer.instance_type.name in SMALL))
 
 
 def requested(given: dict[str, Any]) -> Request:
-    return resolve(OptionTexts(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, catalog())
+    return resolve(OptionTexts(**({"model": "llama3-8b", "regions": ("us-east-1",)} | given)), {}, shared_catalog())
 
 
 @cache
 def answered(name: str) -> tuple[Request, Supply, tuple[Relaxation, ...]]:
     request = requested(SYNTHETIC[name] if name in SYNTHETIC else REAL[name])
     supply = small_supply() if name in SYNTHETIC else everything(request)
-    return request, supply, relaxations(request, supply, catalog().engine)
+    return request, supply, relaxations(request, supply, shared_catalog().engine)
 
 
 def everything(request: Request) -> Supply:
     if request.hardware:
-        return catalog().owned_supply(release=request.engine_version, hardware=request.hardware)
-    return catalog().supply(
-        release=request.engine_version, regions=catalog().regions(), markets=("on-demand", "spot")
+        return shared_catalog().owned_supply(release=request.engine_version, hardware=request.hardware)
+    return shared_catalog().supply(
+        release=request.engine_version, regions=shared_catalog().regions(), markets=("on-demand", "spot")
     )  # fmt: skip
 
 
@@ -110,7 +104,7 @@ def met(request: Request, supply: Supply) -> Plan | None:
     """The cheapest plan with the offers that the request admits, and no others."""
     offers = tuple(o for o in supply.offers if o.region in request.regions and o.market in request.markets)
     try:
-        made = make_plan(replaced(request, prefer="cost"), replaced(supply, offers=offers), catalog().engine)
+        made = make_plan(replaced(request, prefer="cost"), replaced(supply, offers=offers), shared_catalog().engine)
     except InputError:
         return None
     return made if isinstance(made, Plan) else None
@@ -146,7 +140,7 @@ def least_context(request: Request, supply: Supply) -> int:
     """Counted up, as far as a pinned flag says that it is too short."""
     for context in range(request.input_tokens + request.output_tokens, request.context_tokens):
         try:
-            make_plan(replaced(request, context_tokens=context), replaced(supply, offers=()), catalog().engine)
+            make_plan(replaced(request, context_tokens=context), replaced(supply, offers=()), shared_catalog().engine)
         except InputError:
             continue
         return context
@@ -299,7 +293,7 @@ def test_random_requests_agree_with_brute_force(seed: int) -> None:
     while request is None or met(request, supply):
         chosen = {name: random.choice(some) for name, some in CHOICES.items()}
         request = requested({name: value for name, value in chosen.items() if value is not None})
-    found = relaxations(request, supply, catalog().engine)
+    found = relaxations(request, supply, shared_catalog().engine)
     assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
     for item in found:
         assert met(item.request, supply) is not None, item.axes
@@ -314,20 +308,22 @@ def test_the_order_is_fewest_changes_then_cheapest() -> None:
 
 def test_the_same_question_has_the_same_answer() -> None:
     request, supply, found = answered("three-shards")
-    assert relaxations(request, replaced(supply, offers=tuple(reversed(supply.offers))), catalog().engine) == found
+    assert (
+        relaxations(request, replaced(supply, offers=tuple(reversed(supply.offers))), shared_catalog().engine) == found
+    )
 
 
 def test_a_request_that_can_be_met_needs_no_change() -> None:
     request = requested({"context": "2048"})
-    assert isinstance(make_plan(request, small_supply(), catalog().engine), Plan)
-    assert relaxations(request, small_supply(), catalog().engine) == ()
+    assert isinstance(make_plan(request, small_supply(), shared_catalog().engine), Plan)
+    assert relaxations(request, small_supply(), shared_catalog().engine) == ()
 
 
 def test_a_model_that_the_engine_refuses_is_helped_by_nothing() -> None:
     request = requested({"context": "2048"})
     nowhere = replaced(small_supply(), release=replaced(small_supply().release, model_classes={}))
-    assert isinstance(make_plan(request, nowhere, catalog().engine), NoFeasiblePlan)
-    assert relaxations(request, nowhere, catalog().engine) == ()
+    assert isinstance(make_plan(request, nowhere, shared_catalog().engine), NoFeasiblePlan)
+    assert relaxations(request, nowhere, shared_catalog().engine) == ()
 
 
 def test_minimal_keeps_what_contains_no_other() -> None:

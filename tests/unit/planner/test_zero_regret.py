@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from decimal import Decimal
-from functools import cache
 from typing import TYPE_CHECKING, get_args
 
 import pytest
+from builders.requests import shared_catalog
 from naive import search as naive
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
@@ -18,12 +18,10 @@ from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan, Rejection
 from tgi_deploy.values.request import Preference
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.errors import Problem
     from tgi_deploy.planner.evaluation import Evaluation, Evaluator
@@ -39,11 +37,6 @@ UNTOLD = Rejection(
     market="spot", usd_per_hour=None,
 )  # fmt: skip
 PRICE_CODES = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
-
-
-@cache
-def shared_catalog() -> Catalog:
-    return open_catalog()
 
 
 def requested(profile: str, regions: tuple[str, ...]) -> tuple[Request, Supply]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pytest
+from builders.requests import shared_catalog
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import (
@@ -23,15 +23,6 @@ from tgi_deploy.text import quoted
 from tgi_deploy.values.plan_options import ENDS, OPTION, PLAN_OPTIONS
 from tgi_deploy.values.quality import QualityFloor
 from tgi_deploy.values.request import Preference, ServiceLevel
-from tgi_deploy.wiring import open_catalog
-
-if TYPE_CHECKING:
-    from tgi_deploy.catalog.catalog import Catalog
-
-
-@cache
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 def typed(value: str) -> Setting:
@@ -39,7 +30,7 @@ def typed(value: str) -> Setting:
 
 
 def requested(environ: dict[str, str] | None = None, **settings: Any) -> Any:
-    return resolve(OptionTexts(**({"model": "llama3.1-8b"} | settings)), environ or {}, catalog())
+    return resolve(OptionTexts(**({"model": "llama3.1-8b"} | settings)), environ or {}, shared_catalog())
 
 
 @pytest.mark.parametrize(
@@ -272,7 +263,7 @@ def test_an_empty_variable_is_none() -> None:
 
 def test_regions_are_taken_once_and_all_means_all() -> None:
     assert requested(regions=("us-west-2", "us-west-2")).regions == ("us-west-2",)
-    assert requested(regions=("us-west-2", "all")).regions == catalog().regions()
+    assert requested(regions=("us-west-2", "all")).regions == shared_catalog().regions()
 
 
 def test_a_shown_value_is_short_and_printable() -> None:

@@ -14,15 +14,9 @@ from tgi_deploy.wiring import open_catalog
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.catalog.catalog import Catalog
 
 MISQUOTED = json.loads((profiles_dir() / "misquoted.json").read_text())["misquoted"]
 BACKENDS = json.loads((profiles_dir() / "engines" / "tgi" / "backends.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 def test_every_accelerator_has_a_backend_or_a_reason(catalog):

@@ -9,7 +9,7 @@ import pytest
 
 from tgi_deploy.wiring import open_catalog
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import accuracy_memory  # noqa: E402 -- scripts are no package

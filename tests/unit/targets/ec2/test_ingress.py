@@ -10,7 +10,7 @@ import pytest
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.ingress import networks
 
-FILE = Path(__file__).parents[2] / "cases" / "ingress" / "networks.toml"
+FILE = Path(__file__).parents[3] / "cases" / "ingress" / "networks.toml"
 CASES = tomllib.loads(FILE.read_text(encoding="utf-8"))["case"]
 TAKEN = [case for case in CASES if "sent" in case]
 REFUSED = [case for case in CASES if "code" in case]

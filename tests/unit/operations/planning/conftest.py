@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.wiring import open_catalog
-
-if TYPE_CHECKING:
-    from tgi_deploy.catalog.catalog import Catalog
-
-
-@pytest.fixture(scope="session")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ changes no case. Amounts are texts, so that no digit is lost.
 from __future__ import annotations
 
 import tomllib
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.requests import shared_catalog
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import choice, memory
@@ -19,15 +19,13 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.base import Value, as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.values.plan import Rejection
 
-CASES = sorted((Path(__file__).parents[2] / "cases" / "plan").glob("*.toml"))
+CASES = sorted((Path(__file__).parents[3] / "cases" / "plan").glob("*.toml"))
 SECTIONS = {
     "outcome",
     "error",
@@ -51,16 +49,11 @@ SECTIONS = {
 }
 
 
-@cache
-def catalog() -> Catalog:
-    return open_catalog()
-
-
 def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
     raw = dict(case["request"])
     for name in ("regions", "set"):
         raw[name] = tuple(raw.get(name, ()))
-    return plan(OptionTexts(**raw), catalog(), case.get("env", {}))
+    return plan(OptionTexts(**raw), shared_catalog(), case.get("env", {}))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -12,15 +11,6 @@ from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT, main
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import compare
-from tgi_deploy.wiring import open_catalog
-
-if TYPE_CHECKING:
-    from tgi_deploy.catalog.catalog import Catalog
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return open_catalog()
 
 
 @pytest.fixture

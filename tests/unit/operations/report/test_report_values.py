@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,15 +12,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.report import report
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import open_catalog, targets
-
-if TYPE_CHECKING:
-    from tgi_deploy.catalog.catalog import Catalog
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return open_catalog()
+from tgi_deploy.wiring import targets
 
 
 @pytest.fixture(scope="module")

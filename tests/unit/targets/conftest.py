@@ -1,8 +1,12 @@
-"""The adapters speak to one sandbox, emptied before each test; its log of calls is what was really on the wire."""
+"""One sandbox for all, emptied before each test, whose log of calls is what was on the wire; tools that judge files."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,3 +123,25 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[control.Sandbo
 def bench(sandbox: control.SandboxInfo) -> Bench:
     api.control(sandbox.endpoint, "POST", "/_sandbox/reset")
     return Bench(url=sandbox.endpoint_url, access_key=sandbox.access_key)
+
+
+@pytest.fixture(scope="session")
+def shellcheck() -> str:
+    beside = Path(sys.executable).with_name("shellcheck")
+    found = str(beside) if beside.exists() else shutil.which("shellcheck")
+    assert found, "shellcheck is part of the dev extra"
+    return found
+
+
+@pytest.fixture(scope="session")
+def cloud_init() -> str:
+    return shutil.which("cloud-init") or pytest.skip("cloud-init is not installed")
+
+
+@pytest.fixture(scope="session")
+def docker_compose() -> tuple[str, ...]:
+    """`docker compose`, the plugin: the older docker-compose knows no `name`."""
+    command = ("docker", "compose")
+    if not shutil.which("docker") or subprocess.run([*command, "version"], check=False, capture_output=True).returncode:
+        pytest.skip("docker's compose plugin is not installed")
+    return command
