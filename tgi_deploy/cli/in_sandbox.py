@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # All that ask a cloud: a test compares.
 COMMANDS: Final = (
     "up", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs", "diagnose",
-    "runbook", "open", "ask", "exec", "doctor",
+    "runbook", "open", "ask", "exec", "doctor", "costs",
 )  # fmt: skip
 _LINE: Final = re.compile(rf"\btgi-deploy ({'|'.join(COMMANDS)})\b(?!-)(?![^'\n]* --sandbox)")
 _HASH: Final = "sha256"

@@ -143,8 +143,8 @@ class Store(Protocol):
     def save_receipt(self, file_name: str, text: str) -> str:
         """Keep a receipt of a removal beyond the record; where it lies."""
 
-    def receipts(self, name: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the receipts of all removals of this name, as documents."""
+    def receipts(self, name: str | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return the receipts of all removals, of this name where one is given, as documents."""
 
     def recall(self, topic: str) -> Mapping[str, Any]:
         """What was remembered about `topic`; empty when nothing was, or nothing that can be read."""

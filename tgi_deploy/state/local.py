@@ -118,13 +118,16 @@ class LocalStore:
             _write_atomically(path, text)
         return str(path)
 
-    def receipts(self, name: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the receipts of this name; one that can't be read is passed over."""
+    def receipts(self, name: str | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return the receipts of this name, or all; one that can't be read is passed over."""
         folder = self.home / "receipts"
         with _disk(f"reading {folder}"):
-            texts = [bounded_files.read_bytes(path, most=_MOST_BYTES) for path in sorted(folder.glob(f"{name}-*.json"))]
+            texts = [
+                bounded_files.read_bytes(path, most=_MOST_BYTES)
+                for path in sorted(folder.glob(f"{name or ''}*-*.json"))
+            ]
         documents = (_document(text) for text in texts)
-        return tuple(document for document in documents if document.get("deployment") == name)
+        return tuple(document for document in documents if name is None or document.get("deployment") == name)
 
     def recall(self, topic: str) -> Mapping[str, Any]:
         path = self.home / f"{topic}.json"

@@ -61,12 +61,15 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(around):
 
 def test_a_target_without_a_shell_says_why_and_what_to_do(around):
     with pytest.raises(DeployError) as raised:
-        run_there(around.context(), "demo", ("ls",))
+        run_there(around.context(loopback=False), "demo", ("ls",))
     machine = around.store.load("demo").machine.attributes["id"]
     assert raised.value.code == "no_shell"
     assert "neither an SSH key nor a role for Session Manager" in raised.value.message
     assert f"aws ssm start-session --region us-east-1 --target {machine}" in raised.value.hint
     assert "tgi-deploy logs demo" in raised.value.hint
+    with pytest.raises(DeployError) as raised:
+        run_there(around.context(loopback=True), "demo", ("ls",))
+    assert "aws" not in raised.value.hint
 
 
 def test_a_missing_program_is_named(around):

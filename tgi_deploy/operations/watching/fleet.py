@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from tgi_deploy.errors import DeployError
+from tgi_deploy.errors import DeployError, warning
 from tgi_deploy.operations.watching.known import by_name
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.observe import find_common, read_recorded
@@ -14,6 +14,7 @@ from tgi_deploy.reconcile.observe import find_common, read_recorded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import Found
@@ -77,6 +78,14 @@ def look_at_all(
             unreadable=unreadable.get(name),
         )
         for name in sorted({*records, *unreadable, *seen})
+    )
+
+
+def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
+    """Return a warning for each place that could not be asked."""
+    return tuple(
+        warning(error.code, f"{place} could not be asked, so its machines are not known: {error.message}")
+        for place, error in unasked.items()
     )
 
 

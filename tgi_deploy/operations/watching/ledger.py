@@ -221,16 +221,30 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     A machine that nobody saw end counts until now, or its end; a stopped one counts with the price of its disk. One
     without a price counts for nothing.
     """
-    history = (*context.store.events(deployment.name), *recorded_things(deployment))
-    lines = Ledger.of(history).closed(context.clock.now(), expires=deployment.ends.expires_at, left=())
-    costs = _by_id((line.id, line.usd) for line in lines)
-    # A machine may be in both: of a removal that did not finish, or where its id comes to light again.
-    for document in given_up(context, deployment.name):
-        for thing_id, cost in _by_id(
-            (str(line.get("id")), money(line.get("usd"))) for line in lines_of(document)
-        ).items():
-            costs[thing_id] = max(cost, costs.get(thing_id, cost))
+    costs = costs_by_id(context, deployment.name, deployment)
     return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs))
+
+
+def costs_by_id(
+    context: Context, name: str, deployment: Deployment | None, seen: Iterable[Found] = ()
+) -> dict[str, Decimal]:
+    """Return what each thing of the name has cost until now: on record, given up by `up`, or a machine `seen` alive."""
+    now = context.clock.now()
+    recorded = recorded_things(deployment) if deployment else ()
+    machines = (sighting(found, deployment, now, name=name) for found in seen if found.is_machine and found.alive)
+    ledger = Ledger.of((*context.store.events(name), *recorded, *machines))
+    expires = deployment.ends.expires_at if deployment else None
+    costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
+    # A machine may be in both: of a removal that did not finish, or where its id comes to light again.
+    for document in given_up(context, name):
+        for thing_id, cost in receipt_costs(document).items():
+            costs[thing_id] = max(cost, costs.get(thing_id, cost))
+    return costs
+
+
+def receipt_costs(document: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return what each thing on a receipt has cost."""
+    return _by_id((str(line.get("id")), money(line.get("usd"))) for line in lines_of(document))
 
 
 def _by_id(costs: Iterable[tuple[str, Decimal | None]]) -> dict[str, Decimal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import warning
+from tgi_deploy.operations.watching.fleet import not_asked
 from tgi_deploy.operations.watching.known import machine_of, price_of
 from tgi_deploy.operations.watching.status import statuses
 from tgi_deploy.reconcile.ends import certain_end, stamp
@@ -66,10 +66,7 @@ def list_deployments(context: Context) -> Listing:
         rows=tuple(_row(item, item.deployment) for item in found if item.deployment is not None),
         warnings=(
             *(problem for problem in problems if problem.data["key"] in {"record", "endpoint"}),
-            *(
-                warning(error.code, f"{place} could not be asked, so its machines are not known: {error.message}")
-                for place, error in unasked.items()
-            ),
+            *not_asked(unasked),
         ),
     )
 

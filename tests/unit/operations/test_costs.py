@@ -1,0 +1,139 @@
+"""`costs`: every dollar counts once, whoever started the machine and whether or not it is still there."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import click
+import pytest
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.cli.views.costs import costs_document, costs_text
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.costs import costs
+from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_PRICE
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def ann(tmp_path):
+    made = Surroundings(home=tmp_path / "ann")
+    up(made.context(), request(name="chat"))
+    return made
+
+
+@pytest.fixture
+def bob(ann, tmp_path):
+    """Another person on another computer, in the same account."""
+    made = Surroundings(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
+    up(made.context(), request(name="search"))
+    return made
+
+
+def test_an_hour_of_a_deployment_costs_its_price(ann):
+    price = ann.store.load("chat").usd_per_hour
+    ann.clock.sleep(HOUR_S)
+    found = costs(ann.context())
+    [row] = found.deployments
+    assert (row.name, row.owner, row.location, row.machines, row.recorded) == (
+        "chat", "ann@laptop", "us-east-1", 1, True,
+    )  # fmt: skip
+    assert row.accrued_usd == spent_by(ann.context(), ann.store.load("chat")).usd
+    assert row.accrued_usd == pytest.approx(price, rel=Decimal("0.1"))
+    assert row.usd_per_hour == price
+    assert row.usd_per_month == (price * 730).quantize(Decimal("0.01"))
+
+
+def test_deployments_of_other_computers_count_by_their_tags(ann, bob):
+    ann.clock.sleep(HOUR_S)
+    mine, theirs = costs(ann.context()), costs(bob.context())
+    assert [(row.name, row.recorded) for row in mine.deployments] == [("chat", True), ("search", False)]
+    assert [row.usd_per_hour for row in mine.deployments] == [row.usd_per_hour for row in theirs.deployments]
+    assert mine.total == theirs.total
+    assert [(item.owner, item.deployments) for item in mine.owners] == [("ann@laptop", 1), ("bob@desk", 1)]
+    assert sum(item.accrued_usd for item in mine.owners) == mine.total.accrued_usd
+
+
+def test_what_was_removed_counts_once_as_gone(ann):
+    ann.clock.sleep(HOUR_S)
+    before = costs(ann.context()).total.accrued_usd
+    down(ann.context(), ["chat"], lambda _removals: True)
+    up(ann.context(), request(name="chat"))
+    ann.clock.sleep(HOUR_S)
+    found = costs(ann.context())
+    assert found.gone.deployments == 1
+    assert found.gone.accrued_usd == pytest.approx(before, rel=Decimal("0.1"))
+    assert found.deployments[0].accrued_usd == spent_by(ann.context(), ann.store.load("chat")).usd
+    assert found.total.accrued_usd == found.gone.accrued_usd + found.deployments[0].accrued_usd
+
+
+def test_what_up_gave_up_counts_with_its_deployment_alone(ann):
+    """Its receipt is there, and the name lives on."""
+    machine = ann.store.load("chat").machine.attributes["id"]
+    line = {"id": machine, "usd": "3.5", "kind": "instance"}
+    document = {
+        "deployment": "chat",
+        "id": "x",
+        "given_up": True,
+        "at": ann.clock.now().isoformat(),
+        "resources": [line],
+    }
+    ann.store.save_receipt("chat-x.json", json.dumps(document))
+    found = costs(ann.context())
+    assert found.deployments[0].accrued_usd == Decimal("3.5")
+    assert (found.gone.deployments, found.gone.accrued_usd) == (0, 0)
+
+
+def test_a_machine_that_ended_costs_nothing_now(ann):
+    (machine,) = ann.world.running()
+    ann.clock.sleep(HOUR_S)
+    ann.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
+    [row] = costs(ann.context()).deployments
+    assert (row.machines, row.usd_per_hour) == (0, 0)
+    assert row.accrued_usd > 0
+
+
+def test_a_price_that_nobody_knows_is_no_price_and_not_zero(ann, bob):
+    machine = next(
+        found for found in ann.world.running() if found.id != ann.store.load("chat").machine.attributes["id"]
+    )
+    tags = {key: value for key, value in machine.tags.items() if key != TAG_PRICE}
+    ann.world.things[machine.id] = replaced(machine, tags=tags)
+    found = costs(ann.context())
+    theirs = found.deployments[1]
+    assert (theirs.accrued_usd, theirs.usd_per_hour, theirs.usd_per_month) == (None, None, None)
+    assert found.total.usd_per_hour == found.deployments[0].usd_per_hour
+    assert "  -" in click.unstyle(costs_text(found)).splitlines()[2]
+
+
+def test_a_place_that_cannot_be_asked_is_a_warning(ann):
+    def no_cloud(_place):
+        raise DeployError("cloud_unreachable", "no answer", hint="later")
+
+    found = costs(ann.context(cloud=no_cloud))
+    assert [problem.code for problem in found.warnings] == ["cloud_unreachable"]
+    assert found.deployments[0].usd_per_hour == ann.store.load("chat").usd_per_hour
+
+
+def test_nothing_costs_nothing(tmp_path):
+    found = costs(Surroundings(home=tmp_path).context())
+    assert (found.deployments, found.owners) == ((), ())
+    assert (found.total.accrued_usd, found.total.usd_per_hour) == (0, 0)
+    assert click.unstyle(costs_text(found)).splitlines()[1].split() == ["total", "$0.00", "$0.00", "$0.00"]
+
+
+def test_the_page_has_a_line_each_and_owners_where_there_are_several(ann, bob):
+    ann.clock.sleep(HOUR_S)
+    found = costs(ann.context())
+    lines = click.unstyle(costs_text(found)).splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "NAME", "chat", "search", "total", "OWNER", "ann@laptop", "bob@desk",
+    ]  # fmt: skip
+    assert costs_document(found)["deployments"][1]["owner"] == "bob@desk"
+    assert costs_document(found)["total"].keys() == {"accrued_usd", "usd_per_hour", "usd_per_month"}

@@ -1,0 +1,55 @@
+"""What deployments cost, as tables and as data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.cli.views.text import table
+from tgi_deploy.text import cents, one_line, plural
+from tgi_deploy.values.base import as_dict
+
+if TYPE_CHECKING:
+    from tgi_deploy.operations.watching.costs import Amounts, Costs
+
+_AMOUNTS: Final = ("SO FAR", "$/H NOW", "$/MONTH")
+_UNKNOWN: Final = "unknown"
+
+
+def costs_document(found: Costs) -> dict[str, Any]:
+    return {
+        "deployments": [_with_month(item) for item in found.deployments],
+        "owners": [_with_month(item) for item in found.owners],
+        "gone": as_dict(found.gone),
+        "total": _with_month(found.total),
+    }
+
+
+def _with_month(amounts: Amounts) -> dict[str, Any]:
+    return {**as_dict(amounts), "usd_per_month": amounts.usd_per_month}
+
+
+def costs_text(found: Costs) -> str:
+    """Deployments, what is gone, and the total; owners only where there are several."""
+    rows = [
+        (one_line(item.name), one_line(item.owner) or _UNKNOWN, item.location, str(item.machines), *_cells(item))
+        for item in found.deployments
+    ]
+    gone = found.gone
+    if gone.deployments:
+        since = f" since {gone.since:%Y-%m-%d}" if gone.since else ""
+        rows.append(("gone", f"{gone.deployments} removed{since}", "", "", cents(float(gone.accrued_usd)), "", ""))
+    rows.append(("total", "", "", "", *_cells(found.total)))
+    shown = [table(("NAME", "OWNER", "LOCATION", "MACHINES", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
+    if len(found.owners) > 1:
+        owned = [
+            (one_line(item.owner) or _UNKNOWN, plural(item.deployments, "deployment"), *_cells(item))
+            for item in found.owners
+        ]
+        shown.append(table(("OWNER", "", *_AMOUNTS), owned, right=frozenset({2, 3, 4})))
+    return "\n".join(shown)
+
+
+def _cells(amounts: Amounts) -> tuple[str, str, str]:
+    values = (amounts.accrued_usd, amounts.usd_per_hour, amounts.usd_per_month)
+    accrued, hourly, monthly = (None if value is None else float(value) for value in values)
+    return cents(accrued), cents(hourly), cents(monthly)

@@ -1,0 +1,157 @@
+"""The use case `costs`: what deployments have cost so far, and what they cost now, by deployment and by owner.
+
+The ledger counts what this computer has on record; what other computers made is counted from its tags. Read-only.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
+from tgi_deploy.operations.watching.known import price_of, tagged_deployment
+from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
+from tgi_deploy.planner.cost import usd_per_month
+from tgi_deploy.reconcile.ends import moment_of
+from tgi_deploy.values.base import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from tgi_deploy.errors import DeployError, Problem
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.watching.fleet import Seen
+
+
+class Amounts(Frozen, frozen=True, kw_only=True):
+    """US dollars. None: no price is known, or none is paid by the hour."""
+
+    accrued_usd: Decimal | None
+    usd_per_hour: Decimal | None
+
+    @property
+    def usd_per_month(self) -> Decimal | None:
+        return None if self.usd_per_hour is None else usd_per_month(self.usd_per_hour)
+
+
+class DeploymentCost(Amounts, frozen=True, kw_only=True):
+    """`recorded`: this computer has its record, and so its whole history; else its living machines count."""
+
+    name: str
+    owner: str
+    location: str
+    machines: int
+    recorded: bool
+
+
+class OwnerCost(Amounts, frozen=True, kw_only=True):
+    owner: str
+    deployments: int
+
+
+class Gone(Frozen, frozen=True, kw_only=True):
+    """What was removed from here, by its receipts; nothing of it counts in a deployment."""
+
+    accrued_usd: Decimal
+    deployments: int
+    since: datetime | None
+
+
+class Costs(Frozen, frozen=True, kw_only=True):
+    """`total` includes what is gone."""
+
+    deployments: tuple[DeploymentCost, ...]
+    owners: tuple[OwnerCost, ...]
+    gone: Gone
+    total: Amounts
+    warnings: tuple[Problem, ...]
+
+
+def costs(context: Context) -> Costs:
+    """Return what everything costs that is on record here, or found by its tags.
+
+    A place that can't be asked, or a record that can't be read, is a warning.
+    """
+    unasked: dict[str, DeployError] = {}
+    rows: list[DeploymentCost] = []
+    counted: dict[str, Decimal] = {}
+    unreadable: list[Problem] = []
+    for item in look_at_all(context, whole=False, unasked=unasked):
+        if item.unreadable is not None:
+            unreadable.append(item.unreadable.problem)
+        by_id = costs_by_id(context, item.name, item.recorded, item.everything)
+        counted |= by_id
+        rows.append(_row(context, item, by_id, unasked))
+    gone = _gone(context, counted)
+    everything = _sum(rows)
+    return Costs(
+        deployments=tuple(rows),
+        owners=_owners(rows),
+        gone=gone,
+        total=Amounts(
+            accrued_usd=(everything.accrued_usd or Decimal(0)) + gone.accrued_usd, usd_per_hour=everything.usd_per_hour
+        ),
+        warnings=(*unreadable, *not_asked(unasked)),
+    )
+
+
+def _row(
+    context: Context, item: Seen, by_id: Mapping[str, Decimal], unasked: Mapping[str, DeployError]
+) -> DeploymentCost:
+    recorded, seen = item.recorded, item.everything
+    deployment = recorded or (tagged_deployment(context, item.name, seen) if seen else None)
+    machines = sum(found.is_machine and found.alive for found in seen)
+    place = deployment.region if deployment else ""
+    unknown = place in unasked or is_late(context, recorded, seen)
+    rate = price_of(recorded, seen) if machines or unknown else Decimal(0)
+    return DeploymentCost(
+        name=item.name,
+        owner=deployment.owner if deployment else "",
+        location=place,
+        machines=machines,
+        recorded=recorded is not None,
+        accrued_usd=sum(by_id.values(), Decimal(0)) if by_id or not machines else None,
+        usd_per_hour=rate,
+    )
+
+
+def _owners(rows: Sequence[DeploymentCost]) -> tuple[OwnerCost, ...]:
+    by_owner: dict[str, list[DeploymentCost]] = {}
+    for row in rows:
+        by_owner.setdefault(row.owner, []).append(row)
+    found = ((owner, _sum(items), len(items)) for owner, items in sorted(by_owner.items()))
+    return tuple(
+        OwnerCost(owner=owner, deployments=number, accrued_usd=all_of.accrued_usd, usd_per_hour=all_of.usd_per_hour)
+        for owner, all_of, number in found
+    )
+
+
+def _sum(rows: Sequence[Amounts]) -> Amounts:
+    return Amounts(
+        accrued_usd=_known([row.accrued_usd for row in rows]), usd_per_hour=_known([row.usd_per_hour for row in rows])
+    )
+
+
+def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if known or not amounts else None
+
+
+def _gone(context: Context, counted: Mapping[str, Decimal]) -> Gone:
+    """Return what receipts add to what is `counted` already. An id on two of them counts once."""
+    costs_of: dict[str, Decimal] = {}
+    names: set[str] = set()
+    moments: list[datetime] = []
+    for document in context.store.receipts():
+        new = {thing_id: cost for thing_id, cost in receipt_costs(document).items() if thing_id not in counted}
+        for thing_id, cost in new.items():
+            costs_of[thing_id] = max(cost, costs_of.get(thing_id, cost))
+        at = moment_of(document.get("at"))
+        if new and at is not None:
+            names.add(f"{document.get('deployment')} {document.get('id')}")
+            moments.append(at)
+    return Gone(
+        accrued_usd=sum(costs_of.values(), Decimal(0)), deployments=len(names), since=min(moments, default=None)
+    )
