@@ -15,7 +15,7 @@ from tgi_deploy.reconcile.ports import Listener, Reporter
 from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
+_SANDBOX_TOKEN: Final = "hf_made_up_for_the_sandbox"  # noqa: S105 -- it opens nothing
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
@@ -115,7 +116,7 @@ def forms() -> tuple[str, ...]:
 
 def target_for(plan: Plan) -> Target:
     """Return the first target that can carry out a plan."""
-    return next(target for target in targets() if target.takes(plan))
+    return next(target for target in targets() if target.refusal(plan) is None)
 
 
 def target_of(place: str) -> Target:
@@ -145,8 +146,9 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
     from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- likewise
 
     local = sandbox_start() if setup and setup.sandbox else None
+    environ = environment(sandbox=local is not None)
     connection = Connection(
-        secret_of=_secret_of,
+        secret_of=lambda name: _secret_of(name, environ),
         endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
         access_key=local.access_key if local else None,
         unsearched=unsearched,
@@ -160,7 +162,7 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
         profiles_dir,
         hub_access=None if why_quiet else _hub_access,
         hub_quiet=why_quiet,
-        hub_token=bool(hub_token_variable(os.environ) or os.environ.get("HF_TOKEN_PATH")),
+        hub_token=bool(hub_token_variable(environ) or os.environ.get("HF_TOKEN_PATH")),
     )
     return Ec2Target(
         region=connection.region,
@@ -243,6 +245,14 @@ def _new_id() -> str:
     return secrets.token_hex(6)
 
 
+def environment(*, sandbox: bool) -> Mapping[str, str]:
+    """Return the variables of this process; the sandbox accepts any hub token, so one is made up where none is set."""
+    from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable  # noqa: PLC0415 -- see context()
+
+    lacks_token = sandbox and hub_token_variable(os.environ) is None
+    return {**os.environ, TOKEN_VARIABLES[0]: _SANDBOX_TOKEN} if lacks_token else os.environ
+
+
 def region_notice(setup: Setup) -> str | None:
     """Return what to tell when the region was nobody's choice."""
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
@@ -268,10 +278,12 @@ def _hub() -> HuggingFaceHub:
     try:
         from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
     except ImportError as error:
+        from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+
         raise InputError(
             "hub_extra_missing",
             f"The model is not in the catalogue, and reading the hub needs the package {error.name!r}.",
-            hint="pip install 'tgi-deploy[hub]'",
+            hint=install_command("hub"),
         ) from error
     return HuggingFaceHub(os.environ.get("HF_ENDPOINT"))
 
@@ -285,10 +297,12 @@ def sandbox_start() -> SandboxInfo:
     try:
         from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
     except ImportError as error:
+        from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+
         raise DeployError(
             "sandbox_not_installed",
             f"starting the sandbox: the package '{error.name}' is missing",
-            hint="pip install 'tgi-deploy[sandbox]'",
+            hint=install_command("sandbox"),
         ) from error
     return control.start(sandbox_home())
 
@@ -410,19 +424,19 @@ def _engine_client(url: str, api_key_variable: str | None = None) -> EngineClien
 
     if api_key_variable is None:
         return HttpEngine(url)
-    return HttpEngine(url, api_key=lambda: _secret(api_key_variable).reveal())
+    return HttpEngine(url, api_key=lambda: _secret(api_key_variable, os.environ).reveal())
 
 
-def _secret(variable: str) -> Secret:
+def _secret(variable: str, environ: Mapping[str, str]) -> Secret:
     from tgi_deploy.secret import checked  # noqa: PLC0415 -- see context()
 
-    return checked(os.environ.get(variable), variable, "a secret")
+    return checked(environ.get(variable), variable, "a secret")
 
 
-def _secret_of(reference: str) -> Secret:
+def _secret_of(reference: str, environ: Mapping[str, str]) -> Secret:
     from tgi_deploy.secret import variable_of  # noqa: PLC0415 -- see context()
 
-    return _secret(variable_of(reference))
+    return _secret(variable_of(reference), environ)
 
 
 def _hub_quiet(setup: Setup) -> str:

@@ -13,8 +13,8 @@ import tgi_deploy
 PACKAGE = Path(tgi_deploy.__file__).parent
 # Below all rooms: any may use them.
 SHARED = {
-    "bounded_files", "bounded_json", "clock", "data_files", "errors", "futures", "secret", "templating", "text",
-    "__init__",
+    "bounded_files", "bounded_json", "clock", "data_files", "errors", "extras", "futures", "secret", "templating",
+    "text", "__init__",
 }  # fmt: skip
 
 # What each room may import of our own, beside itself and the shared modules.

@@ -33,7 +33,6 @@ ALLOWED = {
     "cli/plan.py": SHOWN,
     "cli/render.py": SHOWN,
     "cli/sandbox.py": "prints the variables that lead AWS's own tools to the sandbox",
-    "cli/up.py": SHOWN,
     "diagnosis/lines.py": LINES,
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
     "wiring.py": "composes the targets",

@@ -48,7 +48,7 @@ class Inputs:
 
     def _try_folder(self, files):
         self.trial.forget()
-        self._run("plan", str(self.trial.folder(files)))
+        self._run("plan", str(self.trial.folder(files)), "--hardware", "1xL4")
 
     def _try_hub(self, replies):
         self.trial.forget()

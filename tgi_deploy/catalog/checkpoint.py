@@ -20,6 +20,7 @@ from tgi_deploy.catalog.safetensors import bad_checkpoint
 from tgi_deploy.catalog.tensors import contents
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import printable
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.model import Profile
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9
+# What AutoTokenizer of transformers reads: any of them is enough.
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", ".tiktoken")
+_NO_TOKENIZER: Final = "The folder has no tokenizer file (tokenizer.json, tokenizer.model): the engine will not start."
 _ADAPTER_WEIGHTS: Final = "adapter_model"
 # Four bytes a parameter, and as much again that is not loaded.
 _MOST_STORED_BYTES: Final = 8 * MOST_PARAMETERS
@@ -51,7 +55,14 @@ def read_folder(source: DirectorySource) -> Profile:
     """The model in a folder, called as the folder is. Raises what `read_profile` raises."""
     check_folder(source)
     resolved = source.folder.resolve()
-    return read_profile(source, resolved.name, local_path=str(resolved))
+    profile = read_profile(source, resolved.name, local_path=str(resolved))
+    return replaced(profile, notice=tokenizer_notice(source))
+
+
+def tokenizer_notice(source: DirectorySource) -> str | None:
+    """Return a notice if the weights have no tokenizer beside them. A config alone is there to plan with."""
+    found = any(name.endswith(_TOKENIZERS) for name in source.files())
+    return None if found or not weight_files(source).downloaded else _NO_TOKENIZER
 
 
 def check_folder(source: DirectorySource) -> None:

@@ -73,14 +73,15 @@ class KeptModels:
         Raises:
             InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`.
         """
-        from tgi_deploy.catalog.checkpoint import check_folder, read_folder  # noqa: PLC0415 -- most are in the catalogue
+        from tgi_deploy.catalog.checkpoint import check_folder, read_folder, tokenizer_notice  # noqa: PLC0415 -- most are in the catalogue
 
         check_folder(source)
         resolved = source.folder.resolve()
         path = self._folder / _LOCAL / f"{source.fingerprint()}.json"
         kept = self._kept(path, resolved.name)
         if kept is not None:
-            return replaced(kept, model=replaced(kept.model, local_path=str(resolved)))
+            model = replaced(kept.model, local_path=str(resolved))
+            return replaced(kept, model=model, notice=tokenizer_notice(source))
         profile = read_folder(source)
         if profile.model.tensor_bytes:
             self._keep(path, _entry(profile))

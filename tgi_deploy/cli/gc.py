@@ -1,4 +1,4 @@
-"""`gc`: find what nobody owns, show it, remove it."""
+"""`gc`: find orphans, show them, remove them."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class Options:
     default="1m",
     metavar="DURATION",
     show_default=True,
-    help="Leave alone what may be younger, such as 30s, 10m, 6h, 2d; 0s asks for no age.",
+    help="Skip resources that may be younger than this: 30s, 10m, 6h, 2d; 0s skips none.",
 )
 @click.option(
     "--include-unrecorded",
     is_flag=True,
-    help="Also running machines that no record on this computer knows. They may be somebody else's.",
+    help="Also remove running machines that have no record on this computer. They may be somebody else's.",
 )
 @sandbox_option
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @yes_option
 def gc_command(**given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Find what nobody owns, by tags, in the cloud; show it, ask, remove it, and write receipts."""
+    """Find orphaned resources by their tags, show them, ask, remove them, and write receipts."""
     options = Options(**given)
     older_than_s = _age_s(options.older_than)
     with Progress() as progress:
@@ -67,7 +67,8 @@ def gc_command(**given: Any) -> Result:  # noqa: ANN401 -- the options, each wit
 def _age_s(text: str) -> int:
     match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip().lower(), re.ASCII)
     if match is None:
-        raise InputError("bad_duration", f"--older-than {text[:60]!r} is no duration", hint="write 30s, 10m, 6h or 2d")
+        problem = f"--older-than {text[:60]!r} is not a duration"
+        raise InputError("bad_duration", problem, hint="write 30s, 10m, 6h or 2d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -99,8 +100,8 @@ def _confirm(groups: Sequence[Group], options: Options, progress: Progress) -> b
     from tgi_deploy.cli.views.receipt import groups_text  # noqa: PLC0415 -- see gc_command
 
     progress.stop()
-    tell(f"{groups_text('nobody owns', groups)}\n")
-    return not options.dry_run and confirm("Remove all this?", yes=options.yes, what="removing what nobody owns")
+    tell(f"{groups_text('orphaned', groups)}\n")
+    return not options.dry_run and confirm("Remove all this?", yes=options.yes, what="removing orphaned resources")
 
 
 def _document(outcome: GcOutcome) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _text(outcome: GcOutcome, *, dry_run: bool) -> str:
     lines = [groups_text("left alone", outcome.kept), receipts_text(outcome.receipts)]
     lines.extend(f"{name} was left alone: {reason}" for name, reason in outcome.skipped)
     if not outcome.orphans:
-        lines.append(f"there is nothing that nobody owns in {', '.join(outcome.regions)}")
+        lines.append(f"no orphaned resources in {', '.join(outcome.regions)}")
     if outcome.declined:
         lines.append("dry run: nothing was done" if dry_run else "nothing was done")
     return "\n".join(filter(None, lines))

@@ -111,6 +111,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoFeasiblePlan):
         return pictures.added_to(no_plan_result("plan", texts, outcome, explain=explain), outcome, texts, catalog)
+    _check_reachable(outcome, target)
     result = _plan_result(outcome, notices, explain=explain)
     if lock is not None:
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
@@ -119,6 +120,15 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     elif explain:
         result = _compared(result, outcome, catalog())
     return pictures.added_to(result, outcome, texts, catalog)
+
+
+def _check_reachable(plan: Plan, target: str) -> None:
+    """Raise InputError where a machine would be rented that can't load the model."""
+    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
+
+    refusal = wiring.target_named(target).refusal(plan)
+    if refusal is not None and plan.chosen.offer.market != "owned":
+        raise refusal
 
 
 def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:

@@ -105,6 +105,9 @@ def _bring_up(models: Sequence[str], plan_words: tuple[str, ...], given: dict[st
             f"-j with --target {given['target']}: {alone}",
             hint="leave out -j: they are smoked one after another",
         )
+    catalog = wiring.catalog(given["profiles_dir"])
+    for model in models:
+        catalog.resolve(model)  # an unknown name is an error before the first machine is rented
     if not given["yes"]:
         need_answer("bringing models up", dry_run=False)
         click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
@@ -181,7 +184,7 @@ def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 def _hear(words: Sequence[str], line: str) -> None:
     """What a run says while it runs, with the name it works for."""
     name = words[words.index("--name") + 1] if "--name" in words else words[1]
-    tell(f"{name}: {one_line(line)}\n")
+    tell(f"{name}: {one_line(line.removeprefix(f'{name}: '))}\n")
 
 
 @contextmanager

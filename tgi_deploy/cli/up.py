@@ -253,7 +253,7 @@ def up_request(
         options=options.own,
         ends=ends,
         supplied=found,
-        environ=os.environ,
+        environ=wiring.environment(sandbox=options.sandbox),
         confirm=lambda proposal: _confirm(proposal, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",
@@ -304,12 +304,9 @@ def _check_single(plan: Plan) -> None:
 
 
 def _check_taken(target: Target, plan: Plan) -> None:
-    if not target.takes(plan):
-        raise InputError(
-            "not_rentable",
-            f"{plan.chosen.offer.instance_type.name} is a machine of your own: 'up' can't start it",
-            hint="'tgi-deploy render --as docker' gives the command line to run on it",
-        )
+    refusal = target.refusal(plan)
+    if refusal is not None:
+        raise refusal
 
 
 def check_answerable(options: Options) -> None:

@@ -124,14 +124,14 @@ def caller_address(url: str = _CALLER_ADDRESS_URL, *, timeouts: Timeouts = PROBE
     except (OSError, http.client.HTTPException) as error:
         raise _address_unknown(url, _reason(error)) from error
     except ValueError as error:
-        raise _address_unknown(url, "its answer is no IP address") from error
+        raise _address_unknown(url, "its answer is not an IP address") from error
 
 
 def _address_unknown(url: str, reason: str) -> DeployError:
     return DeployError(
         "caller_address_unknown",
         f"finding out this machine's public address from {url}: {reason}",
-        hint="name the network that may connect yourself, as a CIDR",
+        hint="name the network that may connect, such as --allow-cidr 203.0.113.7/32",
     )
 
 

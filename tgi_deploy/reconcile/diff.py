@@ -80,7 +80,7 @@ def _why_deleted(found: Found, wanted: set[str], kept: Mapping[str, Found]) -> s
         return f"is {found.state or 'ending'}"
     if found.key in kept:
         return f"is one too many beside {kept[found.key].id}"
-    return "is replaced" if found.key in wanted else "is not wanted"
+    return "is replaced" if found.key in wanted else "will be deleted"
 
 
 def _forward(
@@ -117,5 +117,5 @@ def _forward(
 
 def _why_created(record: ResourceRecord | None) -> str:
     if record is None:
-        return "does not exist"
+        return "will be created"
     return "was begun and is not there" if record.state == "intent" else "was there and is gone"

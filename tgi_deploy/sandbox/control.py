@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.extras import install_command
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
@@ -170,8 +171,8 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
     _clean(home)
     raise DeployError(
         "sandbox_not_started",
-        f"The sandbox did not answer within {_START_S:g} s. Its last words: {said[-1] if said else 'none'}",
-        hint="Install the sandbox's requirements: pip install 'tgi-deploy[sandbox]'.",
+        f"the sandbox did not start: {said[-1] if said else f'no answer within {_START_S:g} s'}",
+        hint=f"if its packages are missing: {install_command('sandbox')}",
     )
 
 

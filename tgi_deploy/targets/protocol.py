@@ -377,8 +377,8 @@ class Target(Protocol):
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:
         """Return what planning has to know of the world; `hardware`: it is named already. Raises InputError."""
 
-    def takes(self, plan: Plan) -> bool:
-        """Return whether a plan can be carried out here."""
+    def refusal(self, plan: Plan) -> InputError | None:
+        """Return why a plan can't be carried out here."""
 
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending

@@ -7,6 +7,8 @@ import json
 import pytest
 from fakes import checkpoints
 
+from tgi_deploy.catalog.kept_models import KeptModels
+from tgi_deploy.catalog.repository import DirectorySource
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
@@ -591,3 +593,20 @@ def test_a_window_that_is_switched_off_inside_a_multimodal_config(tmp_path):
     text = {"model_type": "mistral", "sliding_window": None, "num_hidden_layers": 30}
     model = model_of(tmp_path, {"model_type": "llava", "text_config": text})
     assert (model.sliding_window, model.layers, model.kv_heads) == (None, 30, 8)
+
+
+@pytest.mark.parametrize(
+    ("files", "noticed"),
+    [({}, True), ({"tokenizer.json": "{}"}, False), ({"tokenizer.model": ""}, False), ({"vocab.json": "{}"}, False)],
+)
+def test_a_folder_without_a_tokenizer_is_noticed_each_time(files, noticed, tmp_path):
+    config = checkpoints.config_of(SHAPES["meta-llama/Llama-3.1-8B"])
+    folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config), **files)
+    kept = KeptModels(tmp_path / "kept")
+    notices = [kept.of_folder(DirectorySource(folder=folder)).notice for _ in range(2)]
+    assert [notice is not None for notice in notices] == [noticed, noticed]
+
+
+def test_a_folder_with_a_config_alone_is_there_to_plan_with(tmp_path):
+    folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(SHAPES["meta-llama/Llama-3.1-8B"]))
+    assert resolve(folder).notice is None

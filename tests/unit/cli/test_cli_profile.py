@@ -38,8 +38,8 @@ def test_a_draft_is_valid_and_plans_alike(model, capsys):
     assert frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"]) == 0
     validated = data(capsys, "profile", "validate", "mine/models/mine.toml")["profile"]
     assert validated["name"] == "mine"
-    from_draft = data(capsys, "plan", "mine", "--profiles-dir", "mine", "--budget", "5")["plan"]
-    from_directory = data(capsys, "plan", "./my-model", "--budget", "5")["plan"]
+    from_draft = data(capsys, "plan", "mine", "--profiles-dir", "mine", "--hardware", "1xL4")["plan"]
+    from_directory = data(capsys, "plan", "./my-model", "--hardware", "1xL4")["plan"]
     assert from_draft["chosen"] == from_directory["chosen"]
     assert from_draft["memory"] == from_directory["memory"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.cli import smoke
+from tgi_deploy.errors import InputError
 from tgi_deploy.wiring import target_options
 
 NOTHING = dict.fromkeys(("profiles_dir", "sandbox", *(item.name for item in target_options("smoke")))) | {
@@ -62,3 +63,15 @@ def test_a_reader_that_has_gone_does_not_stop_what_is_heard(monkeypatch):
         monkeypatch.setattr("sys.stderr", stderr)
         smoke._hear(("up", "phi3-mini"), "booting")
         smoke._hear(("up", "phi3-mini"), "ready")
+
+
+def test_a_line_has_the_name_of_its_run_once(capsys):
+    smoke._hear(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
+    assert capsys.readouterr().err == "smoke-1: g6.xlarge in us-east-1a (on-demand)\n"
+
+
+def test_every_model_is_known_before_the_first_is_brought_up():
+    given = NOTHING | {"at_once": 1, "yes": True}
+    with pytest.raises(InputError) as caught:
+        smoke._bring_up(["phi3-mini", "nosuchmodel"], (), given, reports=None)
+    assert caught.value.code == "unknown_model"

@@ -104,7 +104,7 @@ def test_without_the_extra(hub, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "tgi_deploy.hub.client", raising=False)
     found = error(capsys, "plan", "acme/llama")
     assert found["code"] == "hub_extra_missing"
-    assert "pip install 'tgi-deploy[hub]'" in found["hint"]
+    assert "pip install 'huggingface" in found["hint"]
 
 
 def test_gated_models_and_tokens(hub, capsys, monkeypatch):
@@ -155,6 +155,6 @@ def loads_the_client(*argv):
 
 def test_the_client_is_loaded_only_to_ask(hub):
     assert not loads_the_client("plan", "llama3-13b", "--budget", "5")
-    assert not loads_the_client("plan", "./llama", "--budget", "5")
+    assert not loads_the_client("plan", "./llama", "--hardware", "1xL40S")
     assert loads_the_client("plan", "acme/llama", "--budget", "5")
     assert not loads_the_client("plan", "acme/llama", "--budget", "5")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, ok, warning
+from tgi_deploy.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,5 +71,5 @@ def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tupl
     findings = [ok("extras", f"installed: {', '.join(there) or 'none'}", installed=there)]
     for name in missing:
         told = f"the extra '{name}' is not installed ({extras[name][1]})"
-        findings.append(warning("extra_missing", told, f"pip install 'tgi-deploy[{name}]'", extra=name))
+        findings.append(warning("extra_missing", told, install_command(name), extra=name))
     return tuple(findings)

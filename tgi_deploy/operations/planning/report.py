@@ -344,7 +344,7 @@ def _commands(
     """Every artifact that can be written of this plan: a machine of one's own has no launch template."""
     subject = deployable(plan, texts, environ)
     for target in targets:
-        for form, title in target.forms.items() if target.takes(plan) else ():
+        for form, title in target.forms.items() if target.refusal(plan) is None else ():
             try:
                 artifact = target.artifact(form, subject, templates_dir=None)
             except DeployError as error:

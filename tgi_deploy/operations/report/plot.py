@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.extras import install_command
 from tgi_deploy.operations.report.scatter import Layout, chart
 from tgi_deploy.templating import render_html
 
@@ -46,7 +47,7 @@ def plot_png(report: Report) -> bytes:
         raise InputError(
             "plot_extra_missing",
             f"plotting {report.title} as PNG needs the package {error.name!r}",
-            hint="pip install 'tgi-deploy[plot]', or give --plot a file that ends in .svg",
+            hint=f"end the file in .svg, or run: {install_command('plot')}",
         ) from error
     fonts = [font_lato.font_files[name] for name in ("Lato", "LatoBold")]
     return resvg_py.svg_to_bytes(

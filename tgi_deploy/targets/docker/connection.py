@@ -44,10 +44,12 @@ class Hosts:
             from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- most commands ask no Docker host
             from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
         except ImportError as error:
+            from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+
             raise InputError(
                 "docker_extra_missing",
                 f"asking a Docker host: the package {error.name!r} is missing",
-                hint="pip install 'tgi-deploy[docker]'",
+                hint=install_command("docker"),
             ) from error
         table = ErrorTable.of(Store.behind().json("docker/errors.json"))
         return Api(endpoint=endpoint_of(place, self._environ), table=table, environ=self._environ)

@@ -103,8 +103,8 @@ class DockerTarget:
             hardware=found.hardware, place=endpoint.place, local=True, devices=found.devices, notices=found.notices
         )
 
-    def takes(self, plan: Plan) -> bool:  # noqa: ARG002 -- any plan can be tried: the host says what it lacks
-        return True
+    def refusal(self, plan: Plan) -> InputError | None:  # noqa: ARG002 -- any plan can be tried: the host says what it lacks
+        return None
 
     def launch(
         self,

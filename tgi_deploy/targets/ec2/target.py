@@ -79,9 +79,23 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         """The catalog's offers are all there is to know."""
         return Supplied()
 
-    def takes(self, plan: Plan) -> bool:
-        """A machine of one's own is not rented."""
-        return plan.chosen.offer.market != "owned"
+    def refusal(self, plan: Plan) -> InputError | None:
+        """Neither hardware of the user's own nor a folder on this computer is within EC2's reach."""
+        offer, model = plan.chosen.offer, plan.request.model.model
+        if offer.market == "owned":
+            return InputError(
+                "not_rentable",
+                f"{offer.instance_type.name} is hardware of your own: EC2 can't start it",
+                hint="add --target docker to run it on this computer, or print its command line with"
+                " 'tgi-deploy render --as docker'",
+            )
+        if model.local_path is not None:
+            return InputError(
+                "local_model",
+                f"the model {model.local_path} exists on this computer only: a rented machine can't load it",
+                hint="add --target docker to serve it on this computer, or push it to the hub and name it there",
+            )
+        return None
 
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending

@@ -160,8 +160,8 @@ def _check_reachable(deployable: Deployable) -> None:
     if model.local_path is not None:
         raise InputError(
             "local_model",
-            f"the model {model.local_path} exists on this machine only; a rented one can't load it",
-            hint="push it to the hub and name it there, or `render --as docker` for this machine",
+            f"the model {model.local_path} exists on this computer only: a rented machine can't load it",
+            hint="add --target docker to serve it on this computer, or push it to the hub and name it there",
         )
     names = set(secret_names(deployable))
     if HUB_TOKEN in names and deployable.hub_token_parameter is None:

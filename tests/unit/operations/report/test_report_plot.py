@@ -75,7 +75,7 @@ def test_without_the_extra_it_says_how_to_get_it(reports, monkeypatch):
     with pytest.raises(InputError) as caught:
         plot_png(reports["plan"])
     assert caught.value.code == "plot_extra_missing"
-    assert "tgi-deploy[plot]" in caught.value.hint
+    assert "resvg-py" in caught.value.hint
 
 
 def test_what_has_no_price_cannot_be_plotted(reports):

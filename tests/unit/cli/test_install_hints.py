@@ -1,0 +1,46 @@
+"""The command that adds a missing extra works wherever the program was installed from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shlex
+import sys
+
+import pytest
+
+from tgi_deploy import extras
+
+
+@pytest.fixture
+def prefix(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    return tmp_path
+
+
+def test_pip_of_this_very_python_installs_the_packages():
+    words = shlex.split(extras.install_command("sandbox"))
+    assert words[:4] == [sys.executable, "-m", "pip", "install"]
+    assert [word.partition("[")[0].partition(">")[0] for word in words[4:]] == ["moto", "pyyaml"]
+
+
+def test_an_installation_of_pipx_is_added_to_by_pipx(prefix):
+    (prefix / "pipx_metadata.json").write_text("{}")
+    words = shlex.split(extras.install_command("hub"))
+    assert words[:3] == ["pipx", "inject", "tgi-deploy"]
+    assert words[3].startswith("huggingface")
+
+
+def test_an_environment_without_pip_is_added_to_by_uv(prefix, monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
+    words = shlex.split(extras.install_command("docker"))
+    assert words[:5] == ["uv", "pip", "install", "--python", sys.executable]
+
+
+def test_a_source_tree_that_was_never_installed_names_itself(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    words = shlex.split(extras.install_command("plot"))
+    assert words[-2] == "-e"
+    assert words[-1].endswith("[plot]")

@@ -1,0 +1,43 @@
+"""The command that adds the packages of an extra to this installation, whatever made it: pip, pipx, uv or a clone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NAME: Final = "tgi-deploy"
+_OF_AN_EXTRA: Final = re.compile(r"^(?P<requirement>[^;]+?)\s*;\s*extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]$")
+
+
+def install_command(extra: str) -> str:
+    """Return a command line that works when pasted.
+
+    It names the packages themselves: what this program was installed from may be gone, and no index has it.
+    """
+    return shlex.join((*_installer(Path(sys.prefix)), *_requirements(extra)))
+
+
+def _installer(prefix: Path) -> Sequence[str]:
+    if (prefix / "pipx_metadata.json").exists():
+        return ("pipx", "inject", _NAME)
+    if find_spec("pip") is None:  # environments of uv have none
+        return ("uv", "pip", "install", "--python", sys.executable)
+    return (sys.executable, "-m", "pip", "install")
+
+
+def _requirements(extra: str) -> Sequence[str]:
+    """Return what the extra needs; from a source tree that was never installed, the extra itself."""
+    try:
+        every = importlib.metadata.requires(_NAME) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ("-e", f"{Path(__file__).resolve().parent.parent}[{extra}]")
+    found = (_OF_AN_EXTRA.match(line) for line in every)
+    return tuple(match["requirement"] for match in found if match is not None and match["extra"] == extra)
